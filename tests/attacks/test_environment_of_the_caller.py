@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.node.conftest import put_script
 
 from tokenpeak.node import launcher, root_environment
+from tokenpeak.node.bundle import write_bundle
 from tokenpeak.node.state import State
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="what root runs for another user needs root to play it")
@@ -53,7 +53,7 @@ def test_root_runs_nothing_of_the_caller_s(home: Path) -> None:
         (evil / name).symlink_to(f"/usr/bin/{name}")
     (evil / "rc").write_text(f"echo rc >> {marker}\n")
     state = State.make(home / "state")
-    put_script(state.path("tokenpeak-node.pyz"))
+    write_bundle(state.path("tokenpeak-node.pyz"))
     check = ["/bin/sh", "-c", f"(env; umask; ulimit -n; grep SigIgn /proc/$$/status; nice; {SCHEDULED}) > {seen}"]
     declared = {"manager": "command", "check": check, "start": ["/bin/true"], "stop": ["/bin/true"]}
     state.write("node.json", {"production": declared, "engine": {"command": ["/bin/true"], "user": "nobody"}})

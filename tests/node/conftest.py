@@ -5,14 +5,12 @@ import functools
 import io
 import json
 import os
-import py_compile
 import secrets
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -33,10 +31,14 @@ STANDIN = Path(__file__).with_name("standin.py")
 SCRIPT_SERVER = Path(__file__).with_name("script_server.py")
 
 
+OWN_PORTS = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
+"""Each process of a test run has a thousand ports of its own: one that is free here is another's a moment later."""
+
+
 def free_port() -> int:
     """A port that nobody has, below those that the kernel gives to connections meanwhile."""
     while True:
-        port = 20_000 + secrets.randbelow(12_000)
+        port = 20_000 + 1000 * (OWN_PORTS % 12) + secrets.randbelow(1000)
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
@@ -223,21 +225,6 @@ def end_notifying(folder: Path) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-@functools.cache
-def _compiled_bundle() -> bytes:
-    """The zipapp, and beside each source what this Python compiles it to: its commands start in half the time."""
-    with tempfile.TemporaryDirectory() as folder:
-        packed = io.BytesIO(write_bundle(Path(folder) / "packed.pyz").read_bytes())
-        source, compiled = Path(folder) / "source.py", Path(folder) / "source.pyc"
-        with zipfile.ZipFile(packed, "a") as bundle:
-            for name in [name for name in bundle.namelist() if name.endswith(".py")]:
-                source.write_bytes(bundle.read(name))
-                unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
-                py_compile.compile(str(source), str(compiled), name, doraise=True, invalidation_mode=unchecked)
-                bundle.write(compiled, f"{name}c")
-        return packed.getvalue()
-
-
 class ScriptProcess:
     """A process that runs the node script; `poll` and `wait` as those of a Popen."""
 
@@ -253,7 +240,7 @@ class ScriptProcess:
 def _script_server() -> "subprocess.Popen[str]":
     """What forks node scripts for this worker, from the bundle; it ends with this process, whose pipe it reads."""
     with tempfile.TemporaryDirectory() as folder:
-        bundle = put_script(Path(folder) / "tokenpeak-node.pyz")
+        bundle = write_bundle(Path(folder) / "tokenpeak-node.pyz")
         argv = [sys.executable, "-I", str(SCRIPT_SERVER), str(bundle)]
         server = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
         assert server.stdout
@@ -271,19 +258,12 @@ def start_again(words: Sequence[str], log: Path) -> ScriptProcess:
     return ScriptProcess(int(server.stdout.readline()))
 
 
-def put_script(path: Path) -> Path:
-    """Write the node script there, as a controller does but for what is compiled; the path."""
-    path.write_bytes(_compiled_bundle())
-    path.chmod(0o755)
-    return path
-
-
 @contextmanager
 def node_in(folder: Path) -> Iterator[Node]:
     """A node whose state folder is made there, given back at the end."""
     folder.mkdir(mode=0o700)
     made = Node(folder=folder, declaration={})
-    put_script(made.bundle)
+    write_bundle(made.bundle)
     made.declare(
         host="127.0.0.1",
         port=free_port(),

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.node.conftest import Node, node_in, put_script, start_again
+from tests.node.conftest import Node, node_in, start_again
 from tests.node.test_launch import models_served
 
 from tokenpeak.node import clock, launcher
 from tokenpeak.node.__main__ import answered
+from tokenpeak.node.bundle import write_bundle
 from tokenpeak.node.state import State
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="another user's part needs root to play it")
@@ -82,7 +83,7 @@ def guard_command(place: Path) -> Iterator[tuple[Path, Path]]:
     """Root's command with its state folder, as `make install` writes them; and a mark that attacks leave."""
     home = Path(tempfile.mkdtemp(prefix="tokenpeak-rights-", dir="/var/lib"))
     state = State.make(home / "state") if hasattr(State, "make") else State(home / "state")
-    put_script(state.path("tokenpeak-node.pyz"))
+    write_bundle(state.path("tokenpeak-node.pyz"))
     state.write(
         "node.json", {"production": {"manager": "none"}, "engine": {"command": ["/bin/true"], "user": "nobody"}}
     )
@@ -148,7 +149,7 @@ def test_command_of_applies(place: Path) -> None:
     home = Path(tempfile.mkdtemp(prefix="tokenpeak-rights-", dir="/var/lib"))
     try:
         state = State.make(home / "state")
-        put_script(state.path("tokenpeak-node.pyz"))
+        write_bundle(state.path("tokenpeak-node.pyz"))
         build = {"command": ["/opt/vllm/bin/vllm", "serve"], "user": "nobody"}
         state.write("node.json", {"production": {"manager": "none"}, "engine": build})
         launcher.install(state, {"apply_command": str(home / "tokenpeak-apply")})
@@ -191,7 +192,7 @@ def test_limited_mode_itself_takes_no_file(place: Path, option: str) -> None:
     """Behind the shell's check Python's own: no request from a file, and no option by its beginning."""
     node_folder = place / "state"
     node_folder.mkdir(mode=0o700)
-    bundle = put_script(place / "node.pyz")
+    bundle = write_bundle(place / "node.pyz")
     words = ["launch", "--limited", "--state", str(node_folder), option, "/etc/shadow"]
 
     done = subprocess.run([SYSTEM_PYTHON, "-I", bundle, *words], capture_output=True, text=True, check=False)
@@ -277,7 +278,7 @@ def test_only_install_makes_folders_and_changes_modes(place: Path) -> None:
 @pytest.mark.parametrize("mode", [0o755, 0o775])
 def test_state_folder_in_a_users_own_home(place: Path, mode: int) -> None:
     """A user without root goes on as before, also where the system makes his folders writable for his own group."""
-    bundle = put_script(place / "node.pyz")
+    bundle = write_bundle(place / "node.pyz")
     home = place / "home"
     home.mkdir()
     home.chmod(mode)
@@ -312,7 +313,7 @@ def test_engine_is_asked_as_its_own_user(place: Path) -> None:
         place / "vllm", f'(id -u; id -G; pwd; echo "$HOME $CANARY $DECLARED") >> {seen}\necho 0.32.0', owner=OTHER
     )
     folder = declare(place, {"command": [str(engine), "serve"], "user": "nobody", "env": {"DECLARED": "yes"}})
-    bundle = put_script(folder / "tokenpeak-node.pyz")
+    bundle = write_bundle(folder / "tokenpeak-node.pyz")
     env = {"PATH": os.environ["PATH"], "CANARY": "canary"}
 
     answer = command_of_script(bundle, "probe", "--state", str(folder), cwd=place, env=env)
@@ -330,7 +331,7 @@ def test_module_in_the_callers_folder_is_not_run(place: Path) -> None:
     (work / "vllm.py").write_text(f"open({str(marker)!r}, 'w').write('x')\nprint('0.32.0')\n")
     folder = declare(place, {"command": [SYSTEM_PYTHON, "-m", "vllm", "serve"]})
 
-    command_of_script(put_script(folder / "tokenpeak-node.pyz"), "probe", "--state", str(folder), cwd=work)
+    command_of_script(write_bundle(folder / "tokenpeak-node.pyz"), "probe", "--state", str(folder), cwd=work)
 
     assert not marker.exists()
 
