@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-import zstandard
 
 from tokenpeak.errors import ArchiveError, TokenpeakError
 from tokenpeak.names import shown
@@ -82,6 +81,9 @@ def _raise(most: int | None) -> str:
 
 def unpacked(data: bytes, path: Path, most: int = LARGEST_LOG_BYTES) -> bytes:
     """What a zstd file's content unpacks to, at most `most` bytes; `path` is named in errors."""
+    # Commands that look at nodes alone are to start soon.
+    import zstandard
+
     unpacker = zstandard.ZstdDecompressor(max_window_size=WIDEST_WINDOW_BYTES)
     try:
         with unpacker.stream_reader(data) as reader:
