@@ -146,14 +146,14 @@ def test_the_site_is_that_made_from_nothing(home: Path, happened: Sequence[Calla
 def test_what_says_the_same_is_reused(home: Path) -> None:
     """After one more trial, each page and cleaned file that is equal is the one of before, and most are equal.
 
-    But for those in whose logs something got its number, and the pages of these.
+    But for those in whose logs, where they are shown, something got its number, and the pages of these.
     """
     archive = Archive(home / "results" / SWEEP)
     add(archive)
-    build_site([home / "results"], home / "site")
+    build_site([home / "results"], home / "site", texts=True)
     before, said = inodes(home / "site"), files(home / "site" / SWEEP)
     add(archive)
-    build_site([home / "results"], home / "site")
+    build_site([home / "results"], home / "site", texts=True)
     after, now = inodes(home / "site"), files(home / "site" / SWEEP)
     equal = {name for name in before if said[name] == now[name]}
     numbering = tuple(ids(archive)[number] for number in (WRITER, READER))
