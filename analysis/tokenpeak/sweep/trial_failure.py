@@ -135,6 +135,10 @@ def _failure_under_load(evidence: TrialEvidence, runs: tuple[RunRecord, ...], lo
     if evidence.finish.engine_ran is False and not (is_whole and _died_after_load(evidence)):
         # Whatever requests ended well before: a config whose engine does not outlive the load has failed.
         logged = _by_the_log(log, evidence.finish.exit_status)
+        if logged.cause == "refused":
+            # By the log alone it would still run. Who took the node meanwhile may have ended it, and not got to say so.
+            reason = "The engine ended in load, and neither its log nor a status says why."
+            logged = _failure("load", "stopped", reason).model_copy(update={"evidence": logged.evidence})
         return network if network is not None and logged.cause in UNEXPLAINED_CAUSES else logged
     if evidence.failure is None and is_whole:
         own = objective_runs(runs, evidence.request.spec)
