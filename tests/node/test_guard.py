@@ -376,8 +376,11 @@ def test_a_guard_that_is_slow_to_start_is_waited_for(node: Node, monkeypatch: py
 def test_a_guard_that_dies_and_leaves_no_word_is_replaced(
     node: Node, monkeypatch: pytest.MonkeyPatch, is_stopped: bool
 ) -> None:
-    """The guard is killed and its file is gone, production down or long armed: the next heartbeat starts another."""
-    monkeypatch.setattr("tokenpeak.node.guard._COMES_BACK_WITHIN_S", 0.0)
+    """The guard is killed and its file is gone, production down or long armed: the next heartbeat starts another.
+
+    At once: without a unit nothing else brings one back.
+    """
+    monkeypatch.setattr("tokenpeak.node.guard._COMES_BACK_WITHIN_S", 60.0)
     node.production()
     node.run("produce")
     node.run("launch", node.launch_request())
@@ -390,10 +393,12 @@ def test_a_guard_that_dies_and_leaves_no_word_is_replaced(
         del record["stopped"]
         record["armed_at_unix_s"] -= 120
     node.rewrite("record.json", record)
+    began_s = time.monotonic()
 
     node.beat(monkeypatch, "sweep-1")
 
     after = node.read("guard.json")
+    assert time.monotonic() - began_s < 60
     assert after is not None
     assert process.is_alive(after)
     assert before["pid"] != after["pid"]

@@ -63,6 +63,18 @@ def test_lease_that_has_lapsed_stays_so(
     assert (renewals == 0) == lease.has_lapsed(state)
 
 
+def test_guard_that_takes_long_to_come_back(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The heartbeat that has it brought back is one of a controller that lives: the lease does not lapse meanwhile."""
+    heard(state, 59, 60)
+    left_s = []
+    monkeypatch.setattr(guard, "keep_armed", lambda state: left_s.append(lease.remaining_s(state)))
+    monkeypatch.setattr(sys, "stdin", io.StringIO('{"number": 1, "holder": "me"}\n'))
+
+    lease.listen(state)
+
+    assert [True] == [left > 50 for left in left_s]
+
+
 @pytest.mark.parametrize(
     ("ago_s", "borrowed", "holder", "free"),
     [

@@ -2,9 +2,10 @@
 
 import time
 
+import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node import outcomes
+from tokenpeak.node import clock, guard, outcomes, production
 from tokenpeak.node.state import State
 
 TOLERANCE_S = 1.5
@@ -51,6 +52,34 @@ def test_trial_without_a_restoration_of_its_own_has_the_guards(node: Node) -> No
 
     assert "guard" == finished["given_back_by"]
     assert abs(finished["restoration"]["downtime_s"] - down_s) < TOLERANCE_S
+
+
+def test_guard_ended_the_trial_and_production_does_not_start(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who ended the engine is known as well where production has not come back by it, and the lease stands again."""
+    monkeypatch.setattr(production, "_START_PAUSE_S", 0.0)
+    node.production()
+    node.run("produce")
+    borrowed_by(node, "sweep-1")
+    node.production_starts_by()
+    node.end_guard()
+    node.fall_silent()
+
+    class OneAttemptError(Exception):
+        pass
+
+    def once(*_: object) -> None:
+        raise OneAttemptError
+
+    with pytest.raises(OneAttemptError):
+        guard.watch(State(node.folder), wait=once)
+    lease = node.read("lease.json")
+    assert lease is not None
+    node.rewrite("lease.json", {**lease, "renewed_boot_s": clock.boot_s()})
+
+    finished = node.run("finish", node.finish_request(holder="sweep-1"))
+
+    assert ("guard", False) == (finished["given_back_by"], finished["engine_ran"])
+    assert not finished["restoration"]["restored"]
 
 
 def test_every_trials_outcome_is_kept(node: Node) -> None:

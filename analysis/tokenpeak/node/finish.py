@@ -83,13 +83,14 @@ def _is_of(noted: Json, request: FinishRequest) -> bool:
 
 
 def _given_back_by(state: State, request: FinishRequest, record: Json | None, *, is_running: bool) -> str | None:
-    """Who gave the node back from this trial, `guard` for one; None when nobody is known to have.
+    """Who gave the node back from this trial, or began to, `guard` for one; None when nobody is known to have.
 
-    A disk that refuses writes keeps the record of a node that was given back. The engine has ended then, and a guard
-    that is due has ended it, or would have.
+    Whoever gives a node back ends the engine first, also where production then does not come up. A disk that refuses
+    writes keeps the record of a node that was given back. The engine has ended then, and a guard that is due has ended
+    it, or would have.
     """
     before = outcomes.of_trial(state, request.trial_id, request.holder)
-    if before is not None and before["restored"]:
+    if before is not None and (before["restored"] or not is_running):
         return str(before["by"])
     if record is None:
         return "another"

@@ -176,7 +176,9 @@ def keep_armed(state: State) -> None:
     record = records.read_if_possible(state)
     if record is None or _is_arming(state, record):
         return
-    if clock.wait_until(lambda: is_armed(state, record["nonce"]), _COMES_BACK_WITHIN_S, 0.2):
+    # Units that were masked or removed bring none back.
+    back_s = _COMES_BACK_WITHIN_S if _is_installed(state) else 0.0
+    if clock.wait_until(lambda: is_armed(state, record["nonce"]), back_s, 0.2):
         return
     if state.has(records.NAME):
         arm(state, record["nonce"], _ARM_AGAIN_LIMIT_S)

@@ -83,8 +83,9 @@ def listen(state: State) -> LeaseAnswer:
             fence.refuse_older(state, beat.claim, beat.holder)
             lease = state.read(FILE)
             if lease is not None and not has_lapsed(state) and lease.get("holder") == beat.holder:
-                guard.keep_armed(state)
+                # First, because a guard may take longer to come back than the lease has left.
                 renew(state, lease["lease_s"], beat.holder)
+                guard.keep_armed(state)
                 renewals += 1
             _say(HeardAnswer(heard=beat.number))
     finally:

@@ -113,7 +113,7 @@ def _taken_back(evidence: TrialEvidence) -> Failure | None:
     if by in (None, "finish"):
         return None
     if by == "guard":
-        reason = "The node's guard gave it back while the trial was under way: its lease or its deadline had passed."
+        reason = "The node's guard ended the trial while it was under way: its lease or its deadline had passed."
     else:
         # Whoever gave it back ended the engine, and another's may have answered in its place.
         reason = "The node was taken from this trial while it was under way: by another sweep, or by make restore."
