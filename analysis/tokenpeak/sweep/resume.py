@@ -1,6 +1,6 @@
 """Resume of a sweep whose controller has gone: its claim, nodes that it still holds, downtime so far."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -66,7 +66,8 @@ def give_back(
     """
     held = [name for name, answer in answers.items() if (answer.holder or "").startswith(holder_of(claim.sweep_id))]
     open_s = open_before_s(archive, trials)
-    over_s = _given_back_meanwhile_s(answers, archive, trials, open_s)
+    counted = _counted(archive, trials, open_s)
+    over_s = _given_back_meanwhile_s(answers, archive, counted, open_s)
     if held:
         progress.say(f"Giving back {', '.join(held)}, held since this sweep was cut off")
     if answers:
@@ -82,7 +83,8 @@ def give_back(
         claim.require()
         for name in held:
             outcome = restored_by(given.nodes[name], answers[name].holder or "", answers[name].trial_id)
-            if outcome.restored and outcome.downtime_s is not None:
+            # On a disk that refuses writes, a node keeps the record of a trial whose outage is over and counted.
+            if outcome.restored and outcome.downtime_s is not None and outcome.trial_id not in counted:
                 over_s[name] = over_s.get(name, 0.0) + outcome.downtime_s
     if not over_s:
         return
@@ -103,22 +105,31 @@ def give_back(
     )
 
 
+def _counted(archive: Archive, trials: Sequence[TrialRecord], open_s: Mapping[str, float]) -> frozenset[str]:
+    """The trials whose outage is recorded to its end: by themselves, or by an end record that leaves none open."""
+    before = archive.read_end()
+    ended = [trial for trial in trials[: before.trials if before else 0] if trial.node not in open_s]
+    return frozenset(
+        [trial.trial_id for trial in trials if trial.restoration is not None and trial.restoration.restored]
+        + [trial.trial_id for trial in ended if trial.restoration is not None]
+    )
+
+
 def _given_back_meanwhile_s(
     answers: Mapping[str, StatusAnswer],
     archive: Archive,
-    trials: Sequence[TrialRecord],
+    counted: Collection[str],
     open_s: Mapping[str, float],
 ) -> dict[str, float]:
     """How long production was down for a trial of which nobody recorded the end, where the node was given back."""
     before = archive.read_end()
     since_unix_s = before.ended_at.timestamp() if before else 0.0
     ours = holder_of(archive.path.name)
-    recorded = {trial.trial_id for trial in trials if trial.restoration is not None and trial.restoration.restored}
     found = {}
     for name, answer in answers.items():
         known = (answer.last_restoration, *answer.earlier_restorations)
         own = [each for each in known if each is not None and (each.holder or "").startswith(ours) and each.restored]
-        lost = list({each.trial_id: each for each in reversed(own) if each.trial_id not in recorded}.values())
+        lost = list({each.trial_id: each for each in reversed(own) if each.trial_id not in counted}.values())
         # The end of an outage that was open is the newest, whatever the two machines' clocks say.
         new = [each for each in lost[:-1] if (each.at_unix_s or 0.0) > since_unix_s]
         new += [each for each in lost[-1:] if name in open_s or (each.at_unix_s or 0.0) > since_unix_s]
