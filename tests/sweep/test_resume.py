@@ -44,7 +44,7 @@ def test_downtime_before(archive: Archive, ended: int, downtime_s: float, expect
 def test_an_outage_counts_once(
     archive: Archive, monkeypatch: pytest.MonkeyPatch, is_over: bool, open_s: float | None, expected_s: float
 ) -> None:
-    """A node whose disk refused to write keeps the record of a trial that is over, and tells of it again."""
+    """A node whose disk refused to write keeps the record of a trial that is over, and reports it again."""
     *earlier, trial = archive.trials()
     back = Restoration(restored=is_over, was_running=True, downtime_s=10.0)
     trials = [*earlier, trial.model_copy(update={"restoration": back})]
