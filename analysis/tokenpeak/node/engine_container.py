@@ -11,6 +11,7 @@ import json
 import math
 import os
 import pwd
+import re
 import shutil
 from pathlib import Path
 from typing import Any, Mapping, NamedTuple, Sequence
@@ -39,6 +40,7 @@ AMD_DEVICES = ("/dev/kfd", "/dev/dri")
 CREATE_TIMEOUT_S = 120.0
 LOG_TIMEOUT_S = 30.0
 _SIGNALLED = 128
+_NUMBERED = re.compile("[1-9][0-9]{0,9}(:[0-9]{1,10})?")
 _LOGGING = {
     DOCKER: ("--log-driver", "json-file", "--log-opt", "max-size=256m", "--log-opt", "max-file=2"),
     PODMAN: ("--log-driver", "k8s-file", "--log-opt", "max-size=256m"),
@@ -68,10 +70,17 @@ def mounts_of(build: Json) -> list[tuple[str, str, bool]]:
     return found
 
 
+def is_numbered(user: str) -> bool:
+    """Whether a container's user is one by number, and none of root's: what a name means its image alone decides."""
+    return _NUMBERED.fullmatch(user) is not None
+
+
 def user_option(build: Json, engine_user: str | None) -> str | None:
     """Whom the engine is in its container; None: whom the image says, or a rootless runtime's own user."""
     if build.get("user") is not None:
-        return str(build["user"])
+        user = str(build["user"])
+        # A runtime takes the groups of a number that has none from the image: root's, or any other of the node.
+        return f"{user}:{user}" if is_numbered(user) and ":" not in user else user
     if not engine_user or build.get("rootless_user"):
         return None
     try:
@@ -83,13 +92,16 @@ def user_option(build: Json, engine_user: str | None) -> str | None:
     return f"{account.pw_uid}:{account.pw_gid}"
 
 
-def base_options(build: Json, engine_user: str | None) -> list[str]:
-    """What every container of a build is made with, the engine's and those in which it is asked a question."""
+def base_options(build: Json, engine_user: str | None, reads_only: bool = False) -> list[str]:
+    """What every container of a build is made with, the engine's and those in which it is asked a question.
+
+    One that `reads_only` can write to no mount.
+    """
     user = user_option(build, engine_user)
     options = ["--security-opt", "no-new-privileges"]
     options += ["--user", user] if user is not None else []
     for source, place, reads in mounts_of(build):
-        options += ["--mount", f"type=bind,src={source},dst={place}{',readonly' if reads else ''}"]
+        options += ["--mount", f"type=bind,src={source},dst={place}{',readonly' if reads or reads_only else ''}"]
     return [*options, *(str(word) for word in build.get("args") or [])]
 
 

@@ -16,6 +16,7 @@ from tokenpeak.node.engine_container import (
     boards_maker,
     device_options,
     environment_file,
+    is_numbered,
     limit_options,
     mounts_of,
     runtime_of,
@@ -126,8 +127,8 @@ def rights_problem(build: Json, engine_user: str | None) -> str | None:
         if danger:
             return (
                 f"Root would run the engine of {shown_value(build['image'])} on the mount {source}, and "
-                f"{danger}: set `user` of "
-                "the build, or let root alone write there."
+                f"{danger}: set `user` of the build to a number other than 0 ('1000:1000'), or let root alone write "
+                "there."
             )
     return None
 
@@ -136,12 +137,16 @@ def is_root(build: Json, engine_user: str | None) -> bool:
     """Whether the engine may be root of the node in its container: by its user, or where only the image says it."""
     if build.get("rootless_user"):
         return False
-    user = build.get("user") if build.get("user") is not None else engine_user
-    return user is None or str(user).partition(":")[0] in ("", "root", "0")
+    if build.get("user") is not None:
+        return not is_numbered(str(build["user"]))
+    return not engine_user or root_programs.uid_of(str(engine_user)) == 0
 
 
 def ask(state: State, build: Json, declared: Json, argv: list[str], timeout_s: float) -> process.Ran:
-    """Run a program of the image without network and boards; raises ScriptError where it has no such program."""
+    """Run a program of the image without network and boards; raises ScriptError where it has no such program.
+
+    It may be root there, where the image alone says as whom it runs: so it leaves nothing on the node.
+    """
     runtime = runtime_of(build)
     name = f"tokenpeak-question-{state.digest}-{os.getpid()}"
     env = {str(key): str(value) for key, value in (declared.get("env") or {}).items()}
@@ -150,7 +155,7 @@ def ask(state: State, build: Json, declared: Json, argv: list[str], timeout_s: f
         ran = runtime.run(
             *("run", "--rm", "--name", name, "--label", f"{QUESTION}={state.digest}", "--network", "none"),
             *("--env-file", "/dev/stdin", "--pull", "never"),
-            *base_options(build, user),
+            *base_options(build, user, reads_only=True),
             *("--entrypoint", argv[0], str(build["image"]), *argv[1:]),
             timeout_s=timeout_s,
             given=environment_file(env),
