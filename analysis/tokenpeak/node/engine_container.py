@@ -1,4 +1,4 @@
-"""The engine's container: made from a declared build, started and ended by its id, found again by its label.
+"""The engine's container: made from a declared build, started and ended by its id, found again by its name.
 
 It is on the host's network, bound to the engine's one address like a command. Its environment reaches the runtime on
 standard input from memory: no file and no argument holds a secret. Only `inspect` shows it, to those who may command
@@ -196,16 +196,16 @@ class EngineContainer:
 
     @classmethod
     def left_over(cls, state: State) -> EngineContainer | None:
-        """One that bears this state folder's label; None where no runtime has any."""
+        """One that bears this state folder's name and label; None where no runtime has any."""
         for runtime in answering(state):
-            if runtime.with_label(label(state)):
+            if runtime.named(container_name(state), label(state)):
                 return cls(state, {"runtime": runtime.name, "user": runtime.user, "id": None})
         return None
 
     def create(self, build: Json, options: Sequence[str], argv: Sequence[str], env: Mapping[str, str]) -> None:
         """Make it, with `options` beside those of every engine's container; `recorded` has its id then."""
         made = self.runtime.do(
-            *("create", "--name", f"tokenpeak-engine-{self.state.digest}", "--label", label(self.state)),
+            *("create", "--name", container_name(self.state), "--label", label(self.state)),
             *("--network", "host", "--env-file", "/dev/stdin", "--pull", "never", *_LOGGING[self.runtime.name]),
             *("--oom-score-adj", "500", "--shm-size", str(build.get("shm_size") or SHM_SIZE)),
             *self.runtime.init_option(),
@@ -258,7 +258,7 @@ class EngineContainer:
         Where the runtime does not answer, its processes are ended by the pid that `leader` has, as far as they are its
         user's.
         """
-        ids = [self.id] if self.id else self.runtime.with_label(label(self.state))
+        ids = [self.id] if self.id else self.runtime.named(container_name(self.state), label(self.state))
         answers = ids is not None
         for one in ids or []:
             wait_s = math.ceil(grace_s)
@@ -270,7 +270,7 @@ class EngineContainer:
         for one in ids or []:
             self.runtime.write_log(one, log, LOG_TIMEOUT_S)
             self.runtime.run("rm", "--force", "--volumes", one, timeout_s=process.KILL_TIMEOUT_S)
-        return left, self.runtime.with_label(label(self.state)) == []
+        return left, self.runtime.named(container_name(self.state), label(self.state)) == []
 
     def _state(self) -> dict[str, Any]:
         assert self.id is not None
@@ -278,6 +278,11 @@ class EngineContainer:
         return dict(json.loads(ran.out)) if ran.status == 0 else {}
 
 
-def label(state: State) -> str:
+def container_name(state: State) -> str:
     """By which the engine's container of a state folder is found."""
+    return f"tokenpeak-engine-{state.digest}"
+
+
+def label(state: State) -> str:
+    """Which the container of that name has besides: somebody else's may bear the name."""
     return f"{LABEL}={state.digest}"

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from tokenpeak.node import boards, process, root_programs
-from tokenpeak.node.containers import said
+from tokenpeak.node.containers import labels_of, said
 from tokenpeak.node.engine_builds import engine_builds
 from tokenpeak.node.engine_container import (
     OWN_OPTIONS,
@@ -30,6 +30,8 @@ NOT_FOUND = (126, 127)
 """What a runtime ends with where the image has no such program, or none that can be run."""
 QUESTION = "tokenpeak.question"
 """Label of the short-lived containers in which an image's engine is asked something."""
+COMPOSE = "com.docker.compose."
+"""What the labels begin with by which Compose finds the containers of a service."""
 
 
 def found_image(build: Json) -> Json:
@@ -112,7 +114,9 @@ def container_start(declaration: Json, build: Json) -> ContainerStart:
     found = require_startable(build, declaration)
     user = (declaration.get("engine") or {}).get("user")
     devices = device_options(build, boards.chosen_boards(declaration), boards_maker(declaration))
-    options = [*base_options(build, str(user) if user else None), *limit_options(build), *devices]
+    # An image has labels for its containers: Compose would stop and start this one as production's.
+    labels = [f"--label={name}=" for name in labels_of(found) if name.startswith(COMPOSE)]
+    options = [*base_options(build, str(user) if user else None), *limit_options(build), *devices, *labels]
     # By its id: a tag may be given to another image meanwhile.
     return ContainerStart({**build, "image": str(found["Id"])}, options, digest_of(found))
 
