@@ -136,3 +136,17 @@ def test_mount_that_a_group_may_write(place: Path) -> None:
     found = models.model_digest({"image": "vllm:1", "mounts": [f"{mount}:/models"]}, "/models/m", {}, [], None)
 
     assert (found or "").startswith("sha256:")
+
+
+@pytest.mark.parametrize("build", [{"image": "vllm:1"}, {"command": ["/bin/true", "serve"]}])
+def test_name_that_is_no_utf_8(place: Path, build: dict[str, Any]) -> None:
+    """Of a file beside the model; it counts as its bytes do, and ends no launch."""
+    folder = place / "m"
+    folder.mkdir()
+    found = set()
+    for name in (b"\xff", b"\xfe"):
+        (folder / os.fsdecode(name)).write_text("mine")
+        found.add(models.model_digest({**build, "mounts": [f"{place}:{place}"]}, str(folder), {}, [], None))
+        (folder / os.fsdecode(name)).unlink()
+
+    assert [True, True] == [(one or "").startswith("sha256:") for one in found]

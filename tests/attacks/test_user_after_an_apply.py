@@ -147,6 +147,25 @@ def test_names_of_root(state: State, user: str, monkeypatch: pytest.MonkeyPatch)
     assert refusal(state, definition("compose", state, user, monkeypatch), edit)
 
 
+@pytest.mark.parametrize("kind", ["compose", "docker", "podman"])
+@pytest.mark.parametrize("user", ["vllm", "vllm:1000", "1000:vllm", "99999999999999999999", "+1"])
+def test_name_that_the_image_gives_its_meaning(
+    state: State, kind: str, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its /etc/passwd says that it is 0, also of what a runtime takes for no number; what to write is said."""
+    answer = refusal(state, definition(kind, state, user, monkeypatch), {"words": [0, 1, 2], "env": {}, "image": None})
+
+    assert f"names the user {user!r}, which is no number other than 0 such as 1000:1000" in answer
+
+
+def test_name_of_a_rootless_runtime_s_user(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node's, and taken."""
+    found = definition("podman", state, None, monkeypatch)
+    found.manager.declared["user"] = "nobody"
+
+    assert "" == refusal(state, found, {"words": [0, 1, 2], "env": {}, "image": None})
+
+
 def test_build_without_setpriv(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its program would be root's, for what made it another user's is gone."""
     found = definition("command", state, "1000", monkeypatch)

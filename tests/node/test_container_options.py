@@ -104,6 +104,7 @@ def test_digest_of_an_image(found: dict[str, Any], digest: str) -> None:
         ({"user": "1000:1000"}, None, False),
         ({"user": "0:1000"}, "vllm", True),
         ({"user": "root"}, "vllm", True),
+        ({"user": "vllm"}, "vllm", True),
         ({"runtime": "podman", "rootless_user": "vllm"}, None, False),
     ],
 )

@@ -82,10 +82,21 @@ class Runtime:
         found = json.loads(ran.out)
         return dict(found[0]) if found else None
 
-    def with_label(self, label: str) -> list[str] | None:
-        """The ids of all containers with this label; None where the runtime does not answer."""
-        ran = self.run("ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={label}")
-        return ran.out.split() if ran.status == 0 else None
+    def named(self, name: str, label: str) -> list[str] | None:
+        """The ids of containers of this name with this label; None where the runtime does not answer.
+
+        A label alone says nothing: a container has those of its image too.
+        """
+        words = ("ps", "--all", "--no-trunc", "--format", "{{.ID}} {{.Names}}", "--filter", f"label={label}")
+        ran = self.run(*words)
+        rows = [line.partition(" ") for line in ran.out.splitlines()]
+        return [one for one, _, names in rows if name in names.strip().split(",")] if ran.status == 0 else None
+
+    def own_labels(self, container: Json) -> Json:
+        """The labels of an inspected container that it does not have of its image."""
+        image = self.inspect("image", str(container.get("Image")))
+        inherited = labels_of(image or {})
+        return {name: value for name, value in labels_of(container).items() if inherited.get(name) != value}
 
     def write_log(self, container: str, log: Path, timeout_s: float) -> None:
         """Put all that a container has printed into `log`, in place of what is there."""
@@ -109,6 +120,11 @@ class Runtime:
         helper = _INIT.get(self.name, "")
         found = shutil.which(helper) or any((folder / helper).exists() for folder in _INIT_FOLDERS)
         return ["--init"] if found else []
+
+
+def labels_of(found: Json) -> Json:
+    """The labels of an inspected container or image, with those that it has of its image."""
+    return dict((found.get("Config") or {}).get("Labels") or {})
 
 
 def is_absent(ran: process.Ran) -> bool:

@@ -175,7 +175,7 @@ class Engine:
     def _start_container(self, made_of: ContainerStart, argv: list[str], env: dict[str, str], request: Json) -> int:
         container = EngineContainer.planned(self.state, made_of.build)
         found: Json = {"trial_id": request["trial_id"], "unit": None}
-        # Recorded before it is made: whatever dies now, its label is known, and which runtime has it.
+        # Recorded before it is made: whatever dies now, its name is known, and which runtime has it.
         self.state.write(FILE, {**found, "container": container.recorded})
         labels = [f"--label={LABEL}.{name.partition('_')[0]}={request[name]}" for name in ("trial_id", "holder")]
         container.create(made_of.build, [*made_of.options, *labels], argv, env)

@@ -1,4 +1,4 @@
-"""The engine's container: made from a declared build, started and ended by its id, found again by its label.
+"""The engine's container: made from a declared build, started and ended by its id, found again by its name.
 
 It is on the host's network, bound to the engine's one address like a command. Its environment reaches the runtime on
 standard input from memory: no file and no argument holds a secret. Only `inspect` shows it, to those who may command
@@ -11,6 +11,7 @@ import json
 import math
 import os
 import pwd
+import re
 import shutil
 from pathlib import Path
 from typing import Any, Mapping, NamedTuple, Sequence
@@ -39,6 +40,7 @@ AMD_DEVICES = ("/dev/kfd", "/dev/dri")
 CREATE_TIMEOUT_S = 120.0
 LOG_TIMEOUT_S = 30.0
 _SIGNALLED = 128
+_NUMBERED = re.compile("[1-9][0-9]{0,9}(:[0-9]{1,10})?")
 _LOGGING = {
     DOCKER: ("--log-driver", "json-file", "--log-opt", "max-size=256m", "--log-opt", "max-file=2"),
     PODMAN: ("--log-driver", "k8s-file", "--log-opt", "max-size=256m"),
@@ -68,10 +70,17 @@ def mounts_of(build: Json) -> list[tuple[str, str, bool]]:
     return found
 
 
+def is_numbered(user: str) -> bool:
+    """Whether a container's user is one by number, and none of root's: what a name means its image alone decides."""
+    return _NUMBERED.fullmatch(user) is not None
+
+
 def user_option(build: Json, engine_user: str | None) -> str | None:
     """Whom the engine is in its container; None: whom the image says, or a rootless runtime's own user."""
     if build.get("user") is not None:
-        return str(build["user"])
+        user = str(build["user"])
+        # A runtime takes the groups of a number that has none from the image: root's, or any other of the node.
+        return f"{user}:{user}" if is_numbered(user) and ":" not in user else user
     if not engine_user or build.get("rootless_user"):
         return None
     try:
@@ -83,13 +92,16 @@ def user_option(build: Json, engine_user: str | None) -> str | None:
     return f"{account.pw_uid}:{account.pw_gid}"
 
 
-def base_options(build: Json, engine_user: str | None) -> list[str]:
-    """What every container of a build is made with, the engine's and those in which it is asked a question."""
+def base_options(build: Json, engine_user: str | None, reads_only: bool = False) -> list[str]:
+    """What every container of a build is made with, the engine's and those in which it is asked a question.
+
+    One that `reads_only` can write to no mount.
+    """
     user = user_option(build, engine_user)
     options = ["--security-opt", "no-new-privileges"]
     options += ["--user", user] if user is not None else []
     for source, place, reads in mounts_of(build):
-        options += ["--mount", f"type=bind,src={source},dst={place}{',readonly' if reads else ''}"]
+        options += ["--mount", f"type=bind,src={source},dst={place}{',readonly' if reads or reads_only else ''}"]
     return [*options, *(str(word) for word in build.get("args") or [])]
 
 
@@ -184,16 +196,16 @@ class EngineContainer:
 
     @classmethod
     def left_over(cls, state: State) -> EngineContainer | None:
-        """One that bears this state folder's label; None where no runtime has any."""
+        """One that bears this state folder's name and label; None where no runtime has any."""
         for runtime in answering(state):
-            if runtime.with_label(label(state)):
+            if runtime.named(container_name(state), label(state)):
                 return cls(state, {"runtime": runtime.name, "user": runtime.user, "id": None})
         return None
 
     def create(self, build: Json, options: Sequence[str], argv: Sequence[str], env: Mapping[str, str]) -> None:
         """Make it, with `options` beside those of every engine's container; `recorded` has its id then."""
         made = self.runtime.do(
-            *("create", "--name", f"tokenpeak-engine-{self.state.digest}", "--label", label(self.state)),
+            *("create", "--name", container_name(self.state), "--label", label(self.state)),
             *("--network", "host", "--env-file", "/dev/stdin", "--pull", "never", *_LOGGING[self.runtime.name]),
             *("--oom-score-adj", "500", "--shm-size", str(build.get("shm_size") or SHM_SIZE)),
             *self.runtime.init_option(),
@@ -246,7 +258,7 @@ class EngineContainer:
         Where the runtime does not answer, its processes are ended by the pid that `leader` has, as far as they are its
         user's.
         """
-        ids = [self.id] if self.id else self.runtime.with_label(label(self.state))
+        ids = [self.id] if self.id else self.runtime.named(container_name(self.state), label(self.state))
         answers = ids is not None
         for one in ids or []:
             wait_s = math.ceil(grace_s)
@@ -258,7 +270,7 @@ class EngineContainer:
         for one in ids or []:
             self.runtime.write_log(one, log, LOG_TIMEOUT_S)
             self.runtime.run("rm", "--force", "--volumes", one, timeout_s=process.KILL_TIMEOUT_S)
-        return left, self.runtime.with_label(label(self.state)) == []
+        return left, self.runtime.named(container_name(self.state), label(self.state)) == []
 
     def _state(self) -> dict[str, Any]:
         assert self.id is not None
@@ -266,6 +278,11 @@ class EngineContainer:
         return dict(json.loads(ran.out)) if ran.status == 0 else {}
 
 
-def label(state: State) -> str:
+def container_name(state: State) -> str:
     """By which the engine's container of a state folder is found."""
+    return f"tokenpeak-engine-{state.digest}"
+
+
+def label(state: State) -> str:
+    """Which the container of that name has besides: somebody else's may bear the name."""
     return f"{LABEL}={state.digest}"

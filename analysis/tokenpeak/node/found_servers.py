@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Iterator
 
 from tokenpeak.node import process
-from tokenpeak.node.containers import FORWARDERS, SETTINGS, Runtime
+from tokenpeak.node.containers import FORWARDERS, SETTINGS, Runtime, labels_of
 from tokenpeak.node.engine_builds import DOCKER, PODMAN
 from tokenpeak.node.identity import control_group, program
 from tokenpeak.node.installed_engines import installed_version
@@ -246,7 +246,6 @@ def _started_by(unit: str) -> list[str]:
 def _of_container(runtime: Runtime, container: Json, words: list[str]) -> FoundServer:
     """Production that is a container, or a service of a Compose file."""
     config = container.get("Config") or {}
-    labels = config.get("Labels") or {}
     name = str(container.get("Name") or container.get("Id")).lstrip("/")
     mounts = [
         f"{one['Source']}:{one['Destination']}" + ("" if one.get("RW", True) else ":ro")
@@ -274,14 +273,19 @@ def _of_container(runtime: Runtime, container: Json, words: list[str]) -> FoundS
         made = _changed(
             made, notes=(*made.notes, "it was started with --rm, so a stop would delete it: start it without")
         )
+    labels = labels_of(container)
     service, project = labels.get(f"{_COMPOSE}.service"), labels.get(f"{_COMPOSE}.project")
     if not service:
         return made
-    files = str(labels.get(f"{_COMPOSE}.project.config_files") or "").split(",")
+    # An image that Compose built has the labels of a service; which file it is of is a container's own.
+    own = runtime.own_labels(container)
+    if not {f"{_COMPOSE}.project.config_files", f"{_COMPOSE}.project.working_dir"} & {*own}:
+        return made
+    files = str(own.get(f"{_COMPOSE}.project.config_files") or "").split(",")
     file = (
         files[0]
         if Path(files[0]).is_absolute()
-        else str(Path(labels.get(f"{_COMPOSE}.project.working_dir") or "/", files[0]))
+        else str(Path(own.get(f"{_COMPOSE}.project.working_dir") or "/", files[0]))
     )
     return _changed(made, manager="compose", unit=service, project=project, file=file)
 

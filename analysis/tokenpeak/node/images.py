@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from tokenpeak.node import boards, process, root_programs
-from tokenpeak.node.containers import said
+from tokenpeak.node.containers import labels_of, said
 from tokenpeak.node.engine_builds import engine_builds
 from tokenpeak.node.engine_container import (
     OWN_OPTIONS,
@@ -16,6 +16,7 @@ from tokenpeak.node.engine_container import (
     boards_maker,
     device_options,
     environment_file,
+    is_numbered,
     limit_options,
     mounts_of,
     runtime_of,
@@ -29,6 +30,8 @@ NOT_FOUND = (126, 127)
 """What a runtime ends with where the image has no such program, or none that can be run."""
 QUESTION = "tokenpeak.question"
 """Label of the short-lived containers in which an image's engine is asked something."""
+COMPOSE = "com.docker.compose."
+"""What the labels begin with by which Compose finds the containers of a service."""
 
 
 def found_image(build: Json) -> Json:
@@ -111,7 +114,9 @@ def container_start(declaration: Json, build: Json) -> ContainerStart:
     found = require_startable(build, declaration)
     user = (declaration.get("engine") or {}).get("user")
     devices = device_options(build, boards.chosen_boards(declaration), boards_maker(declaration))
-    options = [*base_options(build, str(user) if user else None), *limit_options(build), *devices]
+    # An image has labels for its containers: Compose would stop and start this one as production's.
+    labels = [f"--label={name}=" for name in labels_of(found) if name.startswith(COMPOSE)]
+    options = [*base_options(build, str(user) if user else None), *limit_options(build), *devices, *labels]
     # By its id: a tag may be given to another image meanwhile.
     return ContainerStart({**build, "image": str(found["Id"])}, options, digest_of(found))
 
@@ -126,8 +131,8 @@ def rights_problem(build: Json, engine_user: str | None) -> str | None:
         if danger:
             return (
                 f"Root would run the engine of {shown_value(build['image'])} on the mount {source}, and "
-                f"{danger}: set `user` of "
-                "the build, or let root alone write there."
+                f"{danger}: set `user` of the build to a number other than 0 ('1000:1000'), or let root alone write "
+                "there."
             )
     return None
 
@@ -136,12 +141,16 @@ def is_root(build: Json, engine_user: str | None) -> bool:
     """Whether the engine may be root of the node in its container: by its user, or where only the image says it."""
     if build.get("rootless_user"):
         return False
-    user = build.get("user") if build.get("user") is not None else engine_user
-    return user is None or str(user).partition(":")[0] in ("", "root", "0")
+    if build.get("user") is not None:
+        return not is_numbered(str(build["user"]))
+    return not engine_user or root_programs.uid_of(str(engine_user)) == 0
 
 
 def ask(state: State, build: Json, declared: Json, argv: list[str], timeout_s: float) -> process.Ran:
-    """Run a program of the image without network and boards; raises ScriptError where it has no such program."""
+    """Run a program of the image without network and boards; raises ScriptError where it has no such program.
+
+    It may be root there, where the image alone says as whom it runs: so it leaves nothing on the node.
+    """
     runtime = runtime_of(build)
     name = f"tokenpeak-question-{state.digest}-{os.getpid()}"
     env = {str(key): str(value) for key, value in (declared.get("env") or {}).items()}
@@ -150,7 +159,7 @@ def ask(state: State, build: Json, declared: Json, argv: list[str], timeout_s: f
         ran = runtime.run(
             *("run", "--rm", "--name", name, "--label", f"{QUESTION}={state.digest}", "--network", "none"),
             *("--env-file", "/dev/stdin", "--pull", "never"),
-            *base_options(build, user),
+            *base_options(build, user, reads_only=True),
             *("--entrypoint", argv[0], str(build["image"]), *argv[1:]),
             timeout_s=timeout_s,
             given=environment_file(env),

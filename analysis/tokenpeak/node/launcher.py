@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterator, Sequence
 
-from tokenpeak.node import process, root_environment, root_files
+from tokenpeak.node import process, root_environment, root_files, root_programs
 from tokenpeak.node.engine_builds import engine_build, engine_builds
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.images import is_root
@@ -35,9 +35,6 @@ TURNS = "turns"
 """A file of the state folder whose bytes are locked: one for each limited command that may run at a time."""
 MOST_AT_ONCE = 8
 """Of one word of one of the two commands: whoever may ask for one could start them without end."""
-
-NOBODY_ELSE = (None, "root", "0", 0)
-"""Users that are root."""
 
 MARK = "# TokenPeak's guard command"
 SECRET_NAME = re.compile("secret-[0-9a-f]{8}")
@@ -123,8 +120,16 @@ def check(command: str, request_source: str | None, declaration: Json, for_apply
         raise ScriptError("refused", "A request comes on standard input; --request is for root alone.")
     user = (declaration.get("engine") or {}).get("user")
     builds = engine_builds(declaration).values()
-    as_root = [build for build in builds if (is_root(build, user) if "image" in build else user in NOBODY_ELSE)]
-    if command == "launch" and as_root:
+    named = [build for build in builds if "image" in build and build.get("user") is not None and is_root(build, user)]
+    if command == "launch" and named:
+        raise ScriptError(
+            "refused",
+            f"`user` of the build of {shown_value(named[0]['image'])} is {shown_value(named[0]['user'])}: through the "
+            "guard command an engine must have a user of its own by number, for the image decides whom a name means, "
+            "root too. Write the number of a user and of a group, `user: '1000:1000'`, and run `make install`.",
+        )
+    as_root = not user or root_programs.uid_of(str(user)) == 0
+    if command == "launch" and any(is_root(build, user) if "image" in build else as_root for build in builds):
         raise ScriptError(
             "refused",
             f"tokenpeak_engine_user is {shown_value(user)}: through the guard command an engine must have a "

@@ -102,7 +102,8 @@ def _digest_of(folder: Path | None, source: Path | None) -> str | None:
         if beginning is None:
             return None
         size, head = beginning
-        digest.update(f"{path.name} {size} ".encode() + hashlib.sha256(head).digest())
+        # Whoever owns the folder names its files, and not by UTF-8 alone.
+        digest.update(os.fsencode(path.name) + f" {size} ".encode() + hashlib.sha256(head).digest())
     return f"sha256:{digest.hexdigest()}"
 
 

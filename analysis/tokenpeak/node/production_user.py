@@ -10,6 +10,7 @@ import os
 from tokenpeak.node import root_programs, version
 from tokenpeak.node.definitions.base import Definition
 from tokenpeak.node.engine_command import Command
+from tokenpeak.node.engine_container import is_numbered
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.shown import shown_command, shown_value
 from tokenpeak.node.state import Json
@@ -20,14 +21,18 @@ _ROOT_NAMES = ("", "root")
 def user_problem(definition: Definition, described: Json, command: Command) -> str | None:
     """Why a restricted user may not have this definition start this command; None where it has a user of its own.
 
-    An image's own user is none: a tag means another image by and by, and that may be root's.
+    An image's own user is none: a tag means another image by and by, and that may be root's. Nor is a name that an
+    image gives its meaning.
     """
     if os.geteuid() != 0:
         return None
     user = definition.user(described, command)
-    if user is not None and not _is_root(user):
+    is_of_node = definition.is_node_user()
+    if user is not None and (not _is_root(user) if is_of_node else is_numbered(user)):
         return None
     named = "names no user" if user is None else f"names the user {shown_value(user)}"
+    if user is not None and not is_of_node:
+        named += ", which is no number other than 0 such as 1000:1000 (whom a name means its image decides),"
     return (
         f"Production's definition ({definition.place(described['own'])}) {named} for what this change starts, and a "
         "restricted user starts nothing that may be root's: let the definition itself name a user of production's own "

@@ -44,6 +44,10 @@ class Definition:
         """The user that a described production itself names for this command; None where it names none."""
         raise AssertionError("each definition says so itself")
 
+    def is_node_user(self) -> bool:
+        """Whether a name that `user` says is the node's; where not, an image decides whom it means."""
+        return True
+
     def prepared(self, described: Json, command: Command, mark: str) -> Json:
         """`own` of the described production with another command, ready to be written; `mark` names the apply."""
         raise AssertionError("each definition does so itself")

@@ -58,6 +58,10 @@ class ComposeDefinition(Definition):
         named = described["seen"]["service"].get("user")
         return None if named in (None, "") else str(named)
 
+    def is_node_user(self) -> bool:
+        """A name is the image's."""
+        return False
+
     def prepared(self, described: Json, command: Command, mark: str) -> Json:
         """The override of this command, written beside its place. JSON is YAML."""
         was = self.command(described)

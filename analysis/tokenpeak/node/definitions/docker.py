@@ -66,6 +66,10 @@ class DockerDefinition(RenamedContainerDefinition):
         """The user of its configuration, with which each next one is made, whatever its image."""
         return str(described["seen"]["Config"].get("User") or "") or None
 
+    def is_node_user(self) -> bool:
+        """A name is the image's."""
+        return False
+
     def create(self, described: Json, command: Command, mark: str, name: str) -> str:
         """Ask the daemon for one with the same configuration but these words."""
         seen = described["seen"]

@@ -55,6 +55,10 @@ class PodmanDefinition(RenamedContainerDefinition):
         is_named = any(_USER.fullmatch(word) for word in seen["create"][: len(seen["create"]) - len(seen["cmd"])])
         return str(self.manager.declared.get("user") or (seen.get("user") if is_named else None) or "") or None
 
+    def is_node_user(self) -> bool:
+        """A name is the image's, where it is not whose rootless runtime has the container."""
+        return bool(self.manager.declared.get("user"))
+
     def create(self, described: Json, command: Command, mark: str, name: str) -> str:
         """`podman create` with the old one's options, a new name, and these words."""
         seen = described["seen"]

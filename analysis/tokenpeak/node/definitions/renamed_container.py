@@ -3,7 +3,8 @@
     NAME                          the container that serves
     NAME.tokenpeak-ID             one that does not: the old one, or one that is to take its place
 
-Only containers that bear our label are ever removed. One that does not serve is not started at boot.
+Only containers that bear our label, and not of their image, are ever removed. One that does not serve is not started
+at boot.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class RenamedContainerDefinition(Definition):
         for one in self.manager.with_label(LABEL):
             found = self.manager.inspect(one, must=False)
             ours = found is not None and str(found.get("Name", "")).lstrip("/").startswith(f"{unit}.tokenpeak-")
-            if ours and found["Id"] not in needed:
+            if ours and found["Id"] not in needed and LABEL in self.manager.runtime().own_labels(found):
                 self.manager.do(self.manager.command("rm", found["Id"]))
 
     def start_facts(self, recorded: Json) -> Json:

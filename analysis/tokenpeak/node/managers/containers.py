@@ -28,7 +28,11 @@ class DockerManager(Manager):
 
     def command(self, *words: str) -> list[str]:
         """The command line of these words."""
-        return Runtime(self.program, self._user, "tokenpeak_production.user").command(*words)
+        return self.runtime().command(*words)
+
+    def runtime(self) -> Runtime:
+        """The runtime that has the container."""
+        return Runtime(self.program, self._user, "tokenpeak_production.user")
 
     def inspect(self, name: str | None = None, must: bool = True) -> Any:
         """What the runtime knows of the container, by default production's; None where one need not be there."""
