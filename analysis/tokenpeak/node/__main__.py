@@ -58,8 +58,9 @@ def answer(
             raise
         declaration = {}
     if limited:
-        from tokenpeak.node import launcher
+        from tokenpeak.node import launcher, process_attributes
 
+        process_attributes.require_left()
         launcher.check(command, request_source, declaration, for_apply)
         with launcher.turn(state, command, for_apply):
             return _answer(command, state, declaration, request_source, limited=True)
