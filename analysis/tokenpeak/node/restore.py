@@ -101,12 +101,13 @@ def restore(
         was["model"] = _served_model(was, state)
     drifted = "" if apply or wrong else drift_of_production(was, state)
     said = wrong.words(was["model"]) if wrong else _sentence(was, is_started_anew)
+    beside = "" if wrong or not was["running"] else production.strangers(was, state)
     outcome = RestoreOutcome(
         restored=is_restored(wrong, engine_stopped=ended["engine_stopped"]),
         was_running=was["running"],
         model=was["model"],
         downtime_s=_downtime_s(state, found) if was["running"] else None,
-        message=" ".join(text for text in (ended["message"], said, drifted) if text),
+        message=" ".join(text for text in (ended["message"], said, beside, drifted) if text),
         trial_id=found["trial_id"],
         holder=found["holder"],
         by=by,
