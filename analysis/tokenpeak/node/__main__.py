@@ -159,7 +159,7 @@ def _answer_request(
         return finish(state, declaration, finish_request)
     from tokenpeak.node.restore import restore_command
 
-    return restore_command(state, declaration, requests.parse(requests.RestoreRequest, given))
+    return restore_command(state, requests.parse(requests.RestoreRequest, given))
 
 
 def _answer_apply(command: str, state: State, declaration: Json, given: Json, *, limited: bool) -> NodeAnswer:
