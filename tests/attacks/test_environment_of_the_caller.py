@@ -2,13 +2,16 @@
 
 Without `secure_path` in sudoers root ran his `nvidia-smi`, and production that is kept as a process was started again
 with his limits, on the one processor that he chose, with the least claim to it and to the disk, and as the first that
-the kernel's memory killer ends. Root's command leaves all of that behind before it does anything.
+the kernel's memory killer ends. Or with his timer slack, by which nothing of root's that waits goes on for years, in a
+control group that he may freeze. Root's command leaves all of that behind before it does anything, and refuses a caller
+that has set what the kernel never sets back.
 """
 
 import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,3 +91,42 @@ def test_root_runs_nothing_of_the_caller_s(home: Path) -> None:
     assert "SCHED_OTHER" == policy.split()[-1]
     assert "none: prio 0" == disk
     assert "0" == oom
+
+
+def test_attributes_that_survive_execve() -> None:
+    """Of all that a caller can set of himself, root's command has nothing, and where that stays it does nothing."""
+    script = Path(__file__).with_name("caller_with_attributes.py")
+    package = Path(root_environment.__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", str(script), str(package)], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    assert seen["set"]["timerslack_ns"] == str(10**16)
+    assert seen["set"]["personality"] == "00000008"
+    of_init = {name: Path("/proc/1", name).read_text().strip() for name in ("timerslack_ns", "coredump_filter")}
+    assert seen["left"] == {**seen["plain"], **of_init, "disk": 0}
+    assert seen["keyring"] != seen["keyring of the caller"] or seen["keyring"] < 0
+    refusal = seen.get("refusal", "")
+    assert ("PR_SET_MDWE" in refusal) == seen["memory denied"]
+    assert ("Speculation_Store_Bypass" in refusal) == seen["guesses denied"]
+
+
+def test_control_group_of_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root's command leaves each group that is not the first process's for that one's; a unit of systemd's stays."""
+    for name in ("freezer/init", "unified"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "cgroup.procs").touch()
+    of_init = {"freezer": "/init", "cpu": "/", "": "/"}
+    groups = {1: of_init, os.getpid(): {"freezer": "/his", "cpu": "/", "": "/his", "pids": "/his"}}
+    monkeypatch.setattr(root_environment, "_groups", groups.get)
+    monkeypatch.setattr(root_environment, "_GROUPS", str(tmp_path))
+    monkeypatch.setattr(root_environment, "_SYSTEMD", tmp_path)
+
+    root_environment._join_groups_of_init()
+    assert not any(file.read_text() for file in tmp_path.rglob("cgroup.procs"))
+
+    monkeypatch.setattr(root_environment, "_SYSTEMD", tmp_path / "none")
+    root_environment._join_groups_of_init()
+    assert [file.read_text() for file in tmp_path.rglob("cgroup.procs")] == ["0", "0"]

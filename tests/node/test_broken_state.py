@@ -121,6 +121,31 @@ def test_restore_for_a_holder_whose_record_is_garbage(borrowed: Node, monkeypatc
     assert answers(borrowed)
 
 
+@pytest.mark.parametrize("content", [b"", b"{", None], ids=["empty", "torn", "gone"])
+def test_declaration_that_cannot_be_read(node: Node, content: bytes | None) -> None:
+    """Without a record nothing says what production is: no restoration calls that well, and each says what to do."""
+    node.production()
+    file = node.folder / "node.json"
+    file.unlink() if content is None else file.write_bytes(content)
+
+    restoration = node.run("restore")["restoration"]
+
+    assert restoration["restored"] is None, restoration
+    assert "has no production" not in restoration["message"]
+    assert "node.json" in restoration["message"]
+    assert "make install" in restoration["message"]
+
+
+def test_declaration_that_cannot_be_read_during_a_trial(borrowed: Node) -> None:
+    """Production is what the record says."""
+    (borrowed.folder / "node.json").write_bytes(b"{")
+
+    restoration = borrowed.run("restore")["restoration"]
+
+    assert restoration["restored"], restoration
+    assert answers(borrowed)
+
+
 def test_files_deleted_while_the_controller_lives(borrowed: Node) -> None:
     """`finish` ends an engine of which every file is gone, and status 0 is not said while production is down."""
     engine = borrowed.read("engine.json")

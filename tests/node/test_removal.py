@@ -1,11 +1,16 @@
 """What uninstalling takes off a node, and when it refuses."""
 
+import ast
 import json
+import os
+import re
+from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node import clock, process
+from tokenpeak.node import clock, process, removal
 
 
 def test_nothing_is_left(node: Node) -> None:
@@ -27,6 +32,33 @@ def test_nothing_is_left(node: Node) -> None:
     assert alive
     assert any(f"process {leader['pid']} serves on" in words for words in answer["left"])
     assert clock.wait_until(lambda: not process.is_alive(guard), 60)
+
+
+def test_every_file_of_a_module_is_known() -> None:
+    """What a module names as a file of the state folder is TokenPeak's own."""
+    folder = Path(removal.__file__).parent
+    named = {
+        (module.name, node.value.value)
+        for module in folder.rglob("*.py")
+        for node in ast.parse(module.read_text()).body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        if re.fullmatch(r"[a-z-]+\.(json|jsonl|log|env|pyz)", str(node.value.value))
+    }
+
+    assert ("hold.py", "hold.json") in named
+    assert not {(module, name) for module, name in named if name not in removal.OWN}
+
+
+def test_sudoers_with_more_than_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder and a pipe there are none of the lines that are named."""
+    (tmp_path / "backup").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "tuner").write_text("tuner ALL=(root) NOPASSWD: /opt/guard\n")
+    monkeypatch.setattr(removal, "SUDOERS", tmp_path)
+
+    left = removal._remove_command({"guard_command": "/opt/guard"})
+
+    assert [f"{tmp_path / 'tuner'} still names /opt/guard; it was put there by hand: rm {tmp_path / 'tuner'}"] == left
 
 
 def test_own_demonstration_goes_too(node: Node) -> None:

@@ -76,7 +76,7 @@ class Trial(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "state"):
             return
-        self.carry_out(lambda: restore_command(self.state, self.declaration, RestoreRequest(release=True)))
+        self.carry_out(lambda: restore_command(self.state, RestoreRequest(release=True)))
         self.production_is_as_recorded()
         leader = self.state.read("production.json")
         if leader:
@@ -152,13 +152,13 @@ class Trial(RuleBasedStateMachine):
     def restores(self, times: int) -> None:
         """Somebody runs `make restore`, once or twice; then no trial has the node."""
         for _ in range(times):
-            self.carry_out(lambda: restore_command(self.state, self.declaration, RestoreRequest(release=True)))
+            self.carry_out(lambda: restore_command(self.state, RestoreRequest(release=True)))
         assert self.state.read(record.NAME) is None
 
     @rule(after_s=PAUSES_S)
     def restore_is_killed(self, after_s: float) -> None:
         """`make restore` dies at any instant."""
-        self.carry_out(lambda: restore_command(self.state, self.declaration, RestoreRequest(release=True)), after_s)
+        self.carry_out(lambda: restore_command(self.state, RestoreRequest(release=True)), after_s)
 
     # Not by preconditions: whether a trial has the node may change while rules are drawn, and that must be repeatable.
     @rule()

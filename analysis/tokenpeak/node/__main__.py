@@ -58,8 +58,9 @@ def answer(
             raise
         declaration = {}
     if limited:
-        from tokenpeak.node import launcher
+        from tokenpeak.node import launcher, process_attributes
 
+        process_attributes.require_left()
         launcher.check(command, request_source, declaration, for_apply)
         with launcher.turn(state, command, for_apply):
             return _answer(command, state, declaration, request_source, limited=True)
@@ -158,7 +159,7 @@ def _answer_request(
         return finish(state, declaration, finish_request)
     from tokenpeak.node.restore import restore_command
 
-    return restore_command(state, declaration, requests.parse(requests.RestoreRequest, given))
+    return restore_command(state, requests.parse(requests.RestoreRequest, given))
 
 
 def _answer_apply(command: str, state: State, declaration: Json, given: Json, *, limited: bool) -> NodeAnswer:

@@ -12,7 +12,7 @@ from typing import Any, Callable
 
 from tokenpeak.node import process, root_programs, serving
 from tokenpeak.node.error import ScriptError
-from tokenpeak.node.identity import Check
+from tokenpeak.node.identity import Check, ForeignServerError
 from tokenpeak.node.serving import ServerAnswer
 from tokenpeak.node.shown import shown_answer, shown_command, shown_output, shown_value
 from tokenpeak.node.state import Json
@@ -50,9 +50,15 @@ class Answering:
         """It is asked which model it serves."""
         self._key_file: str | None = declared.get("api_key_file")
 
-    def is_there(self) -> bool:
-        """Whether anything answers at its url, whoever it is."""
-        return bool(self.url) and self._request("/v1/models", timeout_s=2).status != 0
+    def is_there(self, check: Check) -> bool:
+        """Whether anything that `check` lets pass answers at its url. It hears no key."""
+        if not self.url:
+            return False
+        try:
+            answer = serving.request(f"{self.url}/v1/models", timeout_s=2, check=check, ca_file=self._ca_file)
+        except ForeignServerError:
+            return False
+        return answer.status != 0
 
     def served_model(self, check: Check, timeout_s: float = 5.0) -> str | None:
         """The model that it names; None where it names none, or is not asked. Its key is sent after `check`."""

@@ -66,7 +66,7 @@ class OfProduction:
         """How it is known that this may be production; raises ForeignServerError where it may not."""
         if not found.is_here:
             return {"by": "network"}
-        declared = self._declared_uid()
+        declared = declared_uid(self._manager)
         if not found.pids:
             # Nobody but root sees what the processes of others hold; whose socket it is, everybody.
             if os.geteuid() != 0 and set(found.uids) and set(found.uids) <= {0, os.geteuid(), declared}:
@@ -75,23 +75,12 @@ class OfProduction:
         is_member = self._manager.members()
         own = [pid for pid in found.pids if pid != INIT] or list(found.pids)
         if is_member is not None and all(is_member(pid) for pid in own):
-            return {"by": "manager"}
+            return {"by": "manager", "uid": found.uids[0] if found.uids else None}
         users = {*found.uids, *(uid for pid in own for uid in user_ids(pid))}
         is_one_user = len(users) == 1 and bool(found.uids)
         if is_one_user and ((is_member is None and declared is None) or users in ({0}, {declared})):
             return {"by": "user", "uid": found.uids[0], "program": program(own[0])}
         raise ForeignServerError(self._refusal(found))
-
-    def _declared_uid(self) -> int | None:
-        name = self._manager.declared.get("listens_as")
-        if name is None:
-            return None
-        try:
-            return pwd.getpwnam(str(name)).pw_uid
-        except KeyError:
-            raise ScriptError(
-                "declaration", f"tokenpeak_production.listens_as is {shown_value(name)}, which this node does not know."
-            ) from None
 
     def _refusal(self, found: Peer) -> str:
         declared = self._manager.declared
@@ -100,6 +89,42 @@ class OfProduction:
             f"{declared.get('url')} is answered by {found.text}, which is no process of production ({name}): no key "
             "was sent. End it, or, if it answers for production, name its user in tokenpeak_production.listens_as."
         )
+
+
+def of_no_stranger(manager: Manager) -> Check:
+    """A check that production may answer, whoever started it: by hand, or by another manager.
+
+    Its own processes may, and a socket that root has made, or the user whom it listens as, or who listened before a
+    trial. A stranger cannot make such a socket, whatever else holds his.
+    """
+
+    def check(connection: socket.socket) -> None:
+        found = sockets.peer(connection)
+        declared, known = declared_uid(manager), manager.answered_before or {}
+        is_member = manager.members()
+        is_known = is_member is not None or declared is not None or known.get("by") == "user"
+        is_own = is_member is not None and any(map(is_member, found.pids))
+        if is_own or not (found.is_here and found.uids and is_known):
+            return
+        if not {0, os.geteuid(), declared, known.get("uid")}.intersection(found.uids):
+            raise ForeignServerError(
+                f"{_where(connection)} is answered by {found.text}, which is none of production's."
+            )
+
+    return check
+
+
+def declared_uid(manager: Manager) -> int | None:
+    """The user that production is declared to listen as; None where it is not declared."""
+    name = manager.declared.get("listens_as")
+    if name is None:
+        return None
+    try:
+        return pwd.getpwnam(str(name)).pw_uid
+    except KeyError:
+        raise ScriptError(
+            "declaration", f"tokenpeak_production.listens_as is {shown_value(name)}, which this node does not know."
+        ) from None
 
 
 def of_processes(is_member: Callable[[], IsMember], what: str) -> Check:

@@ -6,11 +6,11 @@ import time
 from typing import Callable
 from urllib.parse import urlsplit
 
-from tokenpeak.node import clock, machine, sockets
+from tokenpeak.node import clock, machine, serving, sockets
 from tokenpeak.node.answering import Answering
 from tokenpeak.node.drift import definition_sha256
 from tokenpeak.node.error import NOT_SEEN, ScriptError
-from tokenpeak.node.identity import ForeignServerError, OfProduction
+from tokenpeak.node.identity import ForeignServerError, OfProduction, of_no_stranger
 from tokenpeak.node.managers import make_manager, recorded_manager
 from tokenpeak.node.managers.base import STOP_TIMEOUT_S, Manager
 from tokenpeak.node.phases import Phases
@@ -139,8 +139,8 @@ def stop(recorded: Json, state: State) -> None:
     if manager.is_running():
         raise ScriptError("production", f"Production ({name}) runs on after its stop: {manager.why_it_runs_on()}")
     # What its manager has let go of may serve on, and hold the memory.
-    answering = Answering(manager.declared)
-    if not clock.wait_until(lambda: not answering.is_there(), STOPPED_WITHIN_S, poll_s=0.1):
+    answering, check = Answering(manager.declared), of_no_stranger(manager)
+    if not clock.wait_until(lambda: not answering.is_there(check), STOPPED_WITHIN_S, poll_s=0.1):
         raise ScriptError(
             "production",
             f"Production ({name}) is stopped by its manager's account, yet {answering.url} still answers "
@@ -184,17 +184,28 @@ def _start_at_last(manager: Manager, definition: Json) -> None:
 
 
 def start(manager: Manager, definition: Json) -> None:
-    """Start production that does not run; a stranger at its address would pass for it, and is an error."""
+    """Start production that does not run: an error where what answers at its address may be production all the same.
+
+    A stranger there does not keep it down: it may listen at another address of the same name.
+    """
     # A stop that outlived whoever asked for it: production may answer for as long as that takes.
     clock.wait_until(lambda: not manager.is_ending(), STOP_TIMEOUT_S, poll_s=0.25)
     url = manager.declared.get("url")
-    if url and Answering(manager.declared).is_there():
+    if url and Answering(manager.declared).is_there(of_no_stranger(manager)):
         raise ScriptError(
             "production",
             f"Production does not run, yet {url} answers ({_listeners(url)}): end that if nobody needs it, or correct "
             f"tokenpeak_production in the inventory, then try again. Or a stop has left it: {manager.why_it_runs_on()}",
         )
     manager.start(definition)
+
+
+def strangers(recorded: Json, state: State) -> str:
+    """Who else answers at one of several addresses of recorded production's url, in words; empty where nobody does."""
+    manager, url = recorded_manager(recorded, state), recorded["url"]
+    found = serving.strangers(url, OfProduction(manager, manager.answered_before)) if url else []
+    way_out = "Clients may reach that one: write production's own address in tokenpeak_production.url."
+    return " ".join([*found, way_out]) if found else ""
 
 
 def await_answer(

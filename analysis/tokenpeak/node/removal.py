@@ -28,7 +28,8 @@ OWN = (
         "phase.json",
     ),
     "mutex",
-    *("telemetry.json", "telemetry.jsonl", "telemetry.log", "production.log", "production-command.json"),
+    *("telemetry.json", "telemetry.jsonl", "telemetry.log", "hold.json"),
+    *("production.log", "production-command.json", "production-start.json"),
     *KEPT_TWICE,
     *(copy_name(name) for name in KEPT_TWICE),
 )
@@ -127,7 +128,9 @@ def _remove_command(declaration: Json) -> list[str]:
         command = Path(declared)
         if command.is_file() and launcher.MARK in command.read_text(errors="replace"):
             root_files.remove(command)
-        lines = [entry for entry in sorted(SUDOERS.glob("*")) if declared in entry.read_text(errors="replace").split()]
+        # As sudo does, which reads nothing of a folder or a pipe there.
+        files = [entry for entry in sorted(SUDOERS.glob("*")) if entry.is_file()]
+        lines = [entry for entry in files if declared in entry.read_text(errors="replace").split()]
         left += [f"{entry} still names {declared}; it was put there by hand: rm {entry}" for entry in lines]
     return left
 

@@ -36,7 +36,7 @@ from tokenpeak.node.phases import Phases
 from tokenpeak.node.protocol.answers import LEFT_DOWN, RestoreAnswer, RestoreOutcome, picked
 from tokenpeak.node.protocol.requests import ENGINE_STOP_S, PRODUCTION_READY_S, RestoreRequest, sweep_of
 from tokenpeak.node.shortfall import Shortfall, is_restored
-from tokenpeak.node.state import Json, State, UnreadableError
+from tokenpeak.node.state import DECLARATION, Json, State, UnreadableError
 
 UNKNOWN_STOP_S = 10.0
 """How long an engine may take to end where no record says; production has waited long enough."""
@@ -101,12 +101,13 @@ def restore(
         was["model"] = _served_model(was, state)
     drifted = "" if apply or wrong else drift_of_production(was, state)
     said = wrong.words(was["model"]) if wrong else _sentence(was, is_started_anew)
+    beside = "" if wrong or not was["running"] else production.strangers(was, state)
     outcome = RestoreOutcome(
         restored=is_restored(wrong, engine_stopped=ended["engine_stopped"]),
         was_running=was["running"],
         model=was["model"],
         downtime_s=_downtime_s(state, found) if was["running"] else None,
-        message=" ".join(text for text in (ended["message"], said, drifted) if text),
+        message=" ".join(text for text in (ended["message"], said, beside, drifted) if text),
         trial_id=found["trial_id"],
         holder=found["holder"],
         by=by,
@@ -233,7 +234,7 @@ def not_touched(state: State) -> RestoreOutcome:
     return RestoreOutcome(restored=True, was_running=False, message=f"{who} has the node; it was not touched.")
 
 
-def restore_command(state: State, declaration: Json, request: RestoreRequest) -> RestoreAnswer:
+def restore_command(state: State, request: RestoreRequest) -> RestoreAnswer:
     """`make restore`: give the node back now, and break the lock; for a `holder`, only if nobody else has it.
 
     For a person, who names no holder, a command that does not go on is ended first.
@@ -257,15 +258,29 @@ def restore_command(state: State, declaration: Json, request: RestoreRequest) ->
         if outcome.restored:
             lock.release(state)
     if outcome.trial_id is None and not at_start:
-        outcome = _with(outcome, _free_node(state, declaration))
+        outcome = _of_free_node(state, outcome)
     if held:
         outcome = _with(outcome, held)
     last = picked(RestoreOutcome, before) if before else None
     return RestoreAnswer(phases=phases.spans, restoration=outcome, last_restoration=last)
 
 
+def _of_free_node(state: State, outcome: RestoreOutcome) -> RestoreOutcome:
+    """The outcome where there was nothing to give back, with how production stands, and who gave it back last.
+
+    A node whose production nothing says is not said to have none.
+    """
+    problem = f"{state.path(DECLARATION)}, which says so, is gone."
+    try:
+        if state.has(DECLARATION):
+            return _with(outcome, _free_node(state, state.declaration()))
+    except ScriptError as error:
+        problem = error.text
+    text = f"Whether it has production is not known: {problem} Run `make install`, which writes that file anew."
+    return replace(_with(outcome, text), restored=None)
+
+
 def _free_node(state: State, declaration: Json) -> str:
-    """How production stands where there was nothing to give back, and who gave it back last."""
     try:
         found = production.look(declaration.get("production") or {"manager": "none"}, state)
     except ScriptError as error:

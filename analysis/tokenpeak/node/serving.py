@@ -8,12 +8,13 @@ import re
 import socket
 import ssl
 import threading
+from contextlib import closing
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from tokenpeak.node import trust
 from tokenpeak.node.error import ScriptError
-from tokenpeak.node.identity import Check
+from tokenpeak.node.identity import Check, ForeignServerError
 from tokenpeak.node.shown import shown_answer, shown_output, shown_value
 
 ANSWER_LIMIT_BYTES = 1 << 20
@@ -43,7 +44,8 @@ def request(
     """One request, one answer; a server that is not there, or whose answer has no end, is an answer too.
 
     An https server is trusted by `ca_file`, else by the system's certificates. `check` sees the
-    connection before anything is sent on it, and raises ForeignServerError for another's server.
+    connection before anything is sent on it, and raises ForeignServerError for another's server: where a name has
+    several addresses, anybody may listen at one that the server does not use, so each is tried.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -51,6 +53,7 @@ def request(
             "declaration", f"{shown_value(url)} is no address of a server: write it like http://127.0.0.1:8000."
         )
     connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout_s)
+    context: ssl.SSLContext | None = None
     if parts.scheme == "https":
         try:
             context = ssl.create_default_context(cafile=ca_file)
@@ -65,14 +68,16 @@ def request(
         headers["Authorization"] = f"Bearer {key}"
     # The request goes out on the connection that was checked: none is opened anew behind our back.
     connection.auto_open = 0
-    overdue = _hung_up_after(timeout_s + ENDING_S, connection)
+    overdue: threading.Timer | None = None
     try:
-        connection.connect()
-        if check is not None:
-            # It is no time of the server's: it looks through what the users of this machine have open.
-            overdue.cancel()
-            check(connection.sock)
-            overdue = _hung_up_after(timeout_s + ENDING_S, connection)
+        connection.sock = _connected(connection.host, connection.port, timeout_s, check)
+        # The check is no time of the server's: it looks through what the users of this machine have open.
+        overdue = _hung_up_after(timeout_s + ENDING_S, connection)
+        if context is not None:
+            connection.sock = context.wrap_socket(
+                connection.sock, server_hostname=connection.host, do_handshake_on_connect=False
+            )
+            connection.sock.do_handshake()
         connection.request(method, parts.path or "/", None if body is None else json.dumps(body).encode(), headers)
         response = connection.getresponse()
         content = response.read(ANSWER_LIMIT_BYTES + 1)
@@ -84,8 +89,59 @@ def request(
     except (OSError, ValueError, http.client.HTTPException) as error:
         return ServerAnswer(0, shown_output(str(error) or type(error).__name__))
     finally:
-        overdue.cancel()
+        if overdue is not None:
+            overdue.cancel()
         connection.close()
+
+
+def strangers(url: str, check: Check) -> list[str]:
+    """What `check` says of each who answers at one of several addresses of a url and is not who should."""
+    parts = urlsplit(url)
+    found = []
+    try:
+        addresses = _addresses(parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
+    except OSError:
+        return []
+    for address in addresses if len(addresses) > 1 else ():
+        try:
+            with closing(socket.create_connection(address, 2.0)) as connection:
+                check(connection)
+        except ForeignServerError as stranger:
+            found.append(stranger.text)
+        except (OSError, ScriptError):
+            continue
+    return found
+
+
+def _addresses(host: str, port: int) -> list[tuple[str, int]]:
+    """The addresses of a name, in the order in which they are tried."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys((str(address[0]), port) for _, _, _, _, address in found))
+
+
+def _connected(host: str, port: int, timeout_s: float, check: Check | None) -> socket.socket:
+    """A connection to the first of its addresses where who should answer does; raises what the first said otherwise."""
+    stranger: ForeignServerError | None = None
+    refusal: OSError | None = None
+    for address in _addresses(host, port):
+        try:
+            connection = socket.create_connection(address, timeout_s)
+        except OSError as error:
+            refusal = refusal or error
+            continue
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if check is not None:
+                check(connection)
+        except ForeignServerError as error:
+            connection.close()
+            stranger = stranger or error
+        except BaseException:
+            connection.close()
+            raise
+        else:
+            return connection
+    raise stranger or refusal or OSError(f"{host} has no address")
 
 
 def _hung_up_after(seconds: float, connection: http.client.HTTPConnection) -> threading.Timer:
