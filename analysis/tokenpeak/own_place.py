@@ -98,12 +98,13 @@ def _led_by_anybody(path: Path) -> str | None:
 def _files(folder: Path) -> Iterator[Path]:
     """Of all that is run of a working folder, what is another user's, can be written by others, or is a link."""
     uid = os.geteuid()
-    looked: dict[tuple[int, int], bool] = {}
+    looked: dict[tuple[int, int, bool], bool] = {}
     for name in READ:
         for path in (folder / name).rglob("*"):
             facts = path.lstat()
-            kind = (facts.st_gid, facts.st_mode & trust.OTHERS_WRITE)
+            mode = facts.st_mode & trust.OTHERS_WRITE
+            kind = (facts.st_gid, mode, bool(mode) and trust.has_access_list(path))
             if kind not in looked:
-                looked[kind] = trust.others_write(facts, uid)
+                looked[kind] = trust.others_write(path, facts, uid)
             if stat.S_ISLNK(facts.st_mode) or facts.st_uid not in (0, uid) or looked[kind]:
                 yield path

@@ -1,20 +1,26 @@
 """An engine's log, an archive or a node holds a text over which one of our patterns takes the square of its length.
 
 `Failed core proc(s): {` and 130,000 quotes held the interpreter's lock: the whole controller stood still, and the lease
-of another node lapsed. Every pattern of the package is tried over repetitions of what stands in it.
+of another node lapsed. Every pattern of the package is tried over repetitions of what stands in it. A library's parser
+is one too: one line of 512,000 labels on an engine's page of metrics took an hour.
 """
 
 import dataclasses
 import importlib
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
-from tokenpeak import paths
+import pytest
+
+from tokenpeak import bounded, paths
+from tokenpeak.errors import TokenpeakError
+from tokenpeak.loadgen import metrics_page
 
 ROOT = paths.ROOT / "analysis"
 SIGNS = ["a", "0", " ", "'", "-", ".", "/", "{", ":", "="]
@@ -120,6 +126,55 @@ def cpu_s(pattern: re.Pattern[Any], method: str, text: str) -> float:
         for _ in pattern.finditer(given):
             pass
     return time.process_time() - began
+
+
+SHAPES = {
+    "metrics: labels": lambda size: page("{", lambda number: f'a{number}="",', "} 1", size),
+    "metrics: quotes": lambda size: page('{a="', lambda _: '\\"', '"} 1', size),
+    "metrics: backslashes": lambda size: page('{a="', lambda _: "\\\\", '"} 1', size),
+    "metrics: blanks": lambda size: page("", lambda _: " ", "1", size),
+    "metrics: of others": lambda size: page("x{", lambda number: f'a{number}="",', "} 1", size),
+    "metrics: comments": lambda size: "# HELP " * (size // 7),
+    "metrics: lines": lambda size: 'vllm:num_requests_running{engine="0"} 1\n' * (size // 40),
+    "JSON: lists": lambda size: "[" * size,
+    "JSON: keys": lambda size: "{" + ",".join(f'"{number}":1' for number in range(size // 10)) + "}",
+    "JSON: digits": lambda size: "9" * size,
+    "JSON: quotes": lambda size: '"' + '\\"' * (size // 2) + '"',
+    "YAML: lists": lambda size: "- " * (size // 20),
+    "YAML: mapping": lambda size: "".join(f"a{number}: 1\n" for number in range(size // 200)),
+    "YAML: quotes": lambda size: '"' + '\\"' * (size // 20),
+}
+"""Texts of a size for the parsers of libraries that read foreign texts."""
+PARSER_SIZES = (1 << 16, 1 << 18)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_library_takes_the_square_of_a_text(shape: str, tmp_path: Path) -> None:
+    """Of four times the text it takes four times as long, or it is refused."""
+    once, more = (min(parsed_s(shape, SHAPES[shape](size), tmp_path) for _ in range(2)) for size in PARSER_SIZES)
+
+    assert more < 0.1 or more < SQUARE * once
+
+
+def parsed_s(shape: str, text: str, folder: Path) -> float:
+    """The processor time of the parser that reads such texts; whether it refuses them is no matter here."""
+    given = folder / "given"
+    given.write_text(text)
+    parsers: dict[str, Callable[[], object]] = {
+        "metrics": lambda: metrics_page.parse(text),
+        "JSON": lambda: bounded.parse_json(text.encode(), "given"),
+        "YAML": lambda: bounded.read_yaml(given),
+    }
+    began = time.process_time()
+    with suppress(ValueError, TokenpeakError):
+        parsers[shape.partition(":")[0]]()
+    return time.process_time() - began
+
+
+def page(before: str, piece: Callable[[int], str], after: str, size: int) -> str:
+    """A page of metrics with one line of such pieces."""
+    name = "" if before.startswith("x") else "vllm:num_requests_running "
+    return f"{name}{before}{''.join(map(piece, range(size // len(piece(0)))))}{after}\n"
 
 
 def is_square(pattern: re.Pattern[Any], method: str, text: tuple[str, str]) -> bool:

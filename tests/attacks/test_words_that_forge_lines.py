@@ -17,13 +17,14 @@ from tests.commands import typed
 
 from tokenpeak import paths
 from tokenpeak.console import SafeConsole, SafeTable
+from tokenpeak.errors import ArchiveError
 from tokenpeak.loadgen.progress import summary_text
 from tokenpeak.loadgen.remote_worker_pool import HostLostError
 from tokenpeak.node.engine_command import difference
 from tokenpeak.node.protocol.answers import RestoreAnswer, StatusAnswer, parse
 from tokenpeak.node.protocol.survey import SurveyAnswer
 from tokenpeak.node.words import one_line
-from tokenpeak.store.archive import Archive
+from tokenpeak.store.archive import Archive, find_archives
 from tokenpeak.sweep.first_inventory import summary
 from tokenpeak.sweep.login_failures import Login, explained, with_remedy
 from tokenpeak.sweep.node_result import failure_words
@@ -153,6 +154,23 @@ def test_hardware_of_an_archive_is_in_its_line(tmp_path: Path) -> None:
 
     assert "x | gpu-2: serves on " in printed
     assert "gpu-2" not in [line.partition(":")[0] for line in printed.splitlines()]
+
+
+@pytest.mark.parametrize("name", ["theirs\n::add-mask::y", "theirs\u2028gpu-2: serves", "\udcff", "a\u202eb"])
+def test_name_of_an_archive_is_refused(tmp_path: Path, name: str) -> None:
+    """Of its folder, of its pack and of a file in it: whatever is wrong in it would be said after its path."""
+    source = paths.ARCHIVES / "t4-mistral7b"
+    folder, plain, packs = tmp_path / name, tmp_path / "plain" / "archive", tmp_path / "packs"
+    for place in (folder, plain):
+        shutil.copytree(source, place)
+        (place / "sweep.json").write_text("{")
+    (plain / "trials" / name).touch()
+    packs.mkdir()
+    (packs / f"{name}.tar.zst").touch()
+    for given in (folder, tmp_path, plain, packs, packs / f"{name}.tar.zst"):
+        with pytest.raises(ArchiveError, match="has the hidden character .* Rename it, or remove it") as refused:
+            find_archives([given])
+        assert 1 == len(str(refused.value).splitlines())
 
 
 def test_titles_of_a_difference_are_lines() -> None:

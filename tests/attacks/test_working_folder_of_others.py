@@ -4,7 +4,9 @@ What a working folder holds runs as whoever uses it. So one that others can writ
 another's altogether is refused in words that say how to go on; it is not passed over for the next one either.
 """
 
+import itertools
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,9 +18,13 @@ from tests.attacks.conftest import ATTACKER
 
 from tokenpeak import cli, paths
 from tokenpeak.errors import InputError
+from tokenpeak.node import trust
 from tokenpeak.own_place import require_unmoved, require_working_folder
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="another user's part needs root to play it")
+
+
+ACCESS_LISTS = ("system.posix_acl_access", "system.posix_acl_default")
 
 
 def made(folder: Path) -> Path:
@@ -31,6 +37,14 @@ def made(folder: Path) -> Path:
 
 def given(path: Path) -> None:
     os.chown(path, ATTACKER, ATTACKER)
+
+
+def listed(path: Path, name: str) -> None:
+    """Let the attacker write by an access list, whose bits stand where the group's do."""
+    nobody = 0xFFFFFFFF
+    entries = [(1, 7, nobody), (2, 7, ATTACKER), (4, 5, nobody), (0x10, 7, nobody), (0x20, 5, nobody)]
+    packed = b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    os.setxattr(path, name, struct.pack("<I", 2) + packed)
 
 
 def led(path: Path) -> None:
@@ -55,6 +69,25 @@ ATTACKS: dict[str, Callable[[Path], None]] = {
     "results of another's": lambda folder: ((folder / "results").mkdir(), given(folder / "results"))[1],
     "in another's folder": lambda folder: given(folder.parent),
 }
+
+
+@pytest.mark.parametrize(
+    ("part", "name"), [*itertools.product(["", "inventory"], ACCESS_LISTS), ("notebooks/own.ipynb", ACCESS_LISTS[0])]
+)
+def test_access_list(place: Path, monkeypatch: pytest.MonkeyPatch, part: str, name: str) -> None:
+    """Write rights of the user's own group are his; those of an access list, which the same bits show, are another's."""
+    monkeypatch.setattr(trust, "_is_own_group", lambda *_: True)
+    folder = made(place / "scratch")
+    path = folder / part
+    path.chmod(0o775)
+    require_working_folder(folder)
+    try:
+        listed(path, name)
+    except OSError:
+        pytest.skip("this file system has no access lists")
+
+    with pytest.raises(InputError, match=r"can be written by others \(mode 775, and an access list: see getfacl\)"):
+        require_working_folder(folder)
 
 
 @pytest.mark.parametrize("attack", ATTACKS)

@@ -8,6 +8,7 @@ import ssl
 import subprocess
 import sys
 import time
+import tracemalloc
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -122,6 +123,30 @@ def streamed(events: bytes) -> Exchange:
     exchange.times = [0.0] * 3
     exchange.status = 200
     return exchange
+
+
+def test_event_in_the_packet_of_a_fault() -> None:
+    """An event that is whole before its packet breaks the protocol came with that packet."""
+    exchange = Exchange(0, 0.0)
+    exchange.packets = [HEAD, chunk(event()), chunk(event()) + b"no chunk\r\n", chunk(event())]
+    exchange.times, exchange.status = [0.0, 1.0, 2.0, 3.0], 200
+    found = read(exchange, 0.0)
+
+    assert (2, 1.0, 2.0) == (found.events, found.first_token_s, found.last_token_s)
+
+
+def test_chunks_of_two_bytes() -> None:
+    """A body in as many chunks as it can have takes the memory of its bytes, not of an object for each chunk."""
+    exchange = Exchange(0, 0.0)
+    exchange.packets = [HEAD, *[chunk(b"ab") * 2000] * 100, END]
+    exchange.times, exchange.status = [0.0] * 102, 200
+    tracemalloc.start()
+    found = read(exchange, 0.0)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert "truncated" == found.error
+    assert peak_bytes < 3 * 400_000
 
 
 @pytest.mark.parametrize("count", ["1" + "0" * 30, "-1", '"3"', "true", "3.0", "1e400", "NaN", "[3]"])

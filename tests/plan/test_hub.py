@@ -1,6 +1,9 @@
+import itertools
 import json
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -27,13 +30,25 @@ PAGES = {
     "/some/fp8/resolve/main/hf_quant_config.json": QUANT,
 }
 
+MEGABYTE = b"x" * (1 << 20)
+ENDLESS: dict[str, Iterable[bytes]] = {
+    "/evil/endless/resolve/main/config.json": itertools.chain([b'{"a": "'], itertools.repeat(MEGABYTE, 200)),
+    "/evil/deep/resolve/main/config.json": [b"[" * 200_000],
+    "/evil/lists/resolve/main/config.json": [b"[" + b"[]," * 1_000_000 + b"0]"],
+    "/evil/surrogate/resolve/main/config.json": [b'{"architectures": ["\\ud800"]}'],
+    "/evil/list/resolve/main/config.json": [b"[1]"],
+}
+"""What the repository of somebody's model may hold instead; of the first, the client takes a part."""
+
 
 class _Hub(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         page = PAGES.get(self.path)
-        self.send_response(200 if page else 404)
+        self.send_response(200 if page or self.path in ENDLESS else 404)
         self.end_headers()
-        self.wfile.write(json.dumps(page).encode())
+        with suppress(OSError):
+            for piece in ENDLESS.get(self.path, [json.dumps(page).encode()]):
+                self.wfile.write(piece)
 
     def log_message(self, *args: object) -> None:
         """Stay quiet."""
@@ -84,6 +99,27 @@ def test_reads_modelopt_s_own_file_beside(hub: str) -> None:
 def test_knows_nothing_when_the_hub_does_not(hub: str, name: str, env: dict[str, str]) -> None:
     """A model that the hub lacks, an offline switch and a path are no error; there are no facts."""
     assert facts_from_hub(name, env={"HF_ENDPOINT": hub, **env}) is None
+
+
+@pytest.mark.parametrize("path", ENDLESS)
+def test_file_of_somebody_who_means_harm(hub: str, path: str, tmp_path: Path) -> None:
+    """One without end, too deep or of no shape is no error and is not kept; little of it is read."""
+    name = path.removeprefix("/").removesuffix("/resolve/main/config.json")
+
+    assert facts_from_hub(name, env={"HF_ENDPOINT": hub}) is None
+    assert [] == [*tmp_path.rglob("*.json")]
+    if "endless" in name:
+        assert next(iter(ENDLESS[path]), None) is not None
+
+
+def test_file_that_drips(hub: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte now and then holds nobody beyond a limit of the whole."""
+    monkeypatch.setattr("tokenpeak.predict.hub.ANSWER_LIMIT_S", 0.1)
+    monkeypatch.setitem(ENDLESS, "/evil/drip/resolve/main/config.json", (time.sleep(0.02) or b" " for _ in range(100)))
+    began = time.monotonic()
+
+    assert facts_from_hub("evil/drip", env={"HF_ENDPOINT": hub}) is None
+    assert time.monotonic() - began < 1
 
 
 def test_exotic_config_in_the_hub_s_cache_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

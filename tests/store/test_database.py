@@ -149,10 +149,27 @@ def test_a_load_that_fails_leaves_what_was_there(fresh: DatabaseChoice, frames: 
     with open_database(fresh) as database:
         database.ingest(frames)
         before = rows(fresh, "SELECT count(*), min(trial_id) FROM runs")
-        with pytest.raises(DatabaseError, match="make ingest"):
+        sweep_id = frames.runs["sweep_id"][-1]
+        with pytest.raises(DatabaseError, match=f"Could not load the archive of {sweep_id} .*make ingest"):
             database.ingest(Frames(**{**vars(frames), "runs": broken}))
 
     assert before == rows(fresh, "SELECT count(*), min(trial_id) FROM runs")
+
+
+def test_character_that_postgres_does_not_hold(fresh: DatabaseChoice, folder: Path, tmp_path: Path) -> None:
+    """U+0000 in an archive's words or an engine's: the sweep is loaded, with a sign in place of it."""
+    archive = Path(shutil.copytree(folder / "a", tmp_path / "theirs"))
+    raw = json.loads((archive / "sweep.json").read_text())
+    raw["name"], raw["spec"]["description"] = "a\0b\0\0", "\\u0000 \0\0"
+    (archive / "sweep.json").write_text(json.dumps(raw))
+    with open_database(fresh) as database:
+        database.ingest(open_frames(archive))
+        sweep, _, _ = database.read(raw["sweep_id"])
+
+    assert raw["spec"]["description"] == sweep.spec["description"]
+    loaded = str(rows(fresh, "SELECT to_jsonb(sweeps) FROM sweeps"))
+    assert "a\ufffdb\ufffd\ufffd" in loaded
+    assert "\\u0000 \ufffd\ufffd" in loaded.replace("\\\\", "\\")
 
 
 def test_every_column_is_commented(fresh: DatabaseChoice) -> None:

@@ -1,5 +1,6 @@
 """A gate in words: lines for a terminal, a Markdown summary for a CI job, and JSON with every comparison."""
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,12 +11,18 @@ from tokenpeak.metrics import title_of
 from tokenpeak.ranking.family import POWER
 from tokenpeak.ranking.intervals import CONFIDENCE
 from tokenpeak.search.outline import duration_text
+from tokenpeak.terminal import visible
 
 FEW = 3
 """So many configs of which the same is said are named on a terminal."""
 LARGEST_SHARE = 10.0
 """A regression that is larger is none that anybody waits for."""
 EQUAL_BY = {"id": "equal by id", "settings": "equal but for their engine build"}
+
+
+_MARKUP = re.compile(r"[^\w\s(),;%+−–→·/.=-]|_|\.(?=[^\W\d])|\bGH-\d|^[-+=]", re.IGNORECASE)
+BAR = "\N{BROKEN BAR}"
+"""In place of a bar, which ends a cell also where it is code."""
 
 
 def percent(ratio: float) -> str:
@@ -137,10 +144,16 @@ def _table(comparisons: Sequence[ConfigComparison]) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    """Text that stays within a table's cell and is no markup; names come from archives."""
-    for character in "\\`*_[]<>|":
-        text = text.replace(character, f"&#{ord(character)};")
-    return " ".join(text.split())
+    """Text that stays within a table's cell and is no markup; names come from archives.
+
+    What could mention somebody, link or be a formula is code: a service looks for these in what the markup is made to.
+    """
+    text = " ".join(visible(text).split())
+    if not _MARKUP.search(text):
+        return text
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    pad = " " if "`" in text else ""
+    return f"{fence}{pad}{text.replace('|', BAR)}{pad}{fence}"
 
 
 def as_json(gate: Gate) -> dict[str, Any]:

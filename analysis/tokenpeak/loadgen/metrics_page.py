@@ -4,6 +4,8 @@ Names are those of vLLM's V1 engine, or of V0 (≤0.8) where it differs; a metri
 """
 
 import asyncio
+import io
+import re
 import ssl
 import threading
 import time
@@ -22,6 +24,8 @@ PERIOD_S = 1.0
 PAGE_LIMIT_BYTES = 4 << 20
 """A page of vLLM's with 16 engines has 0.4 MB; one of this size takes about a second to read."""
 PAGE_LIMIT_S = 5.0
+LINE_LIMIT_CHARACTERS = 16 << 10
+"""The library's parser takes the square of a line's length: 40 s for one of 2 MB."""
 
 VALUE_LIMIT = 1e15
 
@@ -42,6 +46,8 @@ _COUNTERS = {
     "accepted_tokens": ("vllm:spec_decode_num_accepted_tokens",),
     "process_start_time_s": ("process_start_time_seconds",),
 }
+_WANTED = {name: key for table in (_GAUGES, _COUNTERS) for key, names in table.items() for name in names}
+_NAME = re.compile(r"\s*+([\w:]++)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,10 +65,9 @@ def parse(text: str) -> dict[str, float]:
     """
     sums: dict[str, float] = {}
     counts: dict[str, int] = {}
-    wanted = {name: key for table in (_GAUGES, _COUNTERS) for key, names in table.items() for name in names}
     broken: set[str] = set()
     for family in _families(text):
-        key = wanted.get(family.name) or wanted.get(family.name.removesuffix("_total"))
+        key = _key_of(family.name)
         if key is None:
             continue
         for sample in family.samples:
@@ -76,9 +81,24 @@ def parse(text: str) -> dict[str, float]:
     return {key: value for key, value in sums.items() if key not in broken}
 
 
+def _key_of(name: str) -> str | None:
+    return _WANTED.get(name) or _WANTED.get(name.removesuffix("_total"))
+
+
+def _wanted_lines(text: str) -> Iterator[str]:
+    """The samples of the metrics known here; ValueError for one that is no line of an engine's."""
+    for line in io.StringIO(text):
+        name = _NAME.match(line[:LINE_LIMIT_CHARACTERS])
+        if name is None or _key_of(name[1]) is None:
+            continue
+        if len(line) > LINE_LIMIT_CHARACTERS:
+            raise ValueError(f"no page of metrics: {name[1]} has a line of {len(line):,} characters")
+        yield line
+
+
 def _families(text: str) -> Iterator[Metric]:
     try:
-        yield from text_string_to_metric_families(text)
+        yield from text_string_to_metric_families("".join(_wanted_lines(text)))
     except (AttributeError, IndexError, KeyError, TypeError) as error:
         # The parser meets many pages that are none in its own code.
         raise ValueError(f"no page of metrics: {error!r}"[:200]) from error

@@ -62,36 +62,30 @@ class Reply:
 
 
 class _Body:
-    """The bodies of a response's chunks as the parser hands them out."""
+    """The bodies of a response's chunks as the parser hands them out, joined at once: a chunk may be of one byte."""
 
-    __slots__ = ("parts",)
+    __slots__ = ("content", "on_body")
 
     def __init__(self) -> None:
-        self.parts: list[bytes] = []
-
-    def on_body(self, body: bytes) -> None:
-        self.parts.append(body)
+        self.content = bytearray()
+        self.on_body = self.content.extend
 
 
 def _received(exchange: Exchange) -> tuple[bytes, list[int]]:
     """The response's body, and how many bytes of it had come with each packet."""
     sink = _Body()
     parser = HttpResponseParser(sink)
-    parts = sink.parts
+    content = sink.content
     feed = parser.feed_data
     lengths: list[int] = []
-    length = seen = 0
     try:
         for packet in exchange.packets:
             feed(packet)
-            while seen < len(parts):
-                length += len(parts[seen])
-                seen += 1
-            lengths.append(length)
+            lengths.append(len(content))
     except HttpParserError:
         # The connection met the same error while the packets came, and has recorded it.
-        lengths += [length] * (len(exchange.packets) - len(lengths))
-    return b"".join(parts), lengths
+        lengths += [len(content)] * (len(exchange.packets) - len(lengths))
+    return bytes(content), lengths
 
 
 def _data(block: bytes) -> bytes | None:

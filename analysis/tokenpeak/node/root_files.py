@@ -268,7 +268,7 @@ def _walked(folder: Path, make: int | None) -> int:
                 raise
             os.close(current)
             current = following
-            is_ours = is_ours and not _others_may_add(os.fstat(current))
+            is_ours = is_ours and not _others_may_add(current)
     except BaseException:
         os.close(current)
         raise
@@ -302,6 +302,8 @@ def _target(current: int, part: str, folder: Path, is_ours: bool) -> str:
     return os.readlink(part, dir_fd=current)
 
 
-def _others_may_add(facts: os.stat_result) -> bool:
-    """Whether others than root and this user may put an entry into a folder."""
-    return facts.st_uid not in (0, os.geteuid()) or trust.others_write(facts, facts.st_uid)
+def _others_may_add(folder: int) -> bool:
+    """Whether others than root and this user may put an entry into an open folder."""
+    facts = os.fstat(folder)
+    place = Path(f"/proc/self/fd/{folder}")
+    return facts.st_uid not in (0, os.geteuid()) or trust.others_write(place, facts, facts.st_uid)

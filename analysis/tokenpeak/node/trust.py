@@ -7,6 +7,7 @@ everybody add entries but nobody replace another's, so it is no danger to an ent
 
 from __future__ import annotations
 
+import errno
 import grp
 import hashlib
 import os
@@ -21,6 +22,7 @@ from tokenpeak.node.error import ScriptError
 OTHERS_WRITE = 0o022
 OTHERS_ANY = 0o077
 DIGEST_BYTES = 1 << 30
+ACCESS_LISTS = ("system.posix_acl_access", "system.posix_acl_default")
 LINKS = 40
 """As many as the kernel follows."""
 
@@ -106,14 +108,34 @@ def _danger(way: Sequence[Step], uid: int, is_entered: bool = False) -> str | No
         sticky = stat.S_ISDIR(facts.st_mode) and facts.st_mode & stat.S_ISVTX
         if sticky and (is_entered or number < len(way)):
             continue
-        if others_write(facts, uid):
-            return f"{step} can be written by others (mode {stat.S_IMODE(facts.st_mode):o})"
+        if others_write(step, facts, uid):
+            by = ", and an access list: see getfacl" if has_access_list(step) else ""
+            return f"{step} can be written by others (mode {stat.S_IMODE(facts.st_mode):o}{by})"
     return None
 
 
-def others_write(facts: os.stat_result, uid: int) -> bool:
-    """Whether the mode of a file or folder lets others than root and its owner `uid` write to it."""
-    return bool(facts.st_mode & 0o002 or (facts.st_mode & 0o020 and not _is_own_group(facts.st_gid, uid)))
+def others_write(place: Path, facts: os.stat_result, uid: int) -> bool:
+    """Whether the mode of the file or folder there lets others than root and its owner `uid` write to it.
+
+    With an access list, its bits for the group are the most that anybody on the list may do.
+    """
+    if not facts.st_mode & 0o020:
+        return bool(facts.st_mode & 0o002)
+    return bool(facts.st_mode & 0o002) or not _is_own_group(facts.st_gid, uid) or has_access_list(place)
+
+
+def has_access_list(place: Path) -> bool:
+    """Whether users or groups of a list have rights to a file or folder, or will have to what is made in it."""
+    if not hasattr(os, "getxattr"):
+        return False
+    for name in ACCESS_LISTS:
+        try:
+            os.getxattr(place, name)
+        except OSError as error:
+            if error.errno in (errno.ENODATA, errno.ENOTSUP, errno.ENOSYS):
+                continue
+        return True
+    return False
 
 
 def keeper(folder: Path, as_entry: bool = False) -> str | None:

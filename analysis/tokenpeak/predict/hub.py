@@ -3,20 +3,24 @@
 `HF_ENDPOINT` names another hub, `HF_TOKEN` opens gated models, `HF_HUB_OFFLINE` or `TRANSFORMERS_OFFLINE` keeps quiet.
 """
 
+import asyncio
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import httpx
 
+from tokenpeak import bounded
 from tokenpeak.atomic import write_atomically
 from tokenpeak.deletion import delete
 from tokenpeak.errors import FactsError
-from tokenpeak.predict.model import BESIDE, ModelFacts, kept_config, model_facts
+from tokenpeak.loadgen.answer import HttpAnswerError, ask
+from tokenpeak.predict.model import BESIDE, LARGEST_CONFIG_BYTES, ModelFacts, kept_config, model_facts
 
 TIMEOUT_S = 4.0
+ANSWER_LIMIT_S = 10.0
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
@@ -29,16 +33,14 @@ def facts_from_hub(name: str, env: Mapping[str, str] = os.environ) -> ModelFacts
     headers = {"Authorization": f"Bearer {token}"} if (token := env.get("HF_TOKEN")) else {}
     kept = kept_config(name)
     try:
-        with httpx.Client(timeout=TIMEOUT_S, follow_redirects=True, headers=headers) as client:
-            found = client.get(f"{folder}/config.json")
-            if found.status_code != httpx.codes.OK:
-                return None
-            beside = client.get(f"{folder}/{BESIDE}")
-            if beside.status_code == httpx.codes.OK:
-                _keep(kept.with_name(BESIDE), beside.json())
-            _keep(kept, found.json())
-    except (httpx.HTTPError, ValueError):
+        found, beside = asyncio.run(_asked((f"{folder}/config.json", f"{folder}/{BESIDE}"), headers))
+    except (HttpAnswerError, FactsError, ValueError, httpx.InvalidURL):
         return None
+    if found is None:
+        return None
+    if beside is not None:
+        _keep(kept.with_name(BESIDE), beside)
+    _keep(kept, found)
     try:
         return model_facts(name)
     except FactsError:
@@ -46,6 +48,21 @@ def facts_from_hub(name: str, env: Mapping[str, str] = os.environ) -> ModelFacts
         for path in (kept, kept.with_name(BESIDE)):
             delete(path)
         return None
+
+
+async def _asked(urls: Sequence[str], headers: Mapping[str, str]) -> list[object]:
+    """The JSON at each address; None for one that the hub does not have, and for all when it lacks the first."""
+    found: list[object] = [None] * len(urls)
+    async with httpx.AsyncClient(timeout=TIMEOUT_S, follow_redirects=True, headers=headers) as client:
+        for number, url in enumerate(urls):
+            answer = await ask(client, url, limit_bytes=LARGEST_CONFIG_BYTES, limit_s=ANSWER_LIMIT_S)
+            if answer.status == httpx.codes.OK:
+                found[number] = bounded.parse_json(
+                    answer.content, url, nan="null", most=LARGEST_CONFIG_BYTES, error=FactsError
+                )
+            elif number == 0:
+                break
+    return found
 
 
 def _is_set(env: Mapping[str, str], name: str) -> bool:

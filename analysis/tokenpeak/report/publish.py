@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tokenpeak.deletion import delete
 from tokenpeak.errors import ReportError, suggestion
+from tokenpeak.git import NO_HOOKS, environment
 from tokenpeak.node.root_files import OpenFolder, open_folder
 from tokenpeak.own_place import make_own, require_own_entries, require_unmoved
 from tokenpeak.report.cleaned_copy import cleaned_copy, is_published
@@ -222,7 +223,7 @@ def _to_branch(site: Path, destination: str, dry_run: bool, say: Say) -> None:
         # Pages would otherwise leave out what Jekyll does not like.
         (work / ".nojekyll").touch()
         author = ["-c", "user.name=TokenPeak", "-c", "user.email=tokenpeak@localhost"]
-        git = ["git", "-C", str(work)]
+        git = ["git", *NO_HOOKS, "-C", str(work)]
         _run([*git, "init", "--quiet", "--initial-branch=gh-pages"], dry_run, say)
         _run([*git, "add", "--all"], dry_run, say)
         _run([*git, *author, "commit", "--quiet", "--message", "Publish the site"], dry_run, say)
@@ -235,7 +236,7 @@ def _run(command: Sequence[str], dry_run: bool, say: Say) -> None:
         return
     if shutil.which(command[0]) is None:
         raise ReportError(f"{command[0]} is not installed. Install it, or publish to a folder: TARGET=dir.")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
     if done.returncode:
         raise ReportError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr.strip()}")
 

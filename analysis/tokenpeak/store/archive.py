@@ -22,6 +22,7 @@ from tokenpeak import bounded
 from tokenpeak.atomic import replacing, sync
 from tokenpeak.errors import ArchiveError, InputError, suggestion
 from tokenpeak.names import inside, shown
+from tokenpeak.node.words import wrong_word
 from tokenpeak.quality.applied import with_verdict
 from tokenpeak.quality.passes import read_passes
 from tokenpeak.records import FORMAT_VERSION, ApplyRecord, EndRecord, Record, SweepRecord, TrialRecord
@@ -218,6 +219,7 @@ def find_archives(paths: list[Path]) -> list[Archive]:
     """
     found: list[Archive] = []
     for given in paths:
+        _require_plain_name(given)
         path = unpacked(given) if given.name.endswith(SUFFIX) and given.is_file() else given
         if (path / "sweep.json").is_file():
             found.append(open_archive(path))
@@ -225,6 +227,8 @@ def find_archives(paths: list[Path]) -> list[Archive]:
         below = sorted(sweep.parent for sweep in path.glob("*/sweep.json"))
         folders = {folder.name for folder in below}
         packs = sorted(path.glob(f"*{SUFFIX}"))
+        for pack in packs:
+            _require_plain_name(pack)
         below += [unpacked(pack) for pack in packs if pack.name.removesuffix(SUFFIX) not in folders]
         if not below:
             raise ArchiveError(f"No archive at {path}: neither it nor a folder in it has a sweep.json.")
@@ -252,6 +256,7 @@ def open_archive(folder: Path) -> Archive:
 
     Whatever reads an archive that may be somebody else's opens it by this. ArchiveError for one that is no such folder.
     """
+    _require_plain_name(folder)
     count = 0
     for place in (folder, folder / "trials", folder / "applies"):
         if place.is_symlink() and place != folder:
@@ -261,6 +266,7 @@ def open_archive(folder: Path) -> Archive:
         with os.scandir(place) as entries:
             for entry in entries:
                 count += 1
+                _require_plain_name(place / entry.name)
                 facts = entry.stat(follow_symlinks=False)
                 if not stat.S_ISREG(facts.st_mode) and not stat.S_ISDIR(facts.st_mode):
                     what = "a link" if entry.is_symlink() else "no plain file"
@@ -273,6 +279,12 @@ def open_archive(folder: Path) -> Archive:
                         f"{LARGEST_PARQUET_BYTES:,} bytes, which no archive has."
                     )
     return Archive(folder)
+
+
+def _require_plain_name(path: Path) -> None:
+    """ArchiveError where a name has a line end or another hidden character: messages name files and folders."""
+    if wrong := wrong_word(path.name):
+        raise ArchiveError(f"{path.parent}: the name {shown(path.name)} {wrong}. Rename it, or remove it.")
 
 
 def _log_bytes(text: str) -> bytes:

@@ -6,6 +6,7 @@ raw files stay the truth: a sweep's rows are replaced whole, in one transaction,
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,6 +35,9 @@ PG_VARIABLES = ("PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE", "PGPORT", "PG
 """Any of these says that a Postgres is meant; libpq reads them, and the others, itself."""
 MIGRATION_LOCK = 0x746F6B656E
 CONNECT_LIMIT_S = 10
+NO_NUL = "\N{REPLACEMENT CHARACTER}"
+"""In place of U+0000, which no text of Postgres's may have."""
+_ESCAPE = re.compile(r"\\u0000|\\.")
 CLIENT_PARAMETERS = (
     *("host", "hostaddr", "port", "dbname", "user", "options"),
     *("sslmode", "sslrootcert", "sslcert", "sslkey", "krbsrvname", "target_session_attrs"),
@@ -266,15 +270,14 @@ class Database:
     def load(self, frames: Frames) -> dict[str, int]:
         """Replace the rows of every sweep in the frames, each sweep in one transaction; returns rows by table."""
         counts = {table.name: 0 for table in TABLES}
-        with self._reported("load the archives"):
-            for sweep_id in frames.sweeps["sweep_id"]:
-                with self._connection.transaction():
-                    self._connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (sweep_id,))
-                    for name in ("requests", "series", "sweeps"):
-                        query = sql.SQL("DELETE FROM {} WHERE sweep_id = %s").format(sql.Identifier(name))
-                        self._has_replaced |= self._connection.execute(query, (sweep_id,)).rowcount > 0
-                    for table in TABLES:
-                        counts[table.name] += self._copy(table, _rows_of(frames, table, sweep_id))
+        for sweep_id in frames.sweeps["sweep_id"]:
+            with self._reported(f"load the archive of {sweep_id}"), self._connection.transaction():
+                self._connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (sweep_id,))
+                for name in ("requests", "series", "sweeps"):
+                    query = sql.SQL("DELETE FROM {} WHERE sweep_id = %s").format(sql.Identifier(name))
+                    self._has_replaced |= self._connection.execute(query, (sweep_id,)).rowcount > 0
+                for table in TABLES:
+                    counts[table.name] += self._copy(table, _rows_of(frames, table, sweep_id))
         return counts
 
     def _copy(self, table: SqlTable, parts: Iterable[pl.DataFrame]) -> int:
@@ -378,19 +381,25 @@ def _with_json(table: SqlTable, rows: Iterable[tuple[object, ...]]) -> Iterator[
         return
     for row in rows:
         yield tuple(
-            Jsonb(value, dumps=str) if index in places and value is not None else value
+            Jsonb(value, dumps=_without_nul) if index in places and value is not None else value
             for index, value in enumerate(row)
         )
+
+
+def _without_nul(text: str) -> str:
+    """JSON text without U+0000, which an engine's words and another's archive may hold."""
+    return _ESCAPE.sub(lambda found: NO_NUL if found[0] == "\\u0000" else found[0], text)
 
 
 def _rows_of(frames: Frames, table: SqlTable, sweep_id: str) -> Iterator[pl.DataFrame]:
     """The sweep's rows with exactly the table's columns; requests in parts, which memory need not hold together."""
     names = [column.name for column in table.columns]
+    plain = pl.col(pl.String).str.replace_all("\0", NO_NUL, literal=True)
     if table is REQUESTS:
-        yield from (part.select(names) for part in frames.request_parts(sweep_id))
+        yield from (part.select(names).with_columns(plain) for part in frames.request_parts(sweep_id))
         return
     frame: pl.DataFrame = getattr(frames, table.name)
-    yield frame.filter(pl.col("sweep_id") == sweep_id).select(names)
+    yield frame.filter(pl.col("sweep_id") == sweep_id).select(names).with_columns(plain)
 
 
 def _where(parts: Mapping[str, object]) -> str:

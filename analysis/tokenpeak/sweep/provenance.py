@@ -5,6 +5,7 @@ import subprocess
 from importlib import metadata
 
 from tokenpeak import paths
+from tokenpeak.git import environment
 from tokenpeak.records import Provenance
 
 _PACKAGES = ("ansible-core", "ansible-runner", "httptools", "numpy", "polars", "pydantic", "uvloop")
@@ -34,6 +35,7 @@ def _git(*arguments: str) -> str | None:
     try:
         done = subprocess.run(
             ["git", "-C", str(paths.ROOT), *arguments],  # noqa: S607 - git is where the user's PATH has it
+            env=environment(),
             capture_output=True,
             text=True,
             timeout=10,
