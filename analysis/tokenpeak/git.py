@@ -1,4 +1,4 @@
-"""Git as it is started here: in the repository that it is given, whatever variables a hook or `rebase --exec` has set."""
+"""Git as it is started here: in the repository that it is given, whatever a hook or `rebase --exec` has set."""
 
 import os
 
@@ -16,5 +16,5 @@ NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
 
 
 def environment() -> dict[str, str]:
-    """This process's variables without those by which git works in another repository than the one it is given."""
+    """The variables of this process without those by which git works in another repository than the one it is given."""
     return {name: text for name, text in os.environ.items() if name not in _PLACES}

@@ -10,7 +10,7 @@ from pathlib import Path
 from tokenpeak import paths
 
 PACKAGE = paths.ROOT / "analysis" / "tokenpeak"
-ASKS = "loadgen/answer.py"
+ASKS = "http_answer.py"
 VERBS = {"get", "post", "put", "delete", "head", "patch", "options", "request", "stream", "send", "build_request"}
 
 

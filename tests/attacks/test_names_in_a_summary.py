@@ -22,8 +22,8 @@ MARKUP = re.compile(r"[@#$~`:]|&(?!lt;|gt;|amp;)|www\.|GH-|!\d")
 NAMES = [
     *("@torvalds", "a@evil.example", "https://evil.example/", "www.evil.example", "fixes #1", "acme/x#1", "GH-1", "!1"),
     *("$\\alpha$", "$`x`$", "~~x~~", "~1", "&#64;torvalds", ":bomb:", "<img src=x onerror=alert(1)>", "&lt;b&gt;"),
-    *("`", "`` ` @torvalds", "`@torvalds", "a`@torvalds`b", "x | @torvalds | y", "[x](http://e)", "\\@torvalds", "**x**"),
-    *("\u202ex", "x\n\n# x", "x\r@torvalds", "x\u2028# x", "_x_", "- x", "ftp://x", "mailto:a@b", "xmpp:a@b.c"),
+    *("`", "`` ` @torvalds", "`@torvalds", "a`@torvalds`b", "x | @torvalds | y", "[x](http://e)", "\\@torvalds"),
+    *("\u202ex", "x\n\n# x", "x\r@torvalds", "x\u2028# x", "_x_", "**x**", "- x", "ftp://x", "mailto:a@b"),
 ]
 
 

@@ -168,7 +168,7 @@ def test_name_of_an_archive_is_refused(tmp_path: Path, name: str) -> None:
     packs.mkdir()
     (packs / f"{name}.tar.zst").touch()
     for given in (folder, tmp_path, plain, packs, packs / f"{name}.tar.zst"):
-        with pytest.raises(ArchiveError, match="has the hidden character .* Rename it, or remove it") as refused:
+        with pytest.raises(ArchiveError, match=r"has the hidden character .* Rename it, or remove it") as refused:
             find_archives([given])
         assert 1 == len(str(refused.value).splitlines())
 

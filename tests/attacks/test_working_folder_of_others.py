@@ -75,7 +75,7 @@ ATTACKS: dict[str, Callable[[Path], None]] = {
     ("part", "name"), [*itertools.product(["", "inventory"], ACCESS_LISTS), ("notebooks/own.ipynb", ACCESS_LISTS[0])]
 )
 def test_access_list(place: Path, monkeypatch: pytest.MonkeyPatch, part: str, name: str) -> None:
-    """Write rights of the user's own group are his; those of an access list, which the same bits show, are another's."""
+    """Write rights of the user's own group are his; those of an access list, in the same bits, are another's."""
     monkeypatch.setattr(trust, "_is_own_group", lambda *_: True)
     folder = made(place / "scratch")
     path = folder / part

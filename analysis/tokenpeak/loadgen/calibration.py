@@ -25,7 +25,7 @@ from pydantic import Field, ValidationError
 from tokenpeak import paths
 from tokenpeak.atomic import write_atomically
 from tokenpeak.errors import LoadError
-from tokenpeak.loadgen.answer import HttpAnswer, HttpAnswerError, ask
+from tokenpeak.http_answer import HttpAnswer, HttpAnswerError, ask
 from tokenpeak.loadgen.job import LoadJob, run_job
 from tokenpeak.loadgen.remote_worker_pool import LoadHost
 from tokenpeak.loadgen.target import Server

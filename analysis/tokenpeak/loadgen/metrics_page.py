@@ -17,7 +17,7 @@ import httpx
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from tokenpeak.loadgen.answer import HttpAnswerError, ask
+from tokenpeak.http_answer import HttpAnswerError, ask
 from tokenpeak.records import EngineCounters, Series
 
 PERIOD_S = 1.0

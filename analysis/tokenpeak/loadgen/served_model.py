@@ -7,7 +7,7 @@ import ssl
 import httpx
 
 from tokenpeak.errors import InputError, LoadError
-from tokenpeak.loadgen.answer import HttpAnswer, HttpAnswerError, ask
+from tokenpeak.http_answer import HttpAnswer, HttpAnswerError, ask
 from tokenpeak.loadgen.connection_pool import tls_context
 from tokenpeak.loadgen.target import Server
 from tokenpeak.names import shown

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 
-from tokenpeak.loadgen.answer import HttpAnswerError, ask
+from tokenpeak.http_answer import HttpAnswerError, ask
 
 SAFE_IDS = tuple(range(200, 800))
 TOKENS_LIMIT_BYTES = 1 << 20

@@ -16,7 +16,7 @@ from tokenpeak import bounded
 from tokenpeak.atomic import write_atomically
 from tokenpeak.deletion import delete
 from tokenpeak.errors import FactsError
-from tokenpeak.loadgen.answer import HttpAnswerError, ask
+from tokenpeak.http_answer import HttpAnswerError, ask
 from tokenpeak.predict.model import BESIDE, LARGEST_CONFIG_BYTES, ModelFacts, kept_config, model_facts
 
 TIMEOUT_S = 4.0

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 
 from tokenpeak.errors import LoadError
-from tokenpeak.loadgen.answer import HttpAnswer, ask
+from tokenpeak.http_answer import HttpAnswer, ask
 from tokenpeak.loadgen.metrics_page import parse
 from tokenpeak.quality.agreement import TOP_K, UNLIKELY
 from tokenpeak.records.quality import TopK

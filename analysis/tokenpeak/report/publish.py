@@ -223,7 +223,7 @@ def _to_branch(site: Path, destination: str, dry_run: bool, say: Say) -> None:
         # Pages would otherwise leave out what Jekyll does not like.
         (work / ".nojekyll").touch()
         author = ["-c", "user.name=TokenPeak", "-c", "user.email=tokenpeak@localhost"]
-        git = ["git", *NO_HOOKS, "-C", str(work)]
+        git = ["git", "-C", str(work), *NO_HOOKS]
         _run([*git, "init", "--quiet", "--initial-branch=gh-pages"], dry_run, say)
         _run([*git, "add", "--all"], dry_run, say)
         _run([*git, *author, "commit", "--quiet", "--message", "Publish the site"], dry_run, say)

@@ -19,7 +19,7 @@ import httpx
 
 from tokenpeak import paths
 from tokenpeak.errors import NodeError, SpecError, suggestion
-from tokenpeak.loadgen.answer import HttpAnswer, HttpAnswerError, ask
+from tokenpeak.http_answer import HttpAnswer, HttpAnswerError, ask
 from tokenpeak.loadgen.job import LoadJob
 from tokenpeak.loadgen.target import Server
 from tokenpeak.names import inside
