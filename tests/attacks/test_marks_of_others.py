@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenpeak.node import clock, process
+from tokenpeak.node import clock, process, process_files
 
 NOBODY = 65534
 SYSTEM_PYTHON = "/usr/bin/python3"
@@ -92,14 +92,14 @@ def test_environment_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     started = process.start_detached(argv, log=tmp_path / "log", env=env, mark=MARK)
     assert clock.wait_until(lambda: (tmp_path / "log").read_text() == "1\n", 60)
     environments: list[int] = []
-    shown = process.shown_by_kernel
+    shown = process_files.shown_by_kernel
 
     def counted(pid: int, name: str, *bound: int) -> bytes:
         raw = shown(pid, name, *bound)
         environments.append(len(raw) if name == "environ" and pid == started.pid else 0)
         return raw
 
-    monkeypatch.setattr(process, "shown_by_kernel", counted)
+    monkeypatch.setattr(process_files, "shown_by_kernel", counted)
     found = process.marked(MARK)
     started.kill()
     started.wait()

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from tests.attacks.conftest import ATTACKER
 
-from tokenpeak.node import clock, containers, process, subordinate
+from tokenpeak.node import clock, containers, process, process_files, subordinate
 from tokenpeak.node.engine import FILE, Engine
 from tokenpeak.node.engine_container import EngineContainer
 from tokenpeak.node.error import ScriptError
@@ -74,7 +74,7 @@ def test_process_without_its_first_thread(tmp_path: Path) -> None:
     )
     started = process.start_detached([sys.executable, "-S", "-c", script], log=tmp_path / "log")
     leader = process.identity(started.pid)
-    is_like_zombie = clock.wait_until(lambda: b") Z " in process.shown_by_kernel(started.pid, "stat"), 60)
+    is_like_zombie = clock.wait_until(lambda: b") Z " in process_files.shown_by_kernel(started.pid, "stat"), 60)
     is_known = process.is_alive(leader)
 
     left = process.stop_group(leader, 5.0)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.node import found_servers, machine, process, sockets
+from tokenpeak.node import found_servers, machine, sockets
 from tokenpeak.node.shown import without_secrets
 
 SECRET = "hunter2secret"
@@ -44,7 +44,7 @@ def test_words() -> None:
 def test_status_and_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both have production's arguments from the process that listens."""
     monkeypatch.setattr(sockets, "listeners", lambda *_: ["7 vllm"])
-    monkeypatch.setattr(process, "command_line", lambda _: ["vllm", "serve", *WORDS])
+    monkeypatch.setattr(machine, "command_line", lambda _: ["vllm", "serve", *WORDS])
 
     shown = machine.served_with("127.0.0.1", 8000)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.node.conftest import Node, node_in
 
-from tokenpeak.node import process, trust
+from tokenpeak.node import process_files, trust
 from tokenpeak.node.protocol import requests
 
 
@@ -94,8 +94,8 @@ def test_observation_of_too_many_readings(node: Node) -> None:
 
 def test_what_a_process_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any process may point its arguments at as much memory as it likes (PR_SET_MM_MAP)."""
-    monkeypatch.setattr(process.os, "open", lambda *_: 0)
-    monkeypatch.setattr(process.os, "close", lambda _: None)
-    monkeypatch.setattr(process.os, "read", lambda _, size: b"x" * size)
+    monkeypatch.setattr(process_files.os, "open", lambda *_: 0)
+    monkeypatch.setattr(process_files.os, "close", lambda _: None)
+    monkeypatch.setattr(process_files.os, "read", lambda _, size: b"x" * size)
 
-    assert len(process.shown_by_kernel(1, "environ")) <= 2 * process.MOST_SHOWN_BYTES
+    assert len(process_files.shown_by_kernel(1, "environ")) <= 2 * process_files.MOST_SHOWN_BYTES

@@ -24,6 +24,7 @@ from tokenpeak.node import clock, process
 from tokenpeak.node.__main__ import answered
 from tokenpeak.node.bundle import write_bundle
 from tokenpeak.node.process import start_detached
+from tokenpeak.node.process_files import command_line
 from tokenpeak.node.protocol.answers import parse
 from tokenpeak.node.protocol.commands import ANSWERS
 
@@ -220,7 +221,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
 def end_notifying(folder: Path) -> None:
     """End what still tries to notify somebody for the node of this folder."""
     for pid in process.pids():
-        words = process.command_line(pid)
+        words = command_line(pid)
         if "notify" in words and str(folder) in words:
             os.kill(pid, signal.SIGKILL)
 

@@ -12,6 +12,7 @@ from tests.node.conftest import Node
 
 from tokenpeak.node import clock, guard, process, production
 from tokenpeak.node.guard import unit_files
+from tokenpeak.node.process_files import command_lines
 from tokenpeak.node.state import State
 
 
@@ -352,7 +353,7 @@ def test_a_guard_that_ends_at_once_is_not_waited_for(node: Node) -> None:
 
 def guards_of(node: Node) -> int:
     """How many guards of this node live."""
-    found = [process.command_line(each.pid) for each in process.all_processes()]
+    found = command_lines(process.pids()).values()
     return sum("guard" in words and str(node.folder) in words for words in found)
 
 

@@ -7,6 +7,8 @@ import os
 import pwd
 import re
 import shutil
+import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Sequence
 
@@ -113,7 +115,8 @@ class Runtime:
 
         if not clock.wait_until(is_over, timeout_s, _POLL_S):
             started.kill()
-            started.wait()
+            with suppress(subprocess.TimeoutExpired):
+                started.wait(process.KILLED_WITHIN_S)
 
     def init_option(self) -> list[str]:
         """The option for a first process that passes signals on, where the runtime has one."""

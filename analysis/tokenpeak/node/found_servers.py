@@ -19,7 +19,8 @@ from tokenpeak.node.containers import FORWARDERS, SETTINGS, Runtime, labels_of
 from tokenpeak.node.engine_builds import DOCKER, PODMAN
 from tokenpeak.node.identity import control_group, program
 from tokenpeak.node.installed_engines import installed_version
-from tokenpeak.node.process import shown_by_kernel, user_ids
+from tokenpeak.node.process import user_ids
+from tokenpeak.node.process_files import command_line, command_lines, shown_in_time
 from tokenpeak.node.protocol.survey import FoundEngine, FoundServer
 from tokenpeak.node.shown import SECRET, hidden_env, without_secrets
 from tokenpeak.node.state import Json
@@ -78,7 +79,7 @@ class Machine:
         runtimes = [Runtime(name, None, "--probe", settings) for name in names]
         runtimes = [runtime for runtime in runtimes if runtime.run("ps", "--quiet").status == 0]
         containers = {str(one["Id"]): (runtime, one) for runtime in runtimes for one in _running(runtime)}
-        lines = {each.pid: process.command_line(each.pid) for each in process.all_processes()}
+        lines = command_lines(process.pids())
         found = {pid: words for pid, words in lines.items() if is_engine(words)}
         parents = {each.pid: each.parent for each in process.all_processes()}
         first = {pid: words for pid, words in found.items() if parents.get(pid) not in found}
@@ -134,7 +135,7 @@ class Machine:
         return None
 
     def _server(self, pid: int) -> FoundServer:
-        words = self.engines.get(pid) or process.command_line(pid)
+        words = self.engines.get(pid) or command_line(pid)
         group = control_group(pid)
         if "kubepods" in group:
             notes = ("it is a pod: write unit: deployment/NAME and its namespace",)
@@ -189,10 +190,7 @@ def _name_of(uid: int) -> str:
 
 def _environment_of(pid: int) -> dict[str, str]:
     """The environment that a process was started with; nothing where it is hidden."""
-    try:
-        raw = shown_by_kernel(pid, "environ")
-    except OSError:
-        return {}
+    raw = shown_in_time([pid], "environ").get(pid, b"")
     pairs = (entry.partition("=") for entry in raw.decode(errors="replace").split("\0"))
     return {name: value for name, _, value in pairs if name}
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, NoReturn, TypeVar
 
+from tokenpeak.node import clock
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.shown import shown_value
 
@@ -19,6 +20,7 @@ MOST_BYTES = 16 << 20
 """Of what an action returns: a file of that user's, say."""
 WITHIN_S = 60.0
 """For an action: a model's files on a slow disk, say."""
+_ENDED_WITHIN_S = 1.0
 _STANDARD_ERROR = 2
 Result = TypeVar("Result")
 """A JSON value."""
@@ -70,7 +72,8 @@ def within(user: str | None, action: Callable[[], Result]) -> Result:
         os.close(reading)
         # Its user may have stopped it; one that is done has nothing left to do.
         os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        # A file system of its user's can keep it from ending.
+        clock.wait_until(lambda: os.waitpid(child, os.WNOHANG)[0] == child, _ENDED_WITHIN_S)
     if len(raw) > MOST_BYTES:
         raise OSError(f"As user {user}: more than {MOST_BYTES >> 20} MiB came of it")
     answer = json.loads(raw or '{"error": "the process ended"}')

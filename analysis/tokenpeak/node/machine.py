@@ -9,7 +9,8 @@ import shutil
 import socket
 from pathlib import Path
 
-from tokenpeak.node import memory, process, sockets
+from tokenpeak.node import memory, sockets
+from tokenpeak.node.process_files import command_line
 from tokenpeak.node.shown import without_secrets
 from tokenpeak.node.state import Json
 
@@ -63,7 +64,7 @@ def served_with(host: str, port: int) -> list[str]:
     Empty when this user may not see it, or when it is no engine that we know by its command line.
     """
     for listener in sockets.listeners(host, port):
-        words = process.command_line(int(listener.split()[0]))
+        words = command_line(int(listener.split()[0]))
         starts = [place for place, word in enumerate(words) if word == "serve" or word.endswith("api_server")]
         if starts:
             return without_secrets(words[starts[0] + 1 :])

@@ -21,6 +21,7 @@ from tokenpeak.node import record as records
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import MOUNTS, control_group
 from tokenpeak.node.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S
+from tokenpeak.node.process_files import command_line, shown_by_kernel
 from tokenpeak.node.protocol.requests import ENGINE_STOP_S, PRODUCTION_READY_S
 from tokenpeak.node.shown import shown_value
 from tokenpeak.node.state import State
@@ -130,14 +131,14 @@ def _holds(pid: int, folder: str) -> bool:
 def _is_lock(pid: int, number: str, folder: str) -> bool:
     try:
         leads_there = os.readlink(f"/proc/{pid}/fd/{number}") == folder
-        return leads_there and b"FLOCK" in process.shown_by_kernel(pid, f"fdinfo/{number}")
+        return leads_there and b"FLOCK" in shown_by_kernel(pid, f"fdinfo/{number}")
     except OSError:
         return False  # it has ended, or let go, since
 
 
 def _command(pid: int) -> str:
     """What the process does, as its caller wrote it."""
-    words = process.command_line(pid)
+    words = command_line(pid)
     script = next((place for place, word in enumerate(words) if word.endswith(".pyz")), None)
     if script is not None and len(words) > script + 1:
         return f"tokenpeak-node {shown_value(words[script + 1])}"
@@ -163,7 +164,7 @@ def _is_frozen(group: str) -> bool:
 
 def _is_ended(state: State, holder: MutexHolder) -> bool:
     """Kill a holder that is the one which was looked at; False where it was not started for this state folder."""
-    if str(state.folder) not in process.command_line(holder.pid):
+    if str(state.folder) not in command_line(holder.pid):
         return False
     if holder_of(state) == holder:
         process.send_signal((holder.pid, holder.started_ticks), signal.SIGKILL)

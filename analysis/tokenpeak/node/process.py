@@ -18,6 +18,7 @@ from typing import Any, Callable, Collection, Iterable, NamedTuple, Sequence, Tu
 
 from tokenpeak.node import clock, root_files
 from tokenpeak.node.error import remedy
+from tokenpeak.node.process_files import shown_by_kernel, shown_in_time
 
 PYTHON_OPTIONS = ("-I", "-S")
 """What this script is started with: nothing of a caller's environment, and of Python its own library alone."""
@@ -27,8 +28,6 @@ _LOOK_S = 0.05
 """Between two looks at whether a group has ended, each of which reads every process of the machine."""
 MOST_OUTPUT_BYTES = 4 << 20
 """Of a command: `vllm serve --help=all` prints some hundred kilobytes."""
-MOST_SHOWN_BYTES = 8 << 20
-"""Of a process's environment or arguments: the kernel starts none with more, but one may show any memory there."""
 MOST_MARKED_BYTES = 1 << 16
 """Of an environment in which a mark is looked for: it is its first entry."""
 _MARK = "TOKENPEAK_STARTED_AS"
@@ -94,27 +93,6 @@ def is_alive_still(life: Life) -> bool:
 def pids() -> list[int]:
     """Those of all processes that this one can see."""
     return [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
-
-
-def shown_by_kernel(pid: int, name: str, most: int = MOST_SHOWN_BYTES) -> bytes:
-    """What the kernel shows of a process, up to a bound; as plainly as can be, since it is read of all processes."""
-    descriptor = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        parts = [os.read(descriptor, 1 << 16)]
-        while parts[-1] and len(parts) << 16 < most:
-            parts.append(os.read(descriptor, 1 << 16))
-        return b"".join(parts)
-    finally:
-        os.close(descriptor)
-
-
-def command_line(pid: int) -> list[str]:
-    """The arguments of a process; none of one that has ended, or of the kernel's."""
-    try:
-        raw = shown_by_kernel(pid, "cmdline")
-    except OSError:
-        return []
-    return raw.decode(errors="replace").rstrip("\0").split("\0") if raw else []
 
 
 def user_ids(pid: int) -> set[int]:
@@ -213,19 +191,14 @@ def marked(mark: str, users: Collection[int] = ()) -> list[int]:
 def _bearers(mark: str, users: Collection[int]) -> set[Life]:
     trusted = {os.geteuid(), *users}
     wanted = f"\0{_MARK}={mark}\0".encode()
-    found = set()
+    lives = {}
     for pid in pids():
-        try:
-            # Its user first: what a stranger's process shows is not even read.
-            users_of_it = user_ids(pid)
-            if not users_of_it or not users_of_it <= trusted:
-                continue
-            stat = stat_of(pid)
-            if stat and wanted in b"\0" + shown_by_kernel(pid, "environ", MOST_MARKED_BYTES):
-                found.add((pid, stat.started_ticks))
-        except OSError:
-            continue
-    return found
+        # Its user first: what a stranger's process shows is not even read.
+        users_of_it = user_ids(pid)
+        if users_of_it and users_of_it <= trusted and (stat := stat_of(pid)) is not None:
+            lives[pid] = stat.started_ticks
+    environments = shown_in_time(lives, "environ", MOST_MARKED_BYTES)
+    return {(pid, lives[pid]) for pid, shown in environments.items() if wanted in b"\0" + shown}
 
 
 def stop_marked(mark: str, grace_s: float, users: Collection[int] = ()) -> list[int]:

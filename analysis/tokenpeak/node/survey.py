@@ -10,9 +10,10 @@ import pwd
 import sys
 from pathlib import Path
 
-from tokenpeak.node import installed_engines, process, serving, sockets
+from tokenpeak.node import installed_engines, serving, sockets
 from tokenpeak.node.found_servers import Machine, user_of
 from tokenpeak.node.probe import gpus
+from tokenpeak.node.process_files import command_line
 from tokenpeak.node.protocol.answers import GpuState, as_json, picked
 from tokenpeak.node.protocol.frame import framed
 from tokenpeak.node.protocol.survey import SurveyAnswer
@@ -42,7 +43,7 @@ def survey(port: int = PORT) -> SurveyAnswer:
         servers=tuple(servers),
         served_name=serving.served_model(_url(port, listeners)),
         listens_as=None if front is None else user_of(front),
-        front=None if front is None else shown_command(without_secrets(process.command_line(front)), _SHOWN),
+        front=None if front is None else shown_command(without_secrets(command_line(front)), _SHOWN),
         engines=tuple(dict.fromkeys([*own, *installed_engines.found(seen.runtimes)])),
     )
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -262,7 +263,8 @@ class CommandManager(Manager):
             status = started.wait(START_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             started.kill()
-            started.wait()
+            with suppress(subprocess.TimeoutExpired):
+                started.wait(process.KILLED_WITHIN_S)
             raise ScriptError(
                 "production", f"{shown_command(argv)} did not end within {START_TIMEOUT_S:g} s."
             ) from None

@@ -1,0 +1,95 @@
+"""Files of /proc about other processes: bounded in bytes, and in time where the process can have its readers wait.
+
+A process that holds the lock of its own memory, by a page of a file system that its user serves, delays whoever reads
+its environment or arguments for as long as it likes. Such a reader can be killed, but cannot return: so a thread waits
+in its place, which ends with this process.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Collection
+
+MOST_SHOWN_BYTES = 8 << 20
+"""Of a process's environment or arguments: the kernel starts none with more, but one may show any memory there."""
+ONE_WITHIN_S = 0.5
+"""A process shows its memory in microseconds; one that is starting on a busy machine may take longer."""
+ALL_WITHIN_S = 2.0
+
+_delayed: dict[int, threading.Thread] = {}
+"""By pid, the readers that wait still."""
+
+
+def shown_by_kernel(pid: int, name: str, most: int = MOST_SHOWN_BYTES) -> bytes:
+    """What the kernel shows of a process, up to a bound; as plainly as can be, since it is read of all processes."""
+    descriptor = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = [os.read(descriptor, 1 << 16)]
+        while parts[-1] and len(parts) << 16 < most:
+            parts.append(os.read(descriptor, 1 << 16))
+        return b"".join(parts)
+    finally:
+        os.close(descriptor)
+
+
+def shown_in_time(pids: Collection[int], name: str, most: int = MOST_SHOWN_BYTES) -> dict[int, bytes]:
+    """`environ` or `cmdline` of these processes, without those that have ended or do not show it within the limits."""
+    for pid, waiting in list(_delayed.items()):
+        if not waiting.is_alive():
+            del _delayed[pid]
+    left = [pid for pid in pids if pid not in _delayed]
+    deadline = time.monotonic() + ALL_WITHIN_S
+    shown: dict[int, bytes] = {}
+    while left and time.monotonic() < deadline:
+        reader = _Reader(left, name, most)
+        stands_at = -1
+        while reader.is_alive() and reader.place != stands_at:
+            stands_at = reader.place
+            reader.join(ONE_WITHIN_S)
+        shown.update(reader.shown.copy())
+        if not reader.is_alive():
+            break
+        place = reader.place
+        _delayed[left[place]] = reader
+        reader.is_left = True
+        left = left[place + 1 :]
+    return shown
+
+
+def command_line(pid: int) -> list[str]:
+    """The arguments of a process; none of one that has ended, that does not show them, or of the kernel's."""
+    return command_lines([pid]).get(pid, [])
+
+
+def command_lines(pids: Collection[int]) -> dict[int, list[str]]:
+    """The arguments of each of these processes that shows some."""
+    raw = shown_in_time(pids, "cmdline")
+    return {pid: text.decode(errors="replace").rstrip("\0").split("\0") for pid, text in raw.items() if text}
+
+
+class _Reader(threading.Thread):
+    """Reads one process after another, until it is left at one that delays it."""
+
+    def __init__(self, pids: list[int], name: str, most: int) -> None:
+        super().__init__(daemon=True)
+        self.shown: dict[int, bytes] = {}
+        self.place = 0
+        self.is_left = False
+        self._wanted = (pids, name, most)
+        try:
+            self.start()
+        except RuntimeError:  # no thread is to be had: production must come back all the same
+            self.run()
+
+    def run(self) -> None:
+        pids, name, most = self._wanted
+        for place, pid in enumerate(pids):
+            if self.is_left:
+                return
+            self.place = place
+            try:
+                self.shown[pid] = shown_by_kernel(pid, name, most)
+            except OSError:
+                continue
