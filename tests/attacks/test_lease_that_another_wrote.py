@@ -1,7 +1,8 @@
 """A disk, or somebody's editor, leaves a file beside the record that is JSON still, with other numbers in it.
 
 One digit of `lease.json` kept production down until the trial's deadline, and 400 of them ended the guard in a
-traceback. A lease whose numbers nobody writes has lapsed; of other files no content ends a guard, a restore or a status.
+traceback. A lease whose numbers nobody writes has lapsed; of other files no content ends a guard, a restore or a
+status.
 """
 
 import json

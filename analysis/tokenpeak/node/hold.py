@@ -55,8 +55,8 @@ def problem(state: State) -> str | None:
     if since is None:
         return None
     return (
-        f"The node was given back by `make restore` at {clock.date_of(since)}, and is held for production: no trial begins there. "
-        f"{RELEASE} releases it; then resume the sweep."
+        f"The node was given back by `make restore` at {clock.date_of(since)}, and is held for production: no "
+        f"trial begins there. {RELEASE} releases it; then resume the sweep."
     )
 
 
