@@ -26,7 +26,7 @@ def state(tmp_path: Path) -> State:
 
 
 def test_one_digit_of_a_lease(state: State) -> None:
-    """It has lapsed, though nothing but its checksum tells."""
+    """It has lapsed, though nothing but its checksum shows it."""
     lease.renew(state, 8.0, "me")
     assert not lease.has_lapsed(state)
     path = state.path(lease.FILE)

@@ -16,11 +16,11 @@ BUILD = {"image": "hub/vllm:1", "runtime": "docker", "command": ["vllm", "serve"
 
 @pytest.fixture
 def commands(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """What the runtime is told; it has the image."""
-    told: list[tuple[str, ...]] = []
+    """What the runtime is to do; it has the image."""
+    asked: list[tuple[str, ...]] = []
     monkeypatch.setattr(images, "found_image", lambda _: {"Id": "sha256:a"})
-    monkeypatch.setattr(Runtime, "run", lambda _, *words, **__: told.append(words) or process.Ran(124, "", ""))
-    return told
+    monkeypatch.setattr(Runtime, "run", lambda _, *words, **__: asked.append(words) or process.Ran(124, "", ""))
+    return asked
 
 
 def test_question_that_is_cut_short(commands: list[tuple[str, ...]], tmp_path: Path) -> None:

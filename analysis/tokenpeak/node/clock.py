@@ -25,7 +25,7 @@ def boot_s() -> float:
 
 
 def date_of(unix_s: object) -> str:
-    """An instant as people read it; a file may hold one that no calendar has, which is told so."""
+    """An instant as people read it; a file may hold one that no calendar has."""
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(unix_s))  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError, OSError):

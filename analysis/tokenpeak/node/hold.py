@@ -46,7 +46,9 @@ def since_unix_s(state: State) -> float | None:
     if not state.has(FILE):
         return None
     at_unix_s = (state.read(FILE) or {}).get("at_unix_s")
-    return float(at_unix_s) if type(at_unix_s) in (int, float) and 0 <= at_unix_s <= _LATEST_UNIX_S else 0.0
+    if isinstance(at_unix_s, (int, float)) and 0 <= at_unix_s <= _LATEST_UNIX_S:
+        return float(at_unix_s)
+    return 0.0
 
 
 def problem(state: State) -> str | None:

@@ -43,7 +43,7 @@ def renew(state: State, lease_s: float | None, holder: str) -> None:
 def remaining_s(state: State) -> float | None:
     """Seconds until the lease lapses, negative when it has; None when it never does.
 
-    A reboot ends every lease, and so does whatever makes its file unreadable, or its numbers none that `renew` writes.
+    A reboot ends every lease, and so does whatever makes its file unreadable.
     """
     lease = state.read(FILE) or {}
     if lease.get("boot_id") != clock.boot_id():
@@ -55,6 +55,7 @@ def remaining_s(state: State) -> float | None:
     except (KeyError, TypeError, ValueError, OverflowError):
         return -1.0
     left_s = renewed_s + lease_s - clock.boot_s()
+    # A file without a checksum, of an older script, may hold numbers that `renew` never writes.
     is_possible = math.isfinite(left_s) and 0 < lease_s <= requests.SECONDS_MAX and left_s <= lease_s + _AHEAD_S
     return left_s if is_possible else -1.0
 
