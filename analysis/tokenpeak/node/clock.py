@@ -24,6 +24,14 @@ def boot_s() -> float:
     return time.clock_gettime(_BOOTTIME)
 
 
+def date_of(unix_s: object) -> str:
+    """An instant as people read it; a file may hold one that no calendar has."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(unix_s))  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError, OSError):
+        return "a time that cannot be read"
+
+
 def wait_until(condition: Callable[[], bool], timeout_s: float, poll_s: float = 0.02) -> bool:
     """Whether `condition()` came true within `timeout_s`; asked at once, and again at the end."""
     deadline = time.monotonic() + timeout_s

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 
+from tokenpeak.node import clock
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.state import Json, State, UnreadableError
 
@@ -29,7 +30,7 @@ def refuse_older(state: State, claim: Json | None, holder: str | None) -> None:
     newest = _known(state).get(claim["sweep_id"])
     if newest is None or claim["generation"] > newest["generation"] or newest["holder"] == holder:
         return
-    since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(newest["at_unix_s"]))
+    since = clock.date_of(newest["at_unix_s"])
     raise ScriptError(
         CODE,
         f"Since {since} this sweep is carried on by {newest['holder']}: generation {claim['generation']} may do "

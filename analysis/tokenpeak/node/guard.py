@@ -225,11 +225,12 @@ def is_due(state: State, record: Json) -> str | None:
         return "its apply was confirmed, and whoever confirmed it is gone"
     if record["boot_id"] != clock.boot_id():
         return "the machine was booted"
-    if lease.has_lapsed(state):
-        return "the controller was silent for longer than its lease"
+    # The record's own first: it lies there twice, and a lease only once.
     deadline_boot_s = record.get("deadline_boot_s")
     if deadline_boot_s is not None and clock.boot_s() > deadline_boot_s:
         return "no confirmation came in time" if "apply" in record else "the trial went on past its deadline"
+    if lease.has_lapsed(state):
+        return "the controller was silent for longer than its lease"
     if overlap.noted(state, record):
         return "production was started by somebody while the trial had the node"
     return None

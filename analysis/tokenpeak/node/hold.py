@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import time
 
-from tokenpeak.node import lease, lock
+from tokenpeak.node import clock, lease, lock
 from tokenpeak.node import record as records
 from tokenpeak.node.error import ScriptError, remedy
 from tokenpeak.node.state import State
 
 FILE = "hold.json"
 CODE = "held"
+_LATEST_UNIX_S = 1e11
 RELEASE = "`make restore RELEASE=1`"
 
 
@@ -42,7 +43,12 @@ def release(state: State) -> str | None:
 
 def since_unix_s(state: State) -> float | None:
     """Since when the node is held; None where it is not. A hold that cannot be read is one."""
-    return float((state.read(FILE) or {}).get("at_unix_s", 0.0)) if state.has(FILE) else None
+    if not state.has(FILE):
+        return None
+    at_unix_s = (state.read(FILE) or {}).get("at_unix_s")
+    if isinstance(at_unix_s, (int, float)) and 0 <= at_unix_s <= _LATEST_UNIX_S:
+        return float(at_unix_s)
+    return 0.0
 
 
 def problem(state: State) -> str | None:
@@ -50,10 +56,9 @@ def problem(state: State) -> str | None:
     since = since_unix_s(state)
     if since is None:
         return None
-    when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(since))
     return (
-        f"The node was given back by `make restore` at {when}, and is held for production: no trial begins there. "
-        f"{RELEASE} releases it; then resume the sweep."
+        f"The node was given back by `make restore` at {clock.date_of(since)}, and is held for production: no "
+        f"trial begins there. {RELEASE} releases it; then resume the sweep."
     )
 
 

@@ -28,6 +28,8 @@ from tokenpeak.node.state import Json, State
 PULL_TIMEOUT_S = 3600.0
 NOT_FOUND = (126, 127)
 """What a runtime ends with where the image has no such program, or none that can be run."""
+NOT_RUN = 125
+"""What a runtime ends with that could not run the container."""
 QUESTION = "tokenpeak.question"
 """Label of the short-lived containers in which an image's engine is asked something."""
 COMPOSE = "com.docker.compose."
@@ -165,8 +167,9 @@ def ask(state: State, build: Json, declared: Json, argv: list[str], timeout_s: f
             given=environment_file(env),
         )
     finally:
-        # A question that was cut short leaves its container to the runtime; one that has ended is gone already.
-        runtime.run("rm", "--force", name)
+        # A question that was cut short leaves its container to the runtime, with the volumes that its image declares;
+        # one that has ended is gone already.
+        runtime.run("rm", "--force", "--volumes", name)
     if ran.status in NOT_FOUND:
         raise ScriptError(
             "engine",

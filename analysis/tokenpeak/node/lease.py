@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import threading
@@ -26,6 +27,8 @@ from tokenpeak.node.state import Json, State
 FILE = "lease.json"
 SILENT_S = 120.0
 """A channel without a line for so long ends: whoever left it there unread keeps a process of root's else."""
+_AHEAD_S = 1.0
+"""A heartbeat may be written while its lease is looked at, and none was later than now by more."""
 _LOOK_S = 0.5
 _SILENT_STATUS = 3
 _STANDARD_ERROR = 2
@@ -48,9 +51,13 @@ def remaining_s(state: State) -> float | None:
     if lease.get("lease_s", 0) is None:
         return None
     try:
-        return float(lease["renewed_boot_s"] + lease["lease_s"] - clock.boot_s())
-    except (KeyError, TypeError):
+        renewed_s, lease_s = float(lease["renewed_boot_s"]), float(lease["lease_s"])
+    except (KeyError, TypeError, ValueError, OverflowError):
         return -1.0
+    left_s = renewed_s + lease_s - clock.boot_s()
+    # A file without a checksum, of an older script, may hold numbers that `renew` never writes.
+    is_possible = math.isfinite(left_s) and 0 < lease_s <= requests.SECONDS_MAX and left_s <= lease_s + _AHEAD_S
+    return left_s if is_possible else -1.0
 
 
 def has_lapsed(state: State) -> bool:

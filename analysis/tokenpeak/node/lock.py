@@ -21,7 +21,7 @@ def take(state: State, holder: str, sweep_id: str | None = None) -> None:
     """
     held = state.read(FILE) or {}
     if _is_other(held, holder, sweep_id) and (state.has(record.NAME) or not lease.has_lapsed(state)):
-        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(held.get("taken_at_unix_s", 0)))
+        since = clock.date_of(held.get("taken_at_unix_s", 0))
         raise ScriptError(
             "locked",
             f"The node is held by {held['holder']} since {since}: wait until that sweep has ended, "
@@ -49,7 +49,8 @@ def served(state: State, holder: str | None, sweep_id: str | None, at_start: Jso
     """
     if not at_start or not at_start["running"] or not is_had_by(state, holder, sweep_id):
         return None
-    return (state.read(FILE) or {}).get(SERVED)
+    noted = (state.read(FILE) or {}).get(SERVED)
+    return noted if isinstance(noted, dict) and {"running", "model"} <= noted.keys() else None
 
 
 def is_had_by(state: State, holder: str | None, sweep_id: str | None = None) -> bool:

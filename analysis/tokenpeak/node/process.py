@@ -131,9 +131,9 @@ def identity(pid: int) -> dict[str, Any]:
 
 def is_alive(who: dict[str, Any] | None) -> bool:
     """Whether the process with this identity still runs."""
-    if not who or who.get("boot_id") != clock.boot_id():
+    if not who or who.get("boot_id") != clock.boot_id() or type(who.get("pid")) is not int:
         return False
-    found = stat_of(int(who["pid"]))
+    found = stat_of(who["pid"])
     return found is not None and found.started_ticks == who.get("started_ticks")
 
 

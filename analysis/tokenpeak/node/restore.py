@@ -296,6 +296,5 @@ def _free_node(state: State, declaration: Json) -> str:
         said = f"Production ({name}) runs{' and serves ' + found.model if found.model else ''}."
     last = outcomes.of_holder(state, None)
     if last and last.get("restored"):
-        when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(last["at_unix_s"]))
-        said += f" It was given back last by {last['by']}, {when}."
+        said += f" It was given back last by {last.get('by')}, {clock.date_of(last.get('at_unix_s'))}."
     return said

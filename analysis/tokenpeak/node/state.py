@@ -21,7 +21,8 @@
 
 A write is durable when it returns: temporary file, fsync, rename, fsync of the folder. What production cannot come
 back without (`KEPT_TWICE`) carries a checksum and lies there twice (`record.json`, `record.copy.json`), so that one
-torn file does not matter. Of the other files an unreadable one counts as missing: a lease has lapsed, a lock is free.
+torn file does not matter; a lease has a checksum alone. Of the other files an unreadable one counts as missing: a
+lease has lapsed, a lock is free.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ LEAST_INODES = 100
 """For a trial's files here, twice while each is replaced, and what the engine makes beside them."""
 DECLARATION_BYTES = 1 << 20
 KEPT_TWICE = ("record.json", "engine.json", "production.json", "applied.json", "generations.json")
+CHECKED = (*KEPT_TWICE, "lease.json")
+"""A digit that is another leaves JSON, and a lease that lasts for hours."""
 _CHECKSUM = "checksum"
 
 
@@ -186,12 +189,10 @@ class State:
 
     def write(self, name: str, value: Json, durable: bool = True) -> None:
         """Replace a JSON file, in both copies where it has two; `durable` makes it survive a power loss at once."""
-        if name not in KEPT_TWICE:
-            self._write(self.path(name), value, durable)
-            return
-        checked = {**value, _CHECKSUM: _checksum(value)}
-        self._write(self.path(name), checked, durable)
-        self._write(self.copy_path(name), checked, durable)
+        content = {**value, _CHECKSUM: _checksum(value)} if name in CHECKED else value
+        self._write(self.path(name), content, durable)
+        if name in KEPT_TWICE:
+            self._write(self.copy_path(name), content, durable)
 
     def _write(self, target: Path, value: Json, durable: bool) -> None:
         root_files.put(target, content_of(value), 0o600, durable)

@@ -103,9 +103,10 @@ def engine_help(declared: Json, build: Json, engine_version: str | None, state: 
     release = tuple(int(number) for number in re.findall(_PART, engine_version)[:2])
     argv = [*command, "--help=all" if release >= WHOLE_HELP_SINCE else "--help"]
     ran = ask(declared, argv, HELP_TIMEOUT_S) if program else images.ask(state, build, declared, argv, HELP_TIMEOUT_S)
-    if ran.status != 0:
+    if ran.status != 0 and (program or ran.status == images.NOT_RUN):
         return []
-    lines = [line for line in ran.out.splitlines() if line.startswith("  -")]
+    # An image that does not say is not asked again: it stays what it is, and each question may take its whole time.
+    lines = [line for line in ran.out.splitlines() if line.startswith("  -")] if ran.status == 0 else []
     _keep(state, name, {"of": key, "lines": lines})
     return lines
 

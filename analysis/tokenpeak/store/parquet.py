@@ -12,6 +12,7 @@ import polars as pl
 
 from tokenpeak.names import shown
 from tokenpeak.records import REQUEST_COLUMNS
+from tokenpeak.store.tables import REQUESTS
 
 MOST_REQUESTS = 2_000_000
 """Of a trial: five hundred a second for more than an hour. A Parquet file of some kilobytes can hold any number."""
@@ -27,6 +28,11 @@ LARGEST_HEAD_BYTES = 1 << 16
 MOST_PAGES = 200_000
 DEEPEST = 12
 MAGIC = b"PAR1"
+
+REQUEST_TYPES: dict[str, pl.DataType] = {
+    name: dtype for name, dtype in REQUESTS.schema().items() if name in REQUEST_COLUMNS
+} | {"event_times_us": pl.List(pl.Int64())}
+"""Column → the type that it is read as; a file may hold a narrower one."""
 
 Struct = dict[int, Any]
 """Field's number → value; fields that are not needed included."""
@@ -57,6 +63,9 @@ def _unreadable(path: Path) -> str | None:
         return f"not a whole Parquet file ({shown(str(error), 200)})"
     if missing := REQUEST_COLUMNS.keys() - columns.keys():
         return f"lacks {', '.join(sorted(missing))}"
+    for name, wanted in REQUEST_TYPES.items():
+        if not _is_read_as(wanted, columns[name]):
+            return f"holds {name} as {shown(str(columns[name]), 60)}, which is not read as {wanted}"
     try:
         with path.open("rb") as file:
             if reason := _too_much(file, path.stat().st_size):
@@ -70,6 +79,22 @@ def _unreadable(path: Path) -> str | None:
     if sizes is not None and sum(sizes.row(0)) > MOST_TEXT_BYTES:
         return f"holds texts of more than {MOST_TEXT_BYTES:,} bytes, which no trial's requests have"
     return None
+
+
+def _is_read_as(wanted: pl.DataType, found: pl.DataType) -> bool:
+    """Whether each value of a column is one of the type that is wanted, without a loss."""
+    if found == pl.Null:
+        return True
+    if isinstance(wanted, pl.List):
+        return isinstance(found, pl.List) and _is_read_as(_inner(wanted), _inner(found))
+    if wanted.is_integer():
+        return found.is_integer() and found not in (pl.UInt64, pl.Int128, pl.UInt128)
+    return found in (pl.Float32, pl.Float64) if wanted.is_float() else found == wanted
+
+
+def _inner(kind: pl.List) -> pl.DataType:
+    """The type of a list's items, which Polars names by its class too."""
+    return kind.inner if isinstance(kind.inner, pl.DataType) else kind.inner()
 
 
 def _too_much(file: BinaryIO, size: int) -> str | None:

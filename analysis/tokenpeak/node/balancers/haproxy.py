@@ -8,16 +8,19 @@ from __future__ import annotations
 import csv
 import re
 import socket
+import time
 
 from tokenpeak.node.balancers.base import Balancer
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.shown import shown_command, shown_output, shown_value
 
 SOCKET_TIMEOUT_S = 10.0
+"""For a whole answer: one that comes a byte at a time has an end too."""
 ANSWER_LIMIT_BYTES = 8 << 20
 _WORD = re.compile(r"[A-Za-z0-9_.:/-]+")
 _STARTING, _RUNNING = "1", "2"
 """srv_op_state of a server that gets requests."""
+_STATE_COLUMNS = {"be_name", "srv_name", "srv_admin_state", "srv_op_state"}
 
 
 class HaproxyBalancer(Balancer):
@@ -38,8 +41,13 @@ class HaproxyBalancer(Balancer):
     def is_idle(self, members: list[str]) -> bool:
         """Whether no session runs or waits for them."""
         rows = csv.DictReader(self._ask("show", "stat", "-1", "4", "-1").lstrip("# ").splitlines())
-        own = [row for row in rows if f"{row['pxname']}/{row['svname']}" in members]
-        return all(int(row["scur"] or 0) + int(row["qcur"] or 0) == 0 for row in own)
+        try:
+            own = [row for row in rows if f"{row['pxname']}/{row['svname']}" in members]
+            return all(int(row["scur"] or 0) + int(row["qcur"] or 0) == 0 for row in own)
+        except (KeyError, TypeError, ValueError, csv.Error) as error:
+            raise ScriptError(
+                "drain", f"HAProxy's `show stat` cannot be read ({shown_output(str(error))}): look at its socket."
+            ) from error
 
     def rejoin(self, members: list[str]) -> None:
         """Let them get requests again."""
@@ -86,6 +94,11 @@ class HaproxyBalancer(Balancer):
             names = header[2:].split()
             for line in lines[lines.index(header) + 1 :]:
                 row = dict(zip(names, line.split()))
+                if missing := sorted(_STATE_COLUMNS - row.keys()):
+                    raise ScriptError(
+                        "drain",
+                        f"HAProxy's `show servers state` has a line without {', '.join(missing)}: look at its socket.",
+                    )
                 found[f"{row['be_name']}/{row['srv_name']}"] = row
         if missing := [server for server in self.members() if server not in found]:
             raise ScriptError(
@@ -108,9 +121,10 @@ class HaproxyBalancer(Balancer):
             )
         try:
             with _connected(where) as connection:
+                deadline = time.monotonic() + SOCKET_TIMEOUT_S
                 connection.sendall(f"{' '.join(words)}\n".encode())
                 raw = b""
-                while chunk := connection.recv(1 << 16):
+                while chunk := _part(connection, deadline):
                     raw += chunk
                     if len(raw) > ANSWER_LIMIT_BYTES:
                         raise ScriptError("drain", f"HAProxy answers without end at {where}.")
@@ -121,6 +135,15 @@ class HaproxyBalancer(Balancer):
                 "admin`, or correct tokenpeak_drain.haproxy.socket.",
             ) from error
         return raw.decode(errors="replace")
+
+
+def _part(connection: socket.socket, deadline: float) -> bytes:
+    """The next part of an answer, empty at its end; raises OSError once the deadline has passed."""
+    left_s = deadline - time.monotonic()
+    if left_s <= 0:
+        raise OSError(f"its answer was not whole after {SOCKET_TIMEOUT_S:g} s")
+    connection.settimeout(left_s)
+    return connection.recv(1 << 16)
 
 
 def _connected(where: str) -> socket.socket:

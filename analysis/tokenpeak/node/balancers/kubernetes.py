@@ -75,11 +75,16 @@ class KubernetesBalancer(Balancer):
 
     def _addresses(self) -> list[str]:
         raw = self.do(self._kubernetes.kubectl("get", "endpoints", str(self.needed("service")), "-o", "json"))
-        return [
-            str(address.get("ip"))
-            for subset in json.loads(raw).get("subsets") or []
-            for address in subset.get("addresses") or []
-        ]
+        try:
+            return [
+                str(address.get("ip"))
+                for subset in json.loads(raw).get("subsets") or []
+                for address in subset.get("addresses") or []
+            ]
+        except (AttributeError, TypeError, ValueError, RecursionError) as error:
+            raise ScriptError(
+                "drain", "The endpoints that kubectl shows cannot be read: look at the service."
+            ) from error
 
     def _own_addresses(self) -> set[str]:
         pods = self._kubernetes.pods(self._kubernetes.found())
