@@ -274,7 +274,8 @@ def test_launch_after_a_lease_that_lapsed(node: Node) -> None:
     """A trial that the guard is about to end is given back first; the next one begins from a production that serves."""
     node.production()
     node.run("produce")
-    node.run("launch", node.launch_request(trial_id="0000-a"))
+    first = node.run("launch", node.launch_request(trial_id="0000-a"))
+    assert first["ready"], first
     before = node.read("record.json")
     node.end_guard()
     node.fall_silent()
