@@ -14,6 +14,7 @@ import pytest
 
 from tokenpeak.node import clock, process, production
 from tokenpeak.node.definitions.docker import DockerDefinition
+from tokenpeak.node.definitions.podman import PodmanDefinition
 from tokenpeak.node.definitions.renamed_container import LABEL
 from tokenpeak.node.engine_command import checksum
 from tokenpeak.node.error import ScriptError
@@ -295,3 +296,29 @@ def test_way_back_of_a_rollback_that_was_pruned(node: Node, docker: FakeDocker) 
 
     assert "/prod" == docker.containers[OLD]["Name"]
     assert "always" == docker.containers[OLD]["HostConfig"]["RestartPolicy"]["Name"]
+
+
+def test_container_of_podman_that_was_pruned(node: Node, docker: FakeDocker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is made anew by the command line that made it."""
+    made = ["podman", "run", "-d", "--name", "prod", "--env=A=1", "vllm:1", "serve", "m"]
+    config = {"CreateCommand": made, "Entrypoint": ["vllm"], "Cmd": ["serve", "m"], "Env": ["A=1"]}
+    asked: list[list[str]] = []
+
+    def run(argv: list[str], *_: object) -> Ran:
+        if argv[1] != "create":
+            return docker.run(argv)
+        asked.append(argv)
+        docker.add(NEW, argv[2].partition("=")[2], running=False)
+        return Ran(0, f"{NEW}\n", "")
+
+    docker.containers.clear()
+    monkeypatch.setattr(process, "run", run)
+    definition = PodmanDefinition(make_manager({**DECLARED, "manager": "podman"}, node.state))
+    seen = definition.made_with({"Config": config, "ImageName": "vllm:1"})
+    described = {"own": {"id": HAND, "restart": "always"}, "seen": seen}
+    definition.make_again(described, {"definition": {"image": "sha256:1"}})
+
+    name = f"prod.tokenpeak-{HAND[:12]}"
+    options = [f"--name={name}", f"--label={LABEL}={HAND[:12]}", "--env=A=1", "vllm:1", "serve", "m"]
+    assert [["podman", "create", *options]] == asked
+    assert "/prod" == docker.containers[NEW]["Name"]
