@@ -34,7 +34,7 @@ if words[:1] == ["compose"]:
     words = words[words.index("-f") + 2:]
     words = words[2:] if words[0] == "-p" else words
     if words[0] == "ps":
-        print("0123abcd" if running else "")
+        print("0123abcd" if running or "--all" in words else "")
     elif words[0] == "config":
         print("services: {}")
     else:

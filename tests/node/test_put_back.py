@@ -9,6 +9,7 @@ import pytest
 
 from tokenpeak.node import clock, process
 from tokenpeak.node.definitions import definition_of, systemd
+from tokenpeak.node.engine_command import checksum
 from tokenpeak.node.managers import make_manager
 from tokenpeak.node.managers.compose import BY_US
 from tokenpeak.node.phases import Phases
@@ -76,7 +77,7 @@ class Compose(Manager):
             self.running = verb == "start"
         if verb == "config":
             return Ran(0, json.dumps({"services": {"llm": {"image": "vllm:1", "command": ["serve", "prod"]}}}), "")
-        return Ran(0, "0123abcd\n" if verb == "ps" and self.running else "", "")
+        return Ran(0, "0123abcd\n" if verb == "ps" and (self.running or "--all" in words) else "", "")
 
 
 class Supervisord(Manager):
@@ -136,7 +137,7 @@ def test_definition_that_is_not_loaded(
             "production": {**production, "running": True, "model": None, "definition": {}},
             "production_ready_s": 2,
             "engine_stop_s": 1,
-            "apply": {"was": was, "was_sha256": "", "touched": True, "confirmed": False, "undo": False},
+            "apply": {"was": was, "was_sha256": checksum(was), "touched": True, "confirmed": False, "undo": False},
         },
     )
 

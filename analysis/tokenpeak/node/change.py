@@ -311,7 +311,7 @@ def started_again(manager: Manager, record: Json) -> str | None:
 def changed_production(record: Json) -> Json:
     """Recorded production with the definition that the apply gave it."""
     was = record["production"]
-    return {**was, "definition": record["apply"].get("new_definition", was["definition"])}
+    return {**was, "definition": record["apply"].get("new_definition", was["definition"]), "described": None}
 
 
 def _failed(state: State, request: ChangeRequest, phases: Phases, record: Json, reason: str) -> ChangeAnswer:

@@ -10,12 +10,21 @@ from tokenpeak.node.managers.base import Manager
 from tokenpeak.node.state import Json, State
 
 
-def definition_sha256(manager: Manager) -> str | None:
-    """The checksum of production's definition; None for production that has none, or none that can be read."""
+def recorded_definition(manager: Manager) -> Json:
+    """What a record keeps of the definition of production that runs; no checksum where that has none to be read."""
     try:
-        return checksum(definition_of(manager).describe())
+        definition = definition_of(manager)
+        described = definition.describe()
     except (ScriptError, OSError):
-        return None
+        return {"definition_sha256": None}
+    kept = {"described": described} if definition.is_removable else {}
+    return {"definition_sha256": checksum(described), **kept}
+
+
+def make_again(manager: Manager, recorded: Json) -> None:
+    """Make recorded production anew where its manager's object was removed while it was stopped."""
+    if described := recorded.get("described"):
+        definition_of(manager).make_again(described, recorded)
 
 
 def drift(manager: Manager, was_sha256: str, since: str) -> str:

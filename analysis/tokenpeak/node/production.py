@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from tokenpeak.node import clock, machine, serving, sockets
 from tokenpeak.node.answering import Answering
-from tokenpeak.node.drift import definition_sha256
+from tokenpeak.node.drift import make_again, recorded_definition
 from tokenpeak.node.error import NOT_SEEN, ScriptError
 from tokenpeak.node.identity import ForeignServerError, OfProduction, of_no_stranger
 from tokenpeak.node.managers import make_manager, recorded_manager
@@ -94,7 +94,7 @@ def record(declared: Json, state: State) -> Json:
     return {
         **vars(found),
         "definition": definition,
-        "definition_sha256": definition_sha256(manager) if found.running else None,
+        **(recorded_definition(manager) if found.running else {"definition_sha256": None}),
         "declared": declared,
         "answered_by": check.seen,
     }
@@ -161,6 +161,7 @@ def bring_back(recorded: Json, state: State, ready_s: float, phases: Phases) -> 
     try:
         manager = recorded_manager(recorded, state)
         manager.ready_s = max(ready_s, LEAST_LOAD_S)
+        make_again(manager, recorded)
         if not manager.is_running():
             _start_at_last(manager, recorded["definition"])
         phases.mark("verifying")

@@ -29,11 +29,14 @@ def put_back(state: State, record: Json, phases: Phases) -> str | None:
 
     Production is left stopped, unless it runs by that definition already. Doing it again changes nothing.
     """
-    own = record["apply"]["was"]["own"]
+    if not record["apply"]["touched"]:
+        return None
     try:
         manager = recorded_manager(record["production"], state)
         definition = definition_of(manager)
-        if not record["apply"]["touched"] or (_is(definition, own) and manager.is_running()):
+        # Before anything is stopped: what serves by the new definition is better than nothing.
+        own = definition.way_back(record)
+        if _is(definition, own) and manager.is_running():
             return None
         _leave(state, record, phases)
         if not definition.is_loaded():

@@ -126,12 +126,14 @@ def _served_model(was: Json, state: State) -> str | None:
 
 def _of_apply(state: State, outcome: RestoreOutcome, found: Json) -> RestoreOutcome:
     """The outcome of a restoration that ends an apply."""
-    is_confirmed = found["apply"]["confirmed"]
-    what = "The confirmed definition stays." if is_confirmed else "Its definition is what it was before the apply."
-    if outcome.restored and not is_confirmed:
-        what = " ".join(text for text in (what, put_back.drift(state, found)) if text)
-    definition = "confirmed" if is_confirmed else "put_back"
-    return replace(_with(outcome, what) if outcome.restored else outcome, definition=definition)
+    if found["apply"]["confirmed"]:
+        outcome = replace(outcome, definition="confirmed")
+        return _with(outcome, "The confirmed definition stays.") if outcome.restored else outcome
+    if not outcome.restored:
+        return outcome
+    drifted = put_back.drift(state, found)
+    definition = "changed" if drifted else "put_back"
+    return replace(_with(outcome, drifted or "Its definition is what it was before the apply."), definition=definition)
 
 
 def _started_again(state: State, phases: Phases, model: str | None, ready_s: float) -> RestoreOutcome:

@@ -28,6 +28,8 @@ class Definition:
     """How it names production's user, for who is to add it."""
     is_in_image = False
     """Whether the program is an image's, and no file of this machine."""
+    is_removable = False
+    """Whether others may remove what is stopped, by `docker container prune` say; its description is recorded."""
 
     def __init__(self, manager: Manager) -> None:
         self.manager: Any = manager
@@ -62,6 +64,17 @@ class Definition:
     def is_loaded(self) -> bool:
         """Whether its manager takes the definition that is there; one that does not stops nothing by it either."""
         return True
+
+    def way_back(self, record: Json) -> Json:
+        """`own` that puts back what the apply of a record changed, ready to be written.
+
+        Raises ScriptError where there is none: whatever serves is then left as it is.
+        """
+        own: Json = record["apply"]["was"]["own"]
+        return own
+
+    def make_again(self, described: Json, recorded: Json) -> None:
+        """Make described and recorded production anew where somebody has removed it while it was stopped."""
 
     def is_there(self) -> bool:
         """Whether there is anything by the name that production has: between two containers there may be none."""

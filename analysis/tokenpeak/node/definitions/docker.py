@@ -55,12 +55,16 @@ class DockerDefinition(RenamedContainerDefinition):
             config["Image"] = image
         return {"Config": config, "HostConfig": host, "Networks": networks}
 
-    def command(self, described: Json) -> Command:
+    def parts(self, described: Json) -> tuple[list[str], dict[str, str], str | None]:
         """Entry point and arguments, environment and image of its configuration."""
         config = described["seen"]["Config"]
         env = dict(entry.split("=", 1) for entry in config.get("Env") or [] if "=" in entry)
         words = [*(config.get("Entrypoint") or []), *(config.get("Cmd") or [])]
-        return self.as_command(words, env, config["Image"])
+        return words, env, config["Image"]
+
+    def image_again(self, name: str | None, image: str | None) -> str | None:
+        """The very image, where its name means another by now."""
+        return image if image and self._image_id(str(name)) != image else name
 
     def user(self, described: Json, command: Command) -> str | None:
         """The user of its configuration, with which each next one is made, whatever its image."""

@@ -43,11 +43,11 @@ class PodmanDefinition(RenamedContainerDefinition):
             "image": str(found.get("ImageName") or found.get("Image") or ""),
         }
 
-    def command(self, described: Json) -> Command:
+    def parts(self, described: Json) -> tuple[list[str], dict[str, str], str | None]:
         """Entry point and arguments, environment and image."""
         seen = described["seen"]
         env = dict(entry.split("=", 1) for entry in seen["env"] if "=" in entry)
-        return self.as_command([*seen["entrypoint"], *seen["cmd"]], env, seen["image"] or None)
+        return [*seen["entrypoint"], *seen["cmd"]], env, seen["image"] or None
 
     def user(self, described: Json, command: Command) -> str | None:
         """Whose rootless runtime has it, or the user of the command line that made it: the next has the same."""
@@ -70,7 +70,7 @@ class PodmanDefinition(RenamedContainerDefinition):
                 f"The container {self.manager.unit} was not made by `podman run` or `create` with the engine's "
                 "arguments at its end, or another image is to take its place: make it anew by hand.",
             )
-        was = self.command(described).env
+        was = self.parts(described)[1]
         env = [f"--env={key}={value}" for key, value in command.env.items() if was.get(key) != value]
         gone = [f"--unsetenv={key}" for key in was if key not in command.env]
         options = _without(made[2 : len(made) - len(cmd)])

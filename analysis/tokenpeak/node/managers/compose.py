@@ -58,5 +58,8 @@ class ComposeManager(Manager):
         self.do(self.compose("stop", str(self.needed("unit"))), STOP_TIMEOUT_S)
 
     def start(self, recorded: Json) -> None:
-        """Start the same containers again; nothing is created anew."""
-        self.do(self.compose("start", str(self.needed("unit"))), START_TIMEOUT_S)
+        """Start the same containers again; where somebody has removed them, one is made, of an image that is there."""
+        unit = str(self.needed("unit"))
+        is_left = bool(self.ask(self.compose("ps", "--all", "-q", unit)).out.strip())
+        anew = ("up", "--detach", "--no-deps", "--no-build", "--pull", "never")
+        self.do(self.compose(*(["start"] if is_left else anew), unit), START_TIMEOUT_S)

@@ -45,7 +45,7 @@ class DockerManager(Manager):
             raise ScriptError(
                 "production" if ran.status == 0 or is_absent(ran) else NOT_SEEN,
                 f"{self.program} shows no container {shown_value(unit)} ({said(ran)}): correct "
-                "tokenpeak_production.unit.",
+                "tokenpeak_production.unit, or make it anew where somebody removed it.",
             )
         return dict(found[0])
 
@@ -98,8 +98,11 @@ class DockerManager(Manager):
         self.do(self.command("stop", "-t", str(grace_s), str(self.needed("unit"))), STOP_TIMEOUT_S + grace_s)
 
     def start(self, recorded: Json) -> None:
-        """Start the recorded container, by its id: a namesake that came meanwhile is not it."""
-        self.do(self.command("start", str(recorded.get("id") or self.needed("unit"))), START_TIMEOUT_S)
+        """Start the recorded container, by its id: a namesake that came meanwhile is not it, unless that is gone."""
+        one = str(recorded.get("id") or "")
+        if not one or self.inspect(one, must=False) is None:
+            one = str(self.needed("unit"))
+        self.do(self.command("start", one), START_TIMEOUT_S)
 
 
 class PodmanManager(DockerManager):

@@ -178,8 +178,8 @@ class RestoreOutcome:
     """The command that restored; null where nothing had to be restored."""
     at_unix_s: float | None = bound(optional(_seconds))
     definition: str | None = bound(optional(one_of("put_back", "confirmed", "changed")))
-    """Of an apply: whether production has its former definition again, or the one that was confirmed. Of a trial: that
-    somebody has changed production's definition since it was recorded."""
+    """Of an apply: whether production has its former definition again, or the one that was confirmed. Null where
+    production is not back. Of both: that somebody has changed production's definition since it was recorded."""
 
 
 _outcome = optional(structure(RestoreOutcome))
