@@ -226,6 +226,31 @@ def test_docker_that_is_struck_between_two_names(contained: tuple[Node, Daemon])
     assert answers(node.declaration["production"]["url"])
 
 
+@pytest.mark.e2e
+@pytest.mark.parametrize("is_apply", [False, True], ids=["trial", "apply"])
+def test_docker_that_is_pruned(contained: tuple[Node, Daemon], *, is_apply: bool) -> None:
+    """The container that was removed while it was stopped is made anew, as it was but for our label."""
+    node, docker = contained
+    before = made_with(docker)
+    if is_apply:
+        assert node.run("change", change_request(node, "--say", "new"))["changed"]
+    else:
+        node.run("produce")
+        assert node.run("launch", node.launch_request())["ready"]
+    docker.docker("container", "prune", "--force")
+    outcome = node.run("restore", {"holder": HOLDER} if is_apply else {})["restoration"]
+    after = made_with(docker)
+
+    assert (True, "changed") == (outcome["restored"], outcome["definition"]), outcome
+    assert ["prod"] == docker.containers()
+    assert "tokenpeak.apply" in after["Config"]["Labels"]
+    assert before["Config"] == {**after["Config"], "Labels": before["Config"]["Labels"]}
+    host = [{name: value for name, value in one["HostConfig"].items() if name != "Binds"} for one in (before, after)]
+    assert host[0] == host[1]
+    assert [mount.get("Name") for mount in before["Mounts"]] == [mount.get("Name") for mount in after["Mounts"]]
+    assert answers(node.declaration["production"]["url"])
+
+
 # Recorded command lines: what keeps its state in a file answers as the real one does.
 
 COMPOSE = """
