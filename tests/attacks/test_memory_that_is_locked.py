@@ -67,6 +67,21 @@ def test_arguments_of_the_others(locked: list[int]) -> None:
     assert os.getpid() in shown_in_time([os.getppid(), os.getpid()], "environ")
 
 
+def test_reader_that_waits_for_a_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine whose processors are all busy nobody is left out: an engine would be taken for ended."""
+    shown, until_s = process_files.shown_by_kernel, time.monotonic() + 0.5
+
+    def busy(pid: int, name: str, *bound: int) -> bytes:
+        while name == "environ" and time.monotonic() < until_s:
+            pass
+        return shown(pid, name, *bound)
+
+    monkeypatch.setattr(process_files, "shown_by_kernel", busy)
+    monkeypatch.setattr(process_files, "ONE_WITHIN_S", 0.02)
+
+    assert os.getpid() in shown_in_time([os.getpid()], "environ")
+
+
 def test_no_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the machine has no room for a thread, it is read all the same."""
 

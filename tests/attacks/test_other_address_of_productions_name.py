@@ -19,7 +19,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tokenpeak.node import managers, production
+from tokenpeak.node import managers, production, serving
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.identity import IsMember, program
 from tokenpeak.node.managers.base import Manager
@@ -173,3 +173,8 @@ def test_production_that_was_started_by_hand(servers: Servers, tmp_path: Path, u
     assert [server.server_address[0] for server in servers.servers] == [OTHER]
     with pytest.raises(ScriptError, match="still answers"):
         production.stop(was, state)
+
+
+def test_link_local_address_keeps_its_interface() -> None:
+    """Without it nobody is reached there."""
+    assert [("fe80::1%lo", 8000)] == serving._addresses("fe80::1%lo", 8000)

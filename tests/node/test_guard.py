@@ -385,7 +385,8 @@ def test_a_guard_that_dies_and_leaves_no_word_is_replaced(
     monkeypatch.setattr("tokenpeak.node.guard._COMES_BACK_WITHIN_S", 60.0)
     node.production()
     node.run("produce")
-    node.run("launch", node.launch_request())
+    launched = node.run("launch", node.launch_request())
+    assert launched["ready"], launched
     before, record = node.read("guard.json"), node.read("record.json")
     assert before is not None
     assert record is not None

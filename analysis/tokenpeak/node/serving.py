@@ -116,7 +116,9 @@ def strangers(url: str, check: Check) -> list[str]:
 def _addresses(host: str, port: int) -> list[tuple[str, int]]:
     """The addresses of a name, in the order in which they are tried."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys((str(address[0]), port) for _, _, _, _, address in found))
+    # In figures, with the interface that a link-local one is of.
+    numeric = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
+    return list(dict.fromkeys((socket.getnameinfo(address, numeric)[0], port) for _, _, _, _, address in found))
 
 
 def _connected(host: str, port: int, timeout_s: float, check: Check | None) -> socket.socket:
