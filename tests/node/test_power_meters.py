@@ -82,8 +82,27 @@ def test_declared_command_comes_before_the_bmc(tools: Path) -> None:
     assert 650.0 == meters.node_power_w({"power_command": [pdu]})
 
 
-def test_node_is_read_in_the_background(tools: Path) -> None:
+def park_after(readings: int, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Let a meter's thread pause for ever after so many readings (what is returned is set by then).
+
+    It lives as long as the process, and would start its program beside every later test.
+    """
+    pauses: list[float] = []
+    is_parked = threading.Event()
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == readings:
+            is_parked.set()
+            threading.Event().wait()
+
+    monkeypatch.setattr(meters, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    return is_parked
+
+
+def test_node_is_read_in_the_background(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each reading is given once, and a command that takes long keeps nobody waiting."""
+    park_after(1, monkeypatch)
     slow = program(tools, "slow", "300\n")
     Path(slow).write_text(f"#!/bin/sh\nsleep 0.5\ncat {slow}.txt\n")
     source = meters.node_source({"power_command": [slow]})
@@ -132,16 +151,7 @@ def test_sampler_writes_the_node_s_power(node: Node, tools: Path) -> None:
 
 def test_meter_is_read_as_long_as_it_answers(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each period again; one that says nothing the first time is asked that once."""
-    periods: list[float] = []
-    is_third = threading.Event()
-
-    def sleep(seconds: float) -> None:
-        periods.append(seconds)
-        if len(periods) == 3:
-            is_third.set()
-            threading.Event().wait()  # The meter's thread is a daemon.
-
-    monkeypatch.setattr(meters, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    is_third = park_after(3, monkeypatch)
     sources = [meters.node_source({"power_command": [program(tools, name, text)]}) for name, text in PRINTED.items()]
 
     assert is_third.wait(30)
