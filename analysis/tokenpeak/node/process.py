@@ -106,10 +106,11 @@ def user_ids(pid: int) -> set[int]:
 def ordered_user_ids(pid: int) -> list[int]:
     """The same in that order; empty when the process has ended."""
     try:
-        lines = shown_by_kernel(pid, "status").decode(errors="replace").splitlines()
+        # No other line has that: a process's name is shown with its line breaks escaped.
+        _, _, after = shown_by_kernel(pid, "status").partition(b"\nUid:")
     except OSError:
         return []
-    return next(([int(word) for word in line.split()[1:]] for line in lines if line.startswith("Uid:")), [])
+    return [int(word) for word in after.partition(b"\n")[0].split()]
 
 
 def one_user(uid: int) -> Users:

@@ -17,6 +17,7 @@ MOST_SHOWN_BYTES = 8 << 20
 ONE_WITHIN_S = 0.5
 """A process shows its memory in microseconds; one that is starting on a busy machine may take longer."""
 ALL_WITHIN_S = 2.0
+_PART_BYTES = 1 << 16
 
 _delayed: dict[int, threading.Thread] = {}
 """By pid, the readers that wait still."""
@@ -26,9 +27,10 @@ def shown_by_kernel(pid: int, name: str, most: int = MOST_SHOWN_BYTES) -> bytes:
     """What the kernel shows of a process, up to a bound; as plainly as can be, since it is read of all processes."""
     descriptor = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        parts = [os.read(descriptor, 1 << 16)]
-        while parts[-1] and len(parts) << 16 < most:
-            parts.append(os.read(descriptor, 1 << 16))
+        parts = [os.read(descriptor, _PART_BYTES)]
+        # The kernel gives less than was asked for at the end only.
+        while len(parts[-1]) == _PART_BYTES and len(parts) * _PART_BYTES < most:
+            parts.append(os.read(descriptor, _PART_BYTES))
         return b"".join(parts)
     finally:
         os.close(descriptor)

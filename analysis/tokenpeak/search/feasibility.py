@@ -115,5 +115,9 @@ def _side_of_plane(coordinates: Floats, generator: np.random.Generator) -> Regio
     chosen = generator.random(axes) < 0.8
     slope = np.abs(generator.normal(size=axes)) * np.where(generator.random(axes) < 0.9, 1, -1) * chosen
     height = coordinates @ slope
-    beyond: Region = height > np.quantile(height, generator.uniform(0.5, 0.98))
+    # What np.quantile does, which takes five times as long for the few points of a space, and of each rule again.
+    place = generator.uniform(0.5, 0.98) * (len(height) - 1)
+    below = int(place)
+    low, high = np.sort(height)[[below, min(below + 1, len(height) - 1)]]
+    beyond: Region = height > low + (place - below) * (high - low)
     return beyond
