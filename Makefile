@@ -144,16 +144,20 @@ calibrate: $(READY) ## Measure the load client's own error here (INVENTORY=x: on
 .PHONY: setup
 setup: $(READY) ## Make the locked environment in .venv (other targets do it themselves)
 
-.PHONY: check
-check: $(READY) ## Lint and type-check everything, audit the dependencies
+.PHONY: check lint types
+check: lint types ## Lint and type-check everything, audit the dependencies (make -j2: both at once)
+
+lint: $(READY)
 	$(BIN)/ruff check analysis tests notebooks
 	$(BIN)/ruff format --check analysis tests
-	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/yamllint --strict .
 	cd playbooks && ANSIBLE_HOME=$(CURDIR)/.ansible PATH=$(CURDIR)/$(BIN):$$PATH ../$(BIN)/ansible-lint --offline -q
 	$(BIN)/nbstripout --verify notebooks/*.ipynb notebooks/questions/*.ipynb
 	$(BIN)/python .ci/audit
+
+types: $(READY)
+	$(BIN)/mypy
 
 .PHONY: test
 test: $(READY) ## Run the fast tests (four minutes on two cores; ORDER=random or a seed: shuffled)

@@ -105,6 +105,8 @@ NOT_CONFIRMED = {
 }
 """Cells whose fault an apply must see in time: production has its old definition afterwards."""
 IN_CI = {("SIGKILL", "changing"), ("power", "changing"), ("crash later", "baking"), ("disk full", "confirming")}
+OF_CI = (pytest.mark.faults_ci, pytest.mark.xdist_group("apply in CI"))
+"""One process has them: each would make a sweep to apply, which takes longer than a cell."""
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +156,7 @@ def cells() -> list[object]:
             fault,
             phase,
             id=f"{fault}-{phase}".replace(" ", "-"),
-            marks=[pytest.mark.faults_ci] if (fault, phase) in IN_CI else [],
+            marks=OF_CI if (fault, phase) in IN_CI else (),
         )
         for phase in PHASES
         for fault in FAULTS

@@ -10,7 +10,7 @@ from tests.report.conftest import CALIBRATION
 from tokenpeak.loadgen.calibration import calibration_record
 from tokenpeak.report.site import build_site
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.integration
 
 ATTACKS = """() => ({
   foreign: [...document.querySelectorAll("[href], [src], [action], [data], [srcset], [formaction], [ping]")]
