@@ -144,10 +144,10 @@ calibrate: $(READY) ## Measure the load client's own error here (INVENTORY=x: on
 .PHONY: setup
 setup: $(READY) ## Make the locked environment in .venv (other targets do it themselves)
 
-.PHONY: check lint types
-check: lint types ## Lint and type-check everything, audit the dependencies (make -j2: both at once)
+.PHONY: check
+check: .lint .types ## Lint and type-check everything, audit the dependencies (make -j2: both at once)
 
-lint: $(READY)
+.lint: $(READY)
 	$(BIN)/ruff check analysis tests notebooks
 	$(BIN)/ruff format --check analysis tests
 	$(BIN)/lint-imports --no-logo
@@ -156,7 +156,7 @@ lint: $(READY)
 	$(BIN)/nbstripout --verify notebooks/*.ipynb notebooks/questions/*.ipynb
 	$(BIN)/python .ci/audit
 
-types: $(READY)
+.types: $(READY)
 	$(BIN)/mypy
 
 .PHONY: test

@@ -5,8 +5,9 @@
 
 import asyncio
 import json
-import resource
+import re
 import sys
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -44,6 +45,12 @@ def failure(answer: Answer, **keys: Any) -> str | None:
     return reply.error
 
 
+def peak_bytes() -> int:
+    """The most memory that this process took; getrusage would count what its starter had before the exec too."""
+    (kib,) = re.findall(r"^VmHWM:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return int(kib) << 10
+
+
 if __name__ == "__main__":
     errors = [reply.error for reply in offered(sys.argv[1], requests=2, concurrency=2)]
-    print(json.dumps({"errors": errors, "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10}))
+    print(json.dumps({"errors": errors, "peak_bytes": peak_bytes()}))
