@@ -280,7 +280,7 @@ def test_repeated_prompts_get_a_salt_of_their_own(tmp_path: Path) -> None:
 
 
 def test_timetable_is_measured(tmp_path: Path) -> None:
-    """Against the test server TTFT and ITL are what it serves: never less, and no more in the request least disturbed."""
+    """Against the test server TTFT and ITL are what it serves: never less, nor more in the least disturbed request."""
     with local_test_server(0.05, 0.02) as url:
         workload = {"kind": "synthetic", "name": "x", "input_tokens": 8, "output_tokens": 16}
         record = measure(url, tmp_path, {"concurrency": 8, "requests": 24}, workload)
