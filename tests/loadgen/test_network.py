@@ -18,6 +18,8 @@ from tokenpeak.records import ClientHealth, NetworkHealth, RunRecord
 from tokenpeak.results.network import outages
 from tokenpeak.results.run_summary import distribution
 
+pytestmark = pytest.mark.integration
+
 ADDRESS = "10.77.1.2"
 SERVER = """
 import asyncio, sys, time

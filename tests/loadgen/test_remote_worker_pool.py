@@ -27,6 +27,8 @@ from tokenpeak.loadgen.wire import decode_to_worker, encode_to_worker
 from tokenpeak.node.clock import wait_until
 from tokenpeak.records import RunRecord
 
+pytestmark = pytest.mark.integration
+
 HOST = [sys.executable, "-m", "tokenpeak.loadgen.remote_worker"]
 ELSEWHEN = ["unshare", "--time", "--monotonic", "100000", "--fork", *HOST]
 """A host whose clock is more than a day ahead of ours."""

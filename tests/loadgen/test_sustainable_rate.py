@@ -6,6 +6,8 @@ import pytest
 from benchmarks.queue_servers import Slots, capacity, sustainable
 from benchmarks.rate_cases import KINDS, SHARES, searched
 
+pytestmark = pytest.mark.integration
+
 FEW = ("8 slots, deterministic, tight", "8 slots, exponential, loose")
 MAX_SECONDS = 240
 ERLANG = ("2 slots, exponential", "8 slots, exponential, tight", "8 slots, exponential, loose", "48 slots, exponential")

@@ -32,6 +32,7 @@ def four(node: Node, tmp_path: Path) -> Node:
     return node
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "declared",
     [
@@ -55,6 +56,7 @@ def test_chosen_boards_from_probe_to_samples(four: Node, declared: dict[str, Any
     assert {"1", "3"} == sampled
 
 
+@pytest.mark.integration
 def test_all_boards_where_none_is_chosen(four: Node) -> None:
     """The engine's environment is left as it is."""
     four.declare(engine={**four.declaration["engine"], "command": [sys.executable]})
@@ -64,6 +66,7 @@ def test_all_boards_where_none_is_chosen(four: Node) -> None:
     assert "None" in four.run("launch", {**four.launch_request(), "argv": [sys.executable, "-c", said]})["log_tail"]
 
 
+@pytest.mark.integration
 def test_config_chooses_no_other_boards(four: Node) -> None:
     """What would be measured then is of boards that no trial uses; without a choice a config may make its own."""
     request = four.launch_request(env={"CUDA_VISIBLE_DEVICES": "0"})

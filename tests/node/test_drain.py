@@ -182,6 +182,7 @@ def status_of(balanced: Balanced) -> str:
     return said.partition(" ")[0]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", ["haproxy", pytest.param("nginx", marks=pytest.mark.e2e)])
 def test_no_request_fails_in_a_trial(kind: str, request: pytest.FixtureRequest) -> None:
     """Clients of the balancer lose no request while production is stopped for a trial and brought back."""
@@ -208,6 +209,7 @@ def test_no_request_fails_in_a_trial(kind: str, request: pytest.FixtureRequest) 
     assert [] == clients.failed
 
 
+@pytest.mark.integration
 def test_guard_brings_the_node_back_into_its_balancer(haproxy: Balanced) -> None:
     """A controller that dies leaves the node out of its balancer; the guard puts it back once production answers."""
     node = haproxy.node
@@ -240,6 +242,7 @@ def test_server_that_an_administrator_took_out(haproxy: Balanced) -> None:
     assert "MAINT" == status_of(haproxy)
 
 
+@pytest.mark.integration
 def test_last_server_is_not_taken_out(haproxy: Balanced) -> None:
     """Where no other server is up, the trial does not begin, and production is as it was and in its balancer."""
     node = haproxy.node

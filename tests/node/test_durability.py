@@ -102,6 +102,7 @@ def durable_at(calls: list[Call], target: Path) -> list[int]:
     return done
 
 
+@pytest.mark.integration
 def test_record_is_durable_before_production_is_touched(node: Node, tmp_path: Path) -> None:  # noqa: F811
     """Write, fsync, rename, fsync of the folder; only then does anything happen to production."""
     node.production()
@@ -121,6 +122,7 @@ def test_record_is_durable_before_production_is_touched(node: Node, tmp_path: Pa
     assert durable[1] < stopped[0]
 
 
+@pytest.mark.integration
 def test_record_goes_durably(node: Node, tmp_path: Path) -> None:  # noqa: F811
     """The record's removal is fsynced too, and comes after the outcome has been written."""
     node.production()

@@ -17,6 +17,7 @@ def borrowed_by(node: Node, holder: str) -> None:
     assert launched["ready"], launched
 
 
+@pytest.mark.integration
 def test_controller_that_slept_while_another_took_the_node(node: Node) -> None:
     """Its trial's end, asked for late, has the outage as long as it was, and leaves the other's trial alone."""
     node.production()
@@ -54,6 +55,7 @@ def test_trial_without_a_restoration_of_its_own_has_the_guards(node: Node) -> No
     assert abs(finished["restoration"]["downtime_s"] - down_s) < TOLERANCE_S
 
 
+@pytest.mark.integration
 def test_guard_ended_the_trial_and_production_does_not_start(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who ended the engine is known as well where production has not come back by it, and the lease stands again."""
     monkeypatch.setattr(production, "_START_PAUSE_S", 0.0)
@@ -82,6 +84,7 @@ def test_guard_ended_the_trial_and_production_does_not_start(node: Node, monkeyp
     assert not finished["restoration"]["restored"]
 
 
+@pytest.mark.integration
 def test_every_trials_outcome_is_kept(node: Node) -> None:
     """Status has the last restoration and those before it, one of each trial and no more than can be kept."""
     node.production()

@@ -18,6 +18,8 @@ from tokenpeak.node.phases import Phases
 from tokenpeak.node.production import bring_back
 from tokenpeak.node.state import State
 
+pytestmark = pytest.mark.integration
+
 
 class Slow:
     """Production of start and stop without check, whose start takes a while to answer and leaves its pid in a file."""

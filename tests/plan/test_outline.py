@@ -21,6 +21,7 @@ def printed(*arguments: str) -> str:
     return CliRunner().invoke(plan, list(arguments), catch_exceptions=False).stdout
 
 
+@pytest.mark.integration
 def test_the_published_case_takes_less_than_an_hour() -> None:
     """Ten launches and three finalists by default; the grid of all 72 stays to be asked for, with its price."""
     said = printed("--inventory", "v100")
@@ -38,6 +39,7 @@ def test_the_published_case_takes_less_than_an_hour() -> None:
     assert line.removeprefix("will do: ") in document["notes"]
 
 
+@pytest.mark.integration
 def test_a_grid_is_called_so(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Where the grid is what was asked for, nothing is said beside it."""
     lines = [line for line in printed("--inventory", "sim").splitlines() if line.startswith("will do: ")]

@@ -17,6 +17,7 @@ def never_probed(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     monkeypatch.setenv("TOKENPEAK_STATE", str(tmp_path))
 
 
+@pytest.mark.integration
 def test_prints_a_plan_for_machines_without_any_node() -> None:
     """From declared facts alone the JSON holds each config once, feasible or dropped, and what the sweep costs."""
     result = CliRunner().invoke(plan, ["--inventory", "sim", "--format", "json"], catch_exceptions=False)
@@ -28,6 +29,7 @@ def test_prints_a_plan_for_machines_without_any_node() -> None:
     assert document["estimate"]["duration_s"] > 0
 
 
+@pytest.mark.integration
 def test_prints_a_plan_for_people() -> None:
     """The table names each kind of hardware, what binds its configs, and the estimate."""
     result = CliRunner().invoke(plan, ["--inventory", "sim"], catch_exceptions=False)

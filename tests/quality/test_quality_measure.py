@@ -24,6 +24,7 @@ def verdict(found: Measured, reference: Reference) -> QualityVerdict:
     return judge(answers, found.measurement.problem, reference, MARGIN_NATS)
 
 
+@pytest.mark.integration
 def test_the_same_engine_agrees(sound: RunningEngine, reference: Reference) -> None:
     """An engine agrees with its own answers, token by token, and passes."""
     found = verdict(measure(Server(sound.url), MODEL, JOB), reference)
@@ -33,6 +34,7 @@ def test_the_same_engine_agrees(sound: RunningEngine, reference: Reference) -> N
     assert () == found.examples
 
 
+@pytest.mark.integration
 def test_damaged_engine_fails(start_engine: StartEngine, reference: Reference) -> None:
     """An engine whose log-probabilities are wrong by half a nat fails; examples name what it answered otherwise."""
     damaged = start_engine(fault="damaged_answers:0.5").wait_ready()

@@ -32,6 +32,7 @@ def drawn(small: Path) -> list[dict[str, Any]]:
     return [figure for path in notebooks for figure in figures_of(blocks(nbformat.read(path, as_version=4)))]
 
 
+@pytest.mark.integration
 def test_every_figure_can_be_drawn(drawn: list[dict[str, Any]]) -> None:
     """Each spec gives a picture with text in it."""
     for figure in drawn:

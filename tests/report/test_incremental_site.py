@@ -163,6 +163,7 @@ def test_what_says_the_same_is_reused(home: Path) -> None:
     assert len(equal) > len(before) * 0.8
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("few_pages")
 def test_another_version_makes_all_anew(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a change of the code that makes pages, no page and no cleaned file is that of before."""

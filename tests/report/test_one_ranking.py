@@ -123,6 +123,7 @@ def in_sql(archive: Archive, database: DatabaseChoice) -> Ranks:
         return list(connection.execute(query, (archive.path.name,)).fetchall())
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("seed", "metric"), [(1, "goodput_request_per_s"), (2, "ttft_s_p95"), (3, "ttft_s_p95")])
 def test_all_rank_alike(tmp_path: Path, database: DatabaseChoice, seed: int, metric: str) -> None:
     """Best high or best low, with launches that achieved nothing: one ranking in all four places."""

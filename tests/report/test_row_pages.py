@@ -11,6 +11,8 @@ from tokenpeak.report import blocks
 from tokenpeak.report.publish import leaving
 from tokenpeak.report.site import build_site
 
+pytestmark = pytest.mark.integration
+
 SHOWN = 3
 
 

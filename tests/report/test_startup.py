@@ -9,6 +9,8 @@ import pytest
 
 from tokenpeak import paths
 
+pytestmark = pytest.mark.integration
+
 HEAVY = ("papermill", "nbformat", "IPython", "altair", "vl_convert", "jinja2", "psycopg", "optuna", "scipy")
 CODE = """
 import json, sys

@@ -15,6 +15,8 @@ from tokenpeak.report.page_helper import PageHelper
 from tokenpeak.report.pages import SWEEP_PAGES
 from tokenpeak.report.site import build_site
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:

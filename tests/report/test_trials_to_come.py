@@ -21,6 +21,7 @@ NODE = node_facts("node-1", "NVIDIA L4")
 FAILURE = Failure(phase="load", cause="crashed", message="It ended.")
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "search",
     [

@@ -256,6 +256,7 @@ def replays(trials: int, seeds: int, *, prior: Prior = "recorded", crash: float 
     ]
 
 
+@pytest.mark.integration
 def test_ten_trials_hit_far_more_often_than_random() -> None:
     """On a few landscapes of each hardware, most choices are within 1% of the best, within six trials by the median."""
     found = summarize(replays(10, 2))

@@ -191,6 +191,7 @@ def test_other_measurements_are_no_axes() -> None:
     assert [(5.0, 5.0, 5.0)] == list(landscape_of_rows("x", rows).launches.values())
 
 
+@pytest.mark.integration
 def test_rounds_on_several_nodes_hit_as_one_node_does() -> None:
     """Ten trials in two rounds of five find what ten in a row find: pending trials count."""
     known = landscape("V100", 1)

@@ -194,6 +194,7 @@ def test_gpu_hours_are_of_the_whole_sweep() -> None:
     assert 0.5 - 2.5 / 60 <= spent_h <= 0.5 + 1.5 / 60
 
 
+@pytest.mark.integration
 def test_adaptive_searches_share_a_budget() -> None:
     """Searches that stop by themselves leave trials, finalists come on top, and the sum stays within the budget."""
     kinds = HARDWARE[:2]
@@ -222,6 +223,7 @@ def test_count_of_trials_to_come_is_of_the_budget() -> None:
     assert 30 == trial_count(spec, [(plan, history) for plan, (_, history) in zip(plans, first, strict=True)]).total
 
 
+@pytest.mark.integration
 def test_searches_that_are_asked_often_count_as_new_ones_do() -> None:
     """What strategies keep between questions changes no count, from the first launch to the finals."""
     plan = plan_of_landscape(HARDWARE[0])

@@ -17,6 +17,8 @@ import pytest
 from tokenpeak.errors import DatabaseError
 from tokenpeak.store.embedded import running_server
 
+pytestmark = pytest.mark.integration
+
 USE_UNTIL_ENDED = """
 import sys
 from pathlib import Path

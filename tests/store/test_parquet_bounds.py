@@ -42,6 +42,7 @@ def parquet_of(archive: Archive) -> Path:
     return min((archive.path / "trials").glob("*.parquet"))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("change", [one_row_of_many_times, many_rows_of_some_times, long_texts])
 def test_requests_that_expand_are_left_out(
     change: Callable[[pl.DataFrame], pl.DataFrame], archive: Archive, tmp_path: Path

@@ -82,6 +82,7 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Read:
     return lambda name, nodes=(): inventory_of(name, asked[name, nodes], answered[name, nodes], nodes)
 
 
+@pytest.mark.integration
 def test_variables_are_merged_and_rendered(read: Read) -> None:
     """A host has its group's variables with Jinja rendered, as a playbook would see them."""
     inventory = read("merged")
@@ -173,6 +174,7 @@ def as_ansible_says(inventory: Path) -> dict[str, dict[str, Any]]:
     return {block[1]: json.JSONDecoder().raw_decode(done.stdout, block.end())[0]["msg"] for block in blocks}
 
 
+@pytest.mark.integration
 def test_variables_are_those_that_ansible_s_command_line_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups in groups, files of hosts and groups, lookups, Ansible's own names, and what a vault holds."""
     (tmp_path / "password").write_text("open sesame\n")

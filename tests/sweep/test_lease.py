@@ -73,6 +73,7 @@ def test_node_that_answers_is_connected(tmp_path: Path) -> None:
     assert [Overlap(nonce="1", trial_id="0001-abc", holder="sweep-1", at_unix_s=1.5)] == noted
 
 
+@pytest.mark.integration
 def test_node_that_does_not_answer_is_not_connected(tmp_path: Path) -> None:
     """A process that lives proves nothing; one that ended has said why."""
     with channel(tmp_path / "heard", []) as silent:

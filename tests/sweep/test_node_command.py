@@ -153,6 +153,7 @@ def test_long_words_are_kept_from_their_end(tmp_path: Path) -> None:
     assert len(result.failure) < 10_000
 
 
+@pytest.mark.integration
 def test_cancelled_step_ends_soon(tmp_path: Path) -> None:
     """A command that ignores a polite end and leaves its output open is left within seconds, and its group ended."""
     cancel = threading.Event()

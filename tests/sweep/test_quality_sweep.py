@@ -12,6 +12,8 @@ from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.store.archive import Archive
 from tokenpeak.store.frames import open_frames
 
+pytestmark = pytest.mark.integration
+
 ANSWERS = [
     {"name": "damaged", "env": {"TOKENPEAK_SIM_FAULT": "damaged_answers:1"}},
     {"name": "sound"},

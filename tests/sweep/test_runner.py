@@ -60,6 +60,7 @@ def _printed(nodes: int, folder: Path, bound_bytes: int, usual_bytes: int | None
     return run_playbook("flood.yml", inventory, cancelled=lambda: time.monotonic() - began > 60)
 
 
+@pytest.mark.integration
 def test_node_that_prints_without_end(tmp_path: Path) -> None:
     """A node's endless output ends its own run, with the reason, before it has filled this machine's memory."""
     found = printed("yes", 1, tmp_path, bound_bytes=300 << 20)
@@ -68,6 +69,7 @@ def test_node_that_prints_without_end(tmp_path: Path) -> None:
     assert not found.cancelled
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("nodes", "is_seen"), [pytest.param(1, False, marks=pytest.mark.e2e), (3, True)])
 def test_nodes_that_print_much_together(nodes: int, is_seen: bool, tmp_path: Path) -> None:
     """What one node may print, many may not at once: the bound is on Ansible's processes together."""

@@ -13,6 +13,8 @@ from resolved import answers, inventory_request
 from tokenpeak import paths
 from tokenpeak.node import process
 
+pytestmark = pytest.mark.integration
+
 
 def test_two_places_do_not_share_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The inventory's addresses follow from the state folder: the same for one, others for another."""

@@ -33,6 +33,7 @@ def test_each_step_has_one_task() -> None:
     assert sorted(get_args(Step)) == sorted([*found, "probe", "launch", "load", "finish"])
 
 
+@pytest.mark.integration
 def test_renamed_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task's title is for readers: its answer, its span and its events are found by its mark."""
     monkeypatch.setattr(paths, "PLAYBOOKS", tmp_path)

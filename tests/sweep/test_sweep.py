@@ -169,6 +169,7 @@ def test_load_client_that_fails_says_nothing_of_a_config(home: Home) -> None:
     assert 1 == process.returncode
 
 
+@pytest.mark.integration
 def test_sweep_whose_nodes_were_renamed_touches_no_other(home: Home) -> None:
     """Nodes that came into the inventory since are not given back, installed or probed for another sweep."""
     archive = make_archive(home.root / "results" / "20000101-000000-renamed", end=False).path
