@@ -165,7 +165,7 @@ test: $(READY) ## Run the fast tests (four minutes on two cores; ORDER=random or
 
 .PHONY: integration
 integration: $(READY) ## Run the tests of whole parts: sweeps, built sites, a browser, Postgres (minutes)
-	$(BIN)/pytest -m "integration and not e2e" -n 3 --dist loadfile --durations=25
+	$(BIN)/pytest -m "integration and not e2e" -n 4 --dist loadfile --durations=25
 
 .PHONY: golden
 golden: $(READY) ## Renew the golden site that the tests compare, and say which of its pages changed
