@@ -12,8 +12,8 @@ import pytest
 import yaml
 from driven_home import BUILDS, Home
 
-# Four sweeps, seven minutes; CI has the first.
-long = pytest.mark.e2e
+# Four sweeps, seven minutes: beside everything else they would be half of the fast tests' time.
+pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,6 @@ def swept(home: Home) -> tuple[str, Path, Home]:
     return done.stdout, home.archives()[-1], home
 
 
-@pytest.mark.integration
 def test_each_build_runs_its_own_program(swept: tuple[str, Path, Home]) -> None:
     """A build that a config asks for, by name or by version, is the program that is started."""
     _, archive, home = swept
@@ -37,7 +36,6 @@ def test_each_build_runs_its_own_program(swept: tuple[str, Path, Home]) -> None:
     assert BUILDS == reported
 
 
-@long
 def test_pages_show_what_reported_itself(swept: tuple[str, Path, Home], tmp_path: Path) -> None:
     """Both versions stand on the sweep's page, and each with its trial."""
     _, archive, home = swept
@@ -51,7 +49,6 @@ def test_pages_show_what_reported_itself(swept: tuple[str, Path, Home], tmp_path
         assert 1 == sum(f"vLLM {release}, build {build}" in text for text in texts)
 
 
-@long
 def test_page_answers_whether_to_upgrade(home: Home, tmp_path: Path) -> None:
     """A sweep over two builds says for the workload which is faster, or that they are tied, by every launch's figures.
 
@@ -78,7 +75,6 @@ def test_page_answers_whether_to_upgrade(home: Home, tmp_path: Path) -> None:
     assert "How each engine build starts" in text
 
 
-@long
 def test_another_program_than_the_build_fails(home: Home) -> None:
     """An engine that reports another version than its build is a failed trial with its cause, and carries no load."""
     spec = home.root / "analysis" / "sweeps" / "versions.yml"
@@ -99,7 +95,6 @@ def test_another_program_than_the_build_fails(home: Home) -> None:
     assert "wrong_engine" in done.stdout
 
 
-@long
 def test_plan_knows_what_is_installed(swept: tuple[str, Path, Home]) -> None:
     """The record of the sweep has each build with the version that its installation says."""
     _, archive, _ = swept
@@ -108,7 +103,6 @@ def test_plan_knows_what_is_installed(swept: tuple[str, Path, Home]) -> None:
     assert BUILDS == {build["name"]: build["installed"] for build in node["engines"]}
 
 
-@long
 def test_build_that_no_node_has_is_dropped(home: Home) -> None:
     """The plan says which builds there are."""
     spec = home.root / "analysis" / "sweeps" / "versions.yml"
@@ -121,7 +115,6 @@ def test_build_that_no_node_has_is_dropped(home: Home) -> None:
     assert "dropped 1 by engine_build: no engine build of one is '0.19.1': it has old (vLLM 0.24.0), new" in said
 
 
-@long
 def test_nodes_with_other_builds_are_searched_apart(home: Home) -> None:
     """Each group has its plan, its search and its ranking; a build that one node lacks is dropped there alone."""
     folder = home.root / "inventory" / "unequal"
