@@ -115,7 +115,7 @@ def _side_of_plane(coordinates: Floats, generator: np.random.Generator) -> Regio
     chosen = generator.random(axes) < 0.8
     slope = np.abs(generator.normal(size=axes)) * np.where(generator.random(axes) < 0.9, 1, -1) * chosen
     height = coordinates @ slope
-    # What np.quantile does, which takes five times as long for the few points of a space, and of each rule again.
+    # As np.quantile does, which would be two thirds of the time that a rule takes.
     place = generator.uniform(0.5, 0.98) * (len(height) - 1)
     below = int(place)
     low, high = np.sort(height)[[below, min(below + 1, len(height) - 1)]]
