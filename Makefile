@@ -164,11 +164,11 @@ LONG_TESTS := e2e faults front_door many_nodes rig
 
 .PHONY: test
 test: $(READY) ## Run the fast tests (four minutes on two cores; ORDER=random or a seed: shuffled)
-	$(BIN)/pytest -m "not (integration or e2e or faults or front_door or many_nodes)" $(addprefix --ignore=tests/,$(LONG_TESTS)) -n 4 --dist loadfile $(if $(ORDER),-p randomly $(if $(filter 'random',$(ORDER)),,--randomly-seed=$(ORDER))) --durations=25
+	$(BIN)/pytest -m "not (integration or e2e or faults or front_door or many_nodes)" $(addprefix --ignore=tests/,$(LONG_TESTS)) -n 4 --dist loadfile --no-loadscope-reorder $(if $(ORDER),-p randomly $(if $(filter 'random',$(ORDER)),,--randomly-seed=$(ORDER))) --durations=25
 
 .PHONY: integration
 integration: $(READY) ## Run the tests of whole parts: sweeps, built sites, a browser, Postgres (minutes)
-	$(BIN)/pytest -m "integration and not e2e" -n 4 --dist loadfile --durations=25
+	$(BIN)/pytest -m "integration and not e2e" -n 4 --dist loadfile --no-loadscope-reorder --durations=25
 
 .PHONY: golden
 golden: $(READY) ## Renew the golden site that the tests compare, and say which of its pages changed
