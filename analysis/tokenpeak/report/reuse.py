@@ -54,7 +54,8 @@ def code_digest() -> str:
         *{*paths.NOTEBOOKS.glob("*.ipynb"), *paths.OWN_NOTEBOOKS.glob("*.ipynb")},
         *paths.TEMPLATES.glob("*"),
     ]
-    read = [path.read_bytes() for path in sorted(files)]
+    # A folder or a dangling link that is named like a notebook has a page that says so, and no content.
+    read = [path.read_bytes() for path in sorted(files) if path.is_file()]
     return _digest(b"\0".join([*read, *(version(name).encode() for name in LIBRARIES)]))
 
 
