@@ -19,7 +19,8 @@ from tests.docker_daemon import (
     request_in_image,
     why_no_docker,
 )
-from tests.node.conftest import STANDIN, Node, free_port, node  # noqa: F401
+from tests.free_ports import free_port
+from tests.node.conftest import STANDIN, Node, node  # noqa: F401
 
 from tokenpeak.node import clock, process, serving
 

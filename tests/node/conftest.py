@@ -5,20 +5,19 @@ import functools
 import io
 import json
 import os
-import secrets
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
+from tests.free_ports import free_port
 
 from tokenpeak.node import clock, process
 from tokenpeak.node.__main__ import answered
@@ -30,19 +29,6 @@ from tokenpeak.node.protocol.commands import ANSWERS
 
 STANDIN = Path(__file__).with_name("standin.py")
 SCRIPT_SERVER = Path(__file__).with_name("script_server.py")
-
-
-OWN_PORTS = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
-"""Each process of a test run has a thousand ports of its own: one that is free here is another's a moment later."""
-
-
-def free_port() -> int:
-    """A port that nobody has, below those that the kernel gives to connections meanwhile."""
-    while True:
-        port = 20_000 + 1000 * (OWN_PORTS % 12) + secrets.randbelow(1000)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 @dataclass

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from tests.docker_daemon import IMAGE, Daemon, daemon, mounts, why_no_docker
-from tests.node.conftest import STANDIN, Node, free_port
+from tests.free_ports import free_port
+from tests.node.conftest import STANDIN, Node
 
 from tokenpeak.node import clock, process, serving
 from tokenpeak.node.definitions import DEFINITIONS, definition_of

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.node.conftest import STANDIN, Node, free_port
+from tests.free_ports import free_port
+from tests.node.conftest import STANDIN, Node
 
 from tokenpeak.node import clock, drain, metrics_text
 from tokenpeak.node.balancers.base import Balancer

@@ -18,7 +18,8 @@ from tests.docker_daemon import (
     request_in_image,
     why_no_docker,
 )
-from tests.node.conftest import STANDIN, Node, free_port
+from tests.free_ports import free_port
+from tests.node.conftest import STANDIN, Node
 
 from tokenpeak.node import clock, serving, trust
 

@@ -386,7 +386,7 @@ def test_a_guard_that_dies_and_leaves_no_word_is_replaced(
     node.production()
     node.run("produce")
     launched = node.run("launch", node.launch_request())
-    assert launched["ready"], launched
+    assert launched.get("ready"), launched
     before, record = node.read("guard.json"), node.read("record.json")
     assert before is not None
     assert record is not None

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.node.conftest import STANDIN, Node, free_port
+from tests.free_ports import free_port
+from tests.node.conftest import STANDIN, Node
 
 from tokenpeak.node import clock, process
 from tokenpeak.node.managers import make_manager

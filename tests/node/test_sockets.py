@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from tests.node.conftest import free_port
+from tests.free_ports import free_port
 
 from tokenpeak.node import identity, sockets
 from tokenpeak.node.sockets import Peer

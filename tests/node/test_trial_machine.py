@@ -7,7 +7,6 @@ children, so that they can be killed at any instant.
 import os
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -25,6 +24,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from tests.free_ports import free_port
 from tests.node.conftest import STANDIN
 
 from tokenpeak.node import clock, lease, process, production, record, serving
@@ -44,12 +44,6 @@ ENGINES: dict[str, list[str]] = {
     "hangs at start": ["--hang"],
 }
 PAUSES_S = st.floats(0.0, 1.5)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Trial(RuleBasedStateMachine):

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.node.conftest import free_port, node_in
+from tests.free_ports import free_port
+from tests.node.conftest import node_in
 
 from archive_factory import make_archive
 from tokenpeak import paths

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.node.conftest import STANDIN, Node, free_port, node  # noqa: F401
+from tests.free_ports import free_port
+from tests.node.conftest import STANDIN, Node, node  # noqa: F401
 from tests.rig.conftest import PYTHON, SERVER, RigNode
 
 from tokenpeak.node import clock, serving
