@@ -159,12 +159,10 @@ check: .lint .types ## Lint and type-check everything, audit the dependencies (m
 .types: $(READY)
 	$(BIN)/mypy
 
-# Folders of long tests alone, which each of the fast tests' processes would otherwise import to leave out.
-LONG_TESTS := e2e faults front_door many_nodes rig
-
+# The folders that are left out have long tests alone, which each process would import to leave them out itself.
 .PHONY: test
 test: $(READY) ## Run the fast tests (four minutes on two cores; ORDER=random or a seed: shuffled)
-	$(BIN)/pytest -m "not (integration or e2e or faults or front_door or many_nodes)" $(addprefix --ignore=tests/,$(LONG_TESTS)) -n 4 --dist loadfile --no-loadscope-reorder $(if $(ORDER),-p randomly $(if $(filter 'random',$(ORDER)),,--randomly-seed=$(ORDER))) --durations=25
+	$(BIN)/pytest -m "not (integration or e2e or faults or front_door or many_nodes)" $(addprefix --ignore=tests/,e2e faults front_door many_nodes rig) -n 4 --dist loadfile --no-loadscope-reorder $(if $(ORDER),-p randomly $(if $(filter 'random',$(ORDER)),,--randomly-seed=$(ORDER))) --durations=25
 
 .PHONY: integration
 integration: $(READY) ## Run the tests of whole parts: sweeps, built sites, a browser, Postgres (minutes)

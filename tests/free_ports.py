@@ -1,4 +1,4 @@
-"""Free ports for servers that a test starts later: none is handed out twice by a process of a test run, nor by two."""
+"""Free ports for servers that a test starts later: two processes of a test run have none in common."""
 
 import itertools
 import os
@@ -14,7 +14,7 @@ _numbers = itertools.count(secrets.randbelow(PORTS))
 
 
 def free_port() -> int:
-    """A port that nobody has, and that was not handed out before it had been some nine hundred others' turn."""
+    """A port that nobody has; the same one comes again only after all others have had their turn."""
     while True:
         port = _FIRST + next(_numbers) % PORTS
         with socket.socket() as probe, suppress(OSError):

@@ -22,6 +22,16 @@ def test_every_target_has_help() -> None:
     assert PHONY == set(re.findall(r"^([a-z0-9-]+):.*## ", MAKEFILE, re.MULTILINE))
 
 
+def test_no_fast_test_is_left_out() -> None:
+    """Each file of the folders that `make test` leaves out is another target's, as a whole."""
+    (folders,) = re.findall(r"--ignore=tests/,([a-z0-9_ ]+)\)", MAKEFILE)
+    files = [path for folder in folders.split() for path in (paths.ROOT / "tests" / folder).glob("test_*.py")]
+    marked = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.(e2e|faults|front_door|many_nodes)\b", re.MULTILINE)
+
+    assert len(files) > 20
+    assert [] == [path.name for path in files if not marked.search(path.read_text())]
+
+
 def test_help_is_the_default() -> None:
     """Bare make prints the targets and changes nothing."""
     printed = subprocess.run(["make", "-s"], cwd=paths.ROOT, capture_output=True, text=True, check=True).stdout

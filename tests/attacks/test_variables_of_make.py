@@ -18,20 +18,7 @@ from tokenpeak import paths
 MAKEFILE = (paths.ROOT / "Makefile").read_text()
 READ = MAKEFILE.replace("\\\n", " ")
 NAMES = {kind: re.search(rf"^{kind} := (.*)$", READ, re.MULTILINE)[1].split() for kind in ("VALUES", "LISTS", "ACTS")}  # type: ignore[index]
-OWN = {
-    "ACTS",
-    "BIN",
-    "CURDIR",
-    "LISTS",
-    "LONG_TESTS",
-    "MAKEFILE_LIST",
-    "PYTHON",
-    "READY",
-    "TOKENPEAK",
-    "UV",
-    "VALUES",
-    "VENV",
-}
+OWN = {"BIN", "CURDIR", "LISTS", "ACTS", "VALUES", "MAKEFILE_LIST", "PYTHON", "READY", "TOKENPEAK", "UV", "VENV"}
 """The Makefile's own. PYTHON is a program to run by its meaning."""
 NEEDS_MORE = {"check", "clean", "lock", "notebook", "wheel"}
 """Targets that take none of these variables and whose programs are not played here."""
