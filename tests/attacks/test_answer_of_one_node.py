@@ -20,11 +20,12 @@ from tokenpeak.node.protocol import frame
 from tokenpeak.node.protocol.answers import ProbeAnswer, parse
 from tokenpeak.node.protocol.frame import framed
 from tokenpeak.sweep import probe as probing
-from tokenpeak.sweep.inventory import Node
-from tokenpeak.sweep.lease import _KEPT_LINES, LeaseChannel, lease_problem
+from tokenpeak.sweep.inventory import Inventory, Node
+from tokenpeak.sweep.lease import _KEPT_LINES, LeaseChannel
 from tokenpeak.sweep.node_files import NodeFiles
 from tokenpeak.sweep.node_result import WORDS_CHARACTERS, NodeResult, as_object
 from tokenpeak.sweep.probe import ReadyNode, _ready, probe
+from tokenpeak.sweep.runner import PlaybookResult
 
 GUARDED = {"tokenpeak_guard_command": "/usr/local/sbin/tokenpeak-node"}
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -134,16 +135,17 @@ def test_the_others_are_probed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     nodes = {f"gpu-{number}": text for number, text in enumerate(ODD.values())}
     given = {"good": json.dumps(sent()), **nodes}
 
-    def answers(one: Node, *_: object, **__: object) -> NodeResult:
-        found = as_object(given[one.name])
-        return NodeResult(answers={} if found is None else {"probe": parse(ProbeAnswer, found)})
+    def answered(name: str) -> NodeResult:
+        found = as_object(given[name])
+        return NodeResult(has_run=True, answers={} if found is None else {"probe": parse(ProbeAnswer, found)})
+
+    def answers(one: Inventory, **_: object) -> PlaybookResult:
+        return PlaybookResult(
+            nodes={node.name: answered(node.name) for node in one.nodes}, cancelled=False, duration_s=1
+        )
 
     monkeypatch.setenv("TOKENPEAK_STATE", str(tmp_path))
-    monkeypatch.setattr(
-        probing, "install_where_missing", lambda one, **_: {each.name: NodeResult() for each in one.nodes}
-    )
-    monkeypatch.setattr(probing, "run_node_command", answers)
-    monkeypatch.setattr(probing, "lease_problem", lambda *_: None)
+    monkeypatch.setattr(probing, "install_and_probe", answers)
     found = probe(inventory(*(node(name, tokenpeak_guard_command="/x") for name in given)))
 
     assert "EPYC" == found.answered["good"].facts.cpu
@@ -169,12 +171,13 @@ def test_a_channel_keeps_the_last_of_what_is_no_answer(said: bytes) -> None:
 
 def test_why_a_lease_is_lost_is_one_line() -> None:
     """A node's last words, however long, are bounded and no line of their own."""
-    flood = lease_problem(printing("sys.stderr.write('x' * (8 << 20)); sys.exit(3)"))
-    forged = lease_problem(printing(r"sys.stdout.write('x\r::add-mask::y\u2028gpu-2: is lost'); sys.exit(3)"))
+    lost: list[str] = []
+    for code in ("sys.stderr.write('x' * (8 << 20))", r"sys.stdout.write('x\r::add-mask::y\u2028gpu-2: is lost')"):
+        with LeaseChannel(printing(f"{code}; sys.exit(3)"), "sweep-1", 2.0, lost.append) as channel:
+            assert channel.problem(3)
 
-    assert flood is not None
+    flood, forged = lost
     assert len(flood) <= WORDS_CHARACTERS
-    assert forged is not None
     assert forged.isprintable()
 
 

@@ -19,10 +19,12 @@ from tokenpeak.sweep.inventory_variables import BY_CONTROLLER
 from tokenpeak.sweep.runner import _environment
 from tokenpeak.sweep.secret import write_node_secrets
 
-READ_HERE = ("src", "secret_file", "script")
+READ_HERE = ("src", "secret_file", "script", "request", "job")
 """Arguments of our modules that name a file of the controller's."""
 BY_HOST = "tokenpeak_secret_files[inventory_hostname] if tokenpeak_secret_files is defined else omit"
 """The one choice by a host's name, of the files that the controller gave."""
+HANDED_OUT = r"next\.trial\.(launch|job|finish|restore)"
+"""What a task has from the controller, over its own socket."""
 NAME = r"\w[\w.-]*"
 """Of a file of the role itself."""
 TASKS = sorted(paths.PLAYBOOKS.rglob("*.yml"))
@@ -84,4 +86,7 @@ def _is_chosen_here(words: str) -> bool:
     template = re.fullmatch(r"{{ (.*) }}", words)
     if template is None:
         return re.fullmatch(NAME, words) is not None
-    return template[1] in (*BY_CONTROLLER, BY_HOST) or re.fullmatch(f"'{NAME}'", template[1]) is not None
+    if template[1].startswith("{'"):
+        return True  # it is the request itself
+    is_named = template[1] in (*BY_CONTROLLER, BY_HOST)
+    return is_named or re.fullmatch(f"'{NAME}'|{HANDED_OUT}", template[1]) is not None

@@ -1,7 +1,7 @@
 """An inventory that somebody else wrote names a host `-oProxyCommand=…`, which ssh would run here.
 
-Ansible hands hosts to ssh as they are. So such an inventory is refused where it is read, and our own ssh ends its
-options before the host. An agent that is forwarded logs in elsewhere for whoever is root there: none is.
+Ansible hands hosts to ssh as they are. So such an inventory is refused where it is read. An agent that is forwarded
+logs in elsewhere for whoever is root there: none is.
 """
 
 import configparser
@@ -12,8 +12,7 @@ import pytest
 
 from tokenpeak import paths
 from tokenpeak.errors import InventoryError
-from tokenpeak.sweep.connection import host_command
-from tokenpeak.sweep.inventory import Node, inventory_of
+from tokenpeak.sweep.inventory import inventory_of
 
 
 def answer(name: str, **variables: Any) -> Any:
@@ -37,15 +36,6 @@ def test_a_host_is_no_option_of_ssh(name: str, variables: dict[str, Any]) -> Non
         inventory_of("mine", Path("mine/hosts.yml"), answer(name, **variables))
 
     assert str(refused.value).isprintable()
-
-
-def test_options_end_before_the_host() -> None:
-    """Whatever a host is called, ssh takes it for one, and lends it neither agent nor display."""
-    asked = {"ansible_host": "-oProxyCommand=x", "ansible_ssh_common_args": "-A -X"}
-    words = host_command(Node(name="gpu-1", variables=asked), ["true"])
-
-    assert ["-a", "-x", "--", "-oProxyCommand=x", "true"] == words[-5:]
-    assert words.index("-A") < words.index("-a"), "ssh keeps to the last of these"
 
 
 def test_ansible_lends_no_agent() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tokenpeak import paths
 from tokenpeak.node.protocol.answers import RestoreAnswer, RestoreOutcome, as_json
 from tokenpeak.node.protocol.frame import framed
 from tokenpeak.node.words import no_command
@@ -22,12 +21,13 @@ ODD: list[Any] = [
 ]
 READ = ("timedout", "cmd", "rc", "msg", "stdout", "stderr", "module_stdout", "module_stderr")
 """The keys that are read of a result."""
-TASK = {"task": "Bring production back", "task_path": f"{paths.PLAYBOOKS}/roles/production/tasks/main.yml:2"}
+TASK = {"task": "Bring production back", "task_action": "node_command"}
 
 
 def taken(collector: _Collector, kind: str, result: Any, node: str = "gpu-1") -> None:
     """One event of a playbook's run."""
-    collector({"event": f"runner_on_{kind}", "event_data": {**TASK, "host": node, "res": result}})
+    known = {"tokenpeak_step": "restore", **result} if isinstance(result, dict) else result
+    collector({"event": f"runner_on_{kind}", "event_data": {**TASK, "host": node, "res": known}})
 
 
 @pytest.mark.parametrize("key", READ)

@@ -13,6 +13,7 @@ from tests.front_door.door import MODEL, Done, Door
 
 Check = Callable[[Door, Done], str]
 FIXTURES = Path("tests") / "exchange" / "fixtures"
+BY_HAND = ".venv/bin/ansible-playbook -i inventory/v100 playbooks"
 H100 = "analysis/landscapes/search-h100.tar.zst"
 
 
@@ -69,6 +70,17 @@ def probed(door: Door, done: Done) -> str:
     says(done, next(name for name in names if name).split()[-1], MODEL.partition("/")[0])
     assert door.marks["started"] == door.started()
     return f"{len([name for name in names if name])} boards by nvidia-smi; production's PID unchanged"
+
+
+def measured_by_hand(door: Door, done: Done) -> str:
+    """The client's own files say what it measured, and production serves again."""
+    says(done, "Launch the engine in production's place", "Run the load client", "failed=0")
+    measured = list((door.clone / "trial.d").rglob("requests.parquet"))
+    assert 1 == len(measured), done.said[-3000:]
+    assert MODEL == door.served()
+    before, door.marks["started"] = door.marks["started"], door.started()
+    assert before != door.marks["started"], "production was stopped for the trial"
+    return "requests of one trial; another PID of production; the node's own completion"
 
 
 def planned(door: Door, done: Done) -> str:
@@ -336,6 +348,14 @@ ENTRIES = (
         typed=".venv/bin/tokenpeak init --probe root@HOST --inventory found",
         check=found,
     ),
+    Entry(line=f"{BY_HAND}/probe.yml -v", check=probed),
+    Entry(
+        line=".venv/bin/tokenpeak plan --inventory v100 --trial trial.json",
+        typed=".venv/bin/tokenpeak plan --inventory v100 --sweep door --trial trial.json",
+        check=exists("trial.json"),
+    ),
+    Entry(line=f"{BY_HAND}/trial.yml -e @trial.json", check=measured_by_hand, timeout_s=300),
+    Entry(line=f"{BY_HAND}/restore.yml", check=has_words("failed=0")),
     Entry(line="make install INVENTORY=x INSTALL_USER=root", check=installed),
     Entry(line="make install", typed="make install INVENTORY=x INSTALL_USER=root", check=installed),
     Entry(line="make status INVENTORY=v100", check=status_is_true),

@@ -1,5 +1,6 @@
 """Runs too short for an energy figure: what a plan says of them, and that shipped sweeps have none."""
 
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +80,10 @@ def variables(inventory: str) -> dict[str, Any]:
 
 def declared_facts(inventory: str) -> list[dict[str, Any]]:
     """What the inventory declares of its nodes, for all of them or one by one."""
-    hosts = yaml.safe_load((paths.INVENTORIES / inventory / "hosts.yml").read_text())["all"]["hosts"]
-    own = [facts["tokenpeak_facts"] for facts in hosts.values() if facts and "tokenpeak_facts" in facts]
+    everything = yaml.safe_load((paths.INVENTORIES / inventory / "hosts.yml").read_text())["all"]
+    groups = [everything, *everything.get("children", {}).values()]
+    hosts = [*chain.from_iterable((group.get("vars"), *group.get("hosts", {}).values()) for group in groups)]
+    own = [facts["tokenpeak_facts"] for facts in hosts if facts and "tokenpeak_facts" in facts]
     return own or [variables(inventory).get("tokenpeak_facts") or {}]
 
 

@@ -280,7 +280,6 @@ def plan(node: str) -> ApplyPlan:
         apply_id=f"20261121-010000-{node}",
         sweep_id="a",
         node=node,
-        declaration={},
         was_sha256="0" * 64,
         edit=None,
         config=None,

@@ -1,6 +1,7 @@
 """Calibration on a sweep's own way, on the home's node and load hosts."""
 
 import json
+from pathlib import Path
 
 import pytest
 from driven_home import Home
@@ -9,7 +10,7 @@ from archive_factory import node_facts
 from tokenpeak.errors import NodeError
 from tokenpeak.report.calibrations import calibrations
 from tokenpeak.sweep.calibration import node_server
-from tokenpeak.sweep.inventory import Node
+from tokenpeak.sweep.inventory import Inventory, Node
 from tokenpeak.sweep.probe import ReadyNode
 
 QUICK = ("--streams", "2", "--seconds", "0.6")
@@ -36,7 +37,8 @@ def test_sweep_attaches_the_calibration_of_its_way(home: Home) -> None:
 def test_node_without_an_ipv4_address_is_an_error() -> None:
     """The test server listens on IPv4 alone; an engine's IPv6 address is an error that says so."""
     node = Node(name="gpu-1", variables={"ansible_connection": "local"})
+    inventory = Inventory(name="x", hosts_path=Path("hosts.yml"), nodes=(node,))
     ready = ReadyNode(facts=node_facts("gpu-1", "NVIDIA L4"), declaration={"host": "::1", "port": 8099})
 
     with pytest.raises(NodeError, match=r"'::1', where the engine of gpu-1 listens, has no IPv4 address"):
-        node_server(node, ready, 0.05, 0.02)
+        node_server(inventory, node, ready, 0.05, 0.02)

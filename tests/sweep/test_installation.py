@@ -1,10 +1,9 @@
-"""A probe's installation on nodes of this machine: by one task where something is missing, else by no playbook."""
+"""A probe's installation on nodes of this machine: what is there already is not written again."""
 
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,31 +12,20 @@ import yaml
 
 from tokenpeak import paths
 from tokenpeak.node.bundle import write_bundle
-from tokenpeak.sweep import installation, secret
-from tokenpeak.sweep.installation import install_where_missing
+from tokenpeak.sweep import secret
+from tokenpeak.sweep.installation import install_and_probe
 from tokenpeak.sweep.inventory import Inventory, read_inventory
-from tokenpeak.sweep.node_result import Event
+from tokenpeak.sweep.node_result import NodeResult
 
-MOST_TASKS = 2
-"""Of the playbook for a node: its arguments are checked, and the node script is installed."""
 CANARY = "canary-in-the-secret-file"
 
 
 class Controller:
-    """A controller with two nodes here, which notes the events and the playbooks of each call."""
+    """A controller with two nodes here."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
-        self.played: list[tuple[str, ...]] = []
-        self.events: list[Event] = []
         monkeypatch.setenv("TOKENPEAK_STATE", str(folder / "controller"))
-        original = installation.run_playbook
-
-        def noted(playbook: str, inventory: Inventory, *, nodes: Sequence[str] = (), **options: Any) -> Any:
-            self.played.append((playbook, *nodes))
-            return original(playbook, inventory, nodes=nodes, **options)
-
-        monkeypatch.setattr(installation, "run_playbook", noted)
 
     def state(self, node: str) -> Path:
         """The node's state folder."""
@@ -61,13 +49,18 @@ class Controller:
         hosts.write_text(yaml.safe_dump({"all": {"hosts": {"one": {}, "two": {}}, "vars": shared}}))
         return read_inventory("two", self.folder / "inventory")
 
-    def install(self, **variables: Any) -> list[tuple[str, ...]]:
-        """See that both nodes have all of it; the playbooks that this took, each with its nodes."""
-        self.played.clear()
-        self.events.clear()
-        found = install_where_missing(self.inventory(**variables), on_event=self.events.append)
-        assert {"one": None, "two": None} == {name: result.failure for name, result in found.items()}
-        return list(self.played)
+    def install(self, **variables: Any) -> dict[str, NodeResult]:
+        """See that both nodes have all of it, and probe them."""
+        return dict(install_and_probe(self.inventory(**variables)).nodes)
+
+    def files(self) -> dict[str, int]:
+        """The nodes' files, each with when it was written."""
+        return {
+            str(path): path.stat().st_mtime_ns
+            for node in ("one", "two")
+            for path in self.state(node).glob("*")
+            if path.name.endswith((".pyz", ".json")) or path.name.startswith("secret-")
+        }
 
 
 @pytest.fixture
@@ -77,42 +70,37 @@ def controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Controller:
 
 
 @pytest.mark.e2e
-def test_only_what_differs_takes_a_playbook(controller: Controller) -> None:
-    """A node's first installation is one task, a second look none; a change here or there reaches each node."""
-    first = controller.install()
-    tasks = [event.node for event in controller.events if event.kind != "started"]
-    again = controller.install()
-    looks = [(event.kind, event.step) for event in controller.events]
+def test_only_what_differs_is_written(controller: Controller) -> None:
+    """A second look writes nothing; a change here or there reaches each node; each is probed every time."""
+    first, made = controller.install(), controller.files()
+    again, same = controller.install(), controller.files()
     script = controller.state("one") / "tokenpeak-node.pyz"
     whole = script.read_bytes()
     script.write_bytes(whole + b"# by hand")
     by_hand = controller.install()
-    declared = controller.install(tokenpeak_port=8098)
+    mended = script.read_bytes()
     before = secret.master_secret().name
     after = secret.rotate().name
     rotated = controller.install(tokenpeak_port=8098)
 
-    assert [("install.yml", "one", "two")] == first
-    assert MOST_TASKS * ["one"] + MOST_TASKS * ["two"] == sorted(tasks)
-    assert [] == again
-    assert [("ok", "install")] * 2 == looks
-    assert [("install.yml", "one")] == by_hand
-    assert whole == script.read_bytes()
-    assert [("install.yml", "one", "two")] == declared == rotated
+    for results in (first, again, by_hand, rotated):
+        assert {"one": None, "two": None} == {name: result.failure for name, result in results.items()}
+        assert all({"install", "probe"} == result.answers.keys() for result in results.values())
+        assert all(result.argv for result in results.values())
+    assert made == same
+    assert whole == mended
     for name in ("one", "two"):
         state = controller.state(name)
         assert 8098 == json.loads((state / "node.json").read_text())["port"]
         assert not (state / before).exists()
         assert (state / after).is_file()
-    assert [] == controller.install(tokenpeak_port=8098)
 
 
 @pytest.mark.e2e
 def test_declaration_that_cannot_be_rendered_is_ansibles_to_say(controller: Controller) -> None:
-    """A variable that is missing leads to the playbook, which names it; nothing is installed."""
-    found = install_where_missing(controller.inventory(tokenpeak_host="{{ nowhere }}"))
+    """A variable that is missing is named; nothing is installed."""
+    found = controller.install(tokenpeak_host="{{ nowhere }}")
 
-    assert [("install.yml", "one", "two")] == controller.played
     assert all("nowhere" in (result.failure or "") for result in found.values()), found
     assert not controller.state("one").exists()
 

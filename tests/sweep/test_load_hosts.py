@@ -54,7 +54,8 @@ def children(home: Home) -> list[int]:
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if b"tokenpeak.loadgen.remote_worker" in (process / "cmdline").read_bytes() and (
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            if b"tokenpeak.loadgen.remote_worker" in words and (
                 f"TOKENPEAK_HOME={home.root}\0".encode() in (process / "environ").read_bytes()
             ):
                 found.append(int(process.name))

@@ -1,29 +1,28 @@
 """A login shell that prints, a banner with or without the end of its line: answers are found in what is printed."""
 
+import json
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tokenpeak import paths
 from tokenpeak.loadgen.messages import Hello
 from tokenpeak.loadgen.remote_worker_pool import HostChannel, HostLostError, LoadHost
 from tokenpeak.loadgen.test_server_process import started
 from tokenpeak.node.bundle import write_bundle
-from tokenpeak.node.protocol.answers import RestoreAnswer, RestoreOutcome, as_json
+from tokenpeak.node.protocol.answers import RestoreAnswer
 from tokenpeak.node.protocol.frame import KEY, as_small_object, framed, unframed
-from tokenpeak.sweep.inventory import Node
-from tokenpeak.sweep.lease import lease_problem
-from tokenpeak.sweep.node_command import run_node_command, run_python
+from tokenpeak.node.state import content_of
+from tokenpeak.sweep.inventory import Inventory, Node
 from tokenpeak.sweep.node_files import NodeFiles
-from tokenpeak.sweep.runner import _Collector
+from tokenpeak.sweep.trial_play import TrialPlay
 
 BANNERS = {
+    "no text": "Willkommen, Gr\xfc\xdfe\n",
     "an open line": "Last login: today ",
     "lines": '\nWelcome to gpu1.\n{"motd": "hello"}\n*** {maintenance} on Friday ***\n[1] 2 3\n\n',
 }
-LOCAL = Node(name="gpu1", variables={"ansible_connection": "local"})
-RESTORE_TASK = f"{paths.PLAYBOOKS}/roles/production/tasks/main.yml:2"
 
 
 @pytest.fixture(params=list(BANNERS.values()), ids=list(BANNERS))
@@ -34,7 +33,7 @@ def banner(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def shell(tmp_path: Path, banner: str) -> Path:
     """The node's Python as one gets it by a login shell that greets."""
-    (tmp_path / "banner").write_text(banner)
+    (tmp_path / "banner").write_text(banner, encoding="latin-1")
     path = tmp_path / "python3"
     path.write_text(f'#!/bin/sh\ncat {tmp_path}/banner\n{sys.executable} "$@"\ns=$?\necho "Bye."\nexit $s\n')
     path.chmod(0o755)
@@ -53,54 +52,40 @@ def state(tmp_path: Path) -> Path:
 
 def test_answer_behind_a_banner(shell: Path, state: Path) -> None:
     """The real node script's answers arrive, refusals too, whatever is printed around them."""
-    declaration = {"state_dir": str(state), "python": str(shell)}
-
-    restored = run_node_command(LOCAL, declaration, "restore", b"{}")
-    refused = run_node_command(LOCAL, declaration, "launch", b"{}")
-    renewal = [str(shell), "-I", str(state / "tokenpeak-node.pyz"), "lease", "--state"]
+    variables = {"ansible_connection": "local", "tokenpeak_state_dir": str(state), "tokenpeak_python": str(shell)}
+    (state.parent / "hosts.yml").write_text(json.dumps({"all": {"hosts": {"gpu1": variables}}}))
+    (state.parent / "empty.json").write_text("{}")
+    node = Node(name="gpu1", variables=variables)
+    inventory = Inventory(name="x", hosts_path=state.parent / "hosts.yml", nodes=(node,))
+    with TrialPlay(inventory, ("gpu1",)) as play:
+        restored = play.carry_out("gpu1", {"restore": str(state.parent / "empty.json")})
+        refused = play.carry_out("gpu1", {"launch": str(state.parent / "empty.json")})
 
     assert isinstance(restored.answers["restore"], RestoreAnswer)
     assert restored.ok, restored.failure
     assert refused.answers["launch"].error is not None
     assert refused.failure == refused.answers["launch"].error.text
-    assert lease_problem([*renewal, str(state)]) is None
-    assert "TokenPeak is not installed in" in (lease_problem([*renewal, str(state / "nowhere")]) or "")
-
-
-def test_restored_production_is_seen_behind_a_banner(banner: str, tmp_path: Path) -> None:
-    """Production that serves is not called down because a shell greeted; the same by Ansible's own transport."""
-    outcome = RestoreOutcome(restored=True, was_running=True, message="It serves.")
-    printed = banner + framed({**as_json(RestoreAnswer(restoration=outcome)), "script": "abc"})
-    (tmp_path / "tokenpeak-node.pyz").write_text(f"print({printed!r})")
-    collector = _Collector(None)
-    result = {"stdout": printed, "rc": 0}
-    collector({"event": "runner_on_ok", "event_data": {"host": "gpu1", "task_path": RESTORE_TASK, "res": result}})
-
-    by_ssh = run_node_command(LOCAL, {"state_dir": str(tmp_path)}, "restore", b"{}")
-
-    assert by_ssh.ok
-    for found in (by_ssh, collector.result("gpu1")):
-        answer = found.answers["restore"]
-        assert isinstance(answer, RestoreAnswer)
-        assert answer.restoration is not None
-        assert answer.restoration.restored
 
 
 def test_files_of_a_node_are_seen_behind_a_banner(shell: Path, state: Path) -> None:
-    """What is there already is not put there again by a playbook."""
+    """What is there already is not put there again."""
     script = (state / "tokenpeak-node.pyz").read_bytes()
     declaration = {"state_dir": str(state), "python": str(shell)}
     files = NodeFiles(script=script, declaration=declaration)
+
+    def look() -> str:
+        return subprocess.run(
+            files.look(str(shell)), capture_output=True, text=True, errors="replace", check=True
+        ).stdout
+
     (state / "node.json").write_bytes(b"")
     (state / "tokenpeak-node.pyz").chmod(0o755)
-    missing = run_python(LOCAL, files.look(str(shell)), "Look", limit_s=20, cancelled=lambda: False)
-    from tokenpeak.node.state import content_of
-
+    missing = look()
     (state / "node.json").write_bytes(content_of(declaration))
-    looked = run_python(LOCAL, files.look(str(shell)), "Look", limit_s=20, cancelled=lambda: False)
+    looked = look()
 
-    assert not files.are_there(missing.printed)
-    assert files.are_there(looked.printed), looked.printed
+    assert not files.are_there(missing)
+    assert files.are_there(looked), looked
 
 
 HOST = "import sys; from tokenpeak.loadgen import remote_worker; remote_worker.main()"
@@ -125,7 +110,7 @@ def test_load_host_behind_a_banner(shell: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_test_server_behind_a_banner(banner: str, tmp_path: Path) -> None:
     """The port of a calibration's server is found."""
-    (tmp_path / "banner").write_text(banner)
+    (tmp_path / "banner").write_text(banner, encoding="latin-1")
     with started(["sh", "-c", f"cat {tmp_path}/banner; echo; echo 8099; cat"]) as port:
         assert 8099 == port
 

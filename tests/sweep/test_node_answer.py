@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tokenpeak import paths
 from tokenpeak.node.protocol.answers import (
     NO_SAMPLES,
     FinishAnswer,
@@ -22,7 +21,7 @@ from tokenpeak.node.protocol.commands import ANSWERS
 from tokenpeak.sweep.node_answer import LOG_LIMIT_BYTES, unpacked_log, unusable_reasons
 from tokenpeak.sweep.runner import _Collector
 
-RESTORE_TASK = f"{paths.PLAYBOOKS}/roles/production/tasks/main.yml:2"
+RESTORE = {"task_action": "node_command"}
 BACK = RestoreOutcome(restored=True, was_running=True, model="m", downtime_s=3.5, message="Back.", by="finish")
 SENT = FinishAnswer(
     script="abc",
@@ -124,7 +123,7 @@ def test_answer_that_is_none(stdout: str) -> None:
     """What a command printed that is no JSON object is no answer, however deep or long."""
     collector = _Collector(None)
     for kind in ("runner_on_ok", "runner_on_failed"):
-        event = {"host": "gpu1", "task_path": RESTORE_TASK, "res": {"stdout": stdout}}
+        event = {"host": "gpu1", **RESTORE, "res": {"tokenpeak_step": "restore", "stdout": stdout}}
         collector({"event": kind, "event_data": event})
 
     assert {} == collector.result("gpu1").answers
@@ -133,7 +132,8 @@ def test_answer_that_is_none(stdout: str) -> None:
 def test_collected_answers_are_checked() -> None:
     """What a playbook hands on of a node has been held against its type."""
     collector = _Collector(None)
-    event = {"host": "gpu1", "task_path": RESTORE_TASK, "res": {"stdout": json.dumps({**GOOD, "phases": "all"})}}
+    said = {"tokenpeak_step": "restore", "stdout": json.dumps({**GOOD, "phases": "all"})}
+    event = {"host": "gpu1", **RESTORE, "res": said}
     collector({"event": "runner_on_ok", "event_data": event})
 
     assert "phases makes no sense" in collector.result("gpu1").answers["restore"].unusable

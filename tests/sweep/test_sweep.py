@@ -7,22 +7,82 @@ import random
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from driven_home import MODEL, NOTIFIED, SPEC, Home, notified, read_until
 
 from archive_factory import make_archive
+from tokenpeak import paths
 from tokenpeak.node import clock
+
+ANSIBLE_LOG = "ansible.log"
 
 
 @pytest.fixture(scope="module")
 def swept(home: Home) -> tuple[str, int, Home]:
     """A sweep of two configs on an inventory of which one node cannot be reached: what it said, and its exit status."""
-    done = home.run("sweep", "--inventory", "mixed", "--sweep", "pair", "--no-report")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ANSIBLE_LOG_PATH", str(home.root / ANSIBLE_LOG))
+        done = home.run("sweep", "--inventory", "mixed", "--sweep", "pair", "--no-report")
     return done.stdout, done.returncode, home
+
+
+def listed(playbook: str) -> list[str]:
+    """The tasks of a playbook, by `--list-tasks`."""
+    argv = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", "localhost,", "--list-tasks", playbook]
+    said = subprocess.run(argv, cwd=paths.PLAYBOOKS, capture_output=True, text=True, check=True).stdout
+    return re.findall(r"^      (.+)\tTAGS: ", said, re.MULTILINE)
+
+
+def always(tasks: list[dict[str, Any]], role: str = "") -> list[str]:
+    """The tasks under `always:`, which `--list-tasks` leaves out, with those of roles and of blocks among them."""
+    found = []
+    for task in tasks:
+        if own := task.get("ansible.builtin.import_role"):
+            path = paths.PLAYBOOKS / "roles" / own["name"] / "tasks" / f"{own.get('tasks_from', 'main')}.yml"
+            found += always(yaml.safe_load(path.read_text()), f"{own['name']} : ")
+        else:
+            found += always(task["block"]) if "block" in task else [role + task["name"]]
+    return found
+
+
+def played(log: str, host: str) -> list[tuple[str, str, str]]:
+    """What Ansible's own log has of a host, in order: play, task, and what came of it."""
+    found, play, task = [], "", ""
+    for line in log.splitlines():
+        if named := re.search(r"\| (PLAY|TASK) \[(.+)\] \*", line):
+            play, task = (named[2], "") if named[1] == "PLAY" else (play, named[2])
+        elif done := re.search(r"\| (\w+): \[(.+?)\]", line):
+            found += [(play, task, done[1])] if done[2] == host else []
+    return found
+
+
+@pytest.mark.integration
+def test_every_step_is_a_task_of_a_playbook(swept: tuple[str, int, Home]) -> None:
+    """Ansible's log has the probe, and of each trial exactly the tasks that trial.yml lists, one after another."""
+    _, _, home = swept
+    log = played((home.root / ANSIBLE_LOG).read_text(), "one")
+    trials = [task for play, task, _ in log if play == "Carry out trials"]
+    (play,) = yaml.safe_load((paths.PLAYBOOKS / "trial.yml").read_text())
+    tasks = listed("trial.yml") + always(play["tasks"][-1]["always"])
+    done = collections.Counter((task, came) for _, task, came in log)
+
+    assert ("facts : Probe the node", "ok") in done
+    rounds = [trials[at : at + len(tasks)] for at in range(0, len(trials), len(tasks))]
+    assert [tasks] * 2 == [one for one in rounds if one == tasks][:2]
+    assert trials == [task for one in rounds for task in tasks][: len(trials)]
+    for step in (
+        "engine : Launch the engine in production's place",
+        "load : Run the load client",
+        "engine : Stop the engine and give the node back",
+    ):
+        assert 2 == done[step, "changed"], done
 
 
 @pytest.mark.integration

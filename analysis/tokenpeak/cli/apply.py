@@ -96,7 +96,7 @@ def apply(
             echo("Nothing was changed. Do it with YES=1 (tokenpeak apply … --yes).")
             return
         plans = [apply_plan(one, result, rights, despite, bake_s) for one in todo]
-        with apply_site(rights, interrupt, echo) as site:
+        with apply_site(rights, plans, interrupt, echo) as site:
 
             def carry_out(plan: ApplyPlan) -> ApplyRecord:
                 record = NodeApply(plan, site).run()

@@ -94,7 +94,7 @@ def _on_node(inventory_name: str, node_name: str | None, *, placed: bool) -> tup
     ready = found.answered.get(node.name)
     if ready is None:
         raise NodeError("\n".join(found.complaints()))
-    return setup, lambda ttft_s, itl_s: node_server(node, ready, ttft_s, itl_s)
+    return setup, lambda ttft_s, itl_s: node_server(inventory, node, ready, ttft_s, itl_s)
 
 
 def _serve(where: str) -> None:

@@ -63,7 +63,7 @@ def rollback(inventory_name: str, nodes: tuple[str, ...], *, yes: bool, serial: 
         if not yes:
             echo("Nothing was changed. Do it with YES=1 (tokenpeak rollback … --yes).")
             return
-        with apply_site(rights, interrupt, echo) as site:
+        with apply_site(rights, plans, interrupt, echo) as site:
 
             def carry_out(plan: ApplyPlan) -> ApplyRecord:
                 record = NodeApply(plan, site).run()
@@ -94,7 +94,6 @@ def _plan(ready: ReadyNode, answer: DescribeAnswer, archive: Archive | None) -> 
         apply_id=new_apply_id(),
         sweep_id=record.sweep_id if record is not None else "unknown",
         node=ready.facts.node,
-        declaration=ready.declaration,
         was_sha256=answer.sha256 or "",
         edit=None,
         config=None,

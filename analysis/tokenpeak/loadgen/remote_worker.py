@@ -1,4 +1,4 @@
-"""Remote worker: `python -m tokenpeak.loadgen.remote_worker` on a load host, started over SSH, with a pool of workers.
+"""Remote worker: `python -m tokenpeak.loadgen.remote_worker` on a load host, over a channel, with a pool of workers.
 
 It hears and sends `messages` as lines of JSON on standard input and output, and ends when its input does. A controller
 that has gone therefore leaves no load behind. What a login shell prints before is no message.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import signal
 import sys
 from dataclasses import replace
@@ -219,6 +220,9 @@ def main() -> int:
         from tokenpeak.node import root_environment
 
         root_environment.enter()
+    # On the controller's own machine a bound on the memory of its tasks came along, which an engine would inherit.
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     # A controller that hangs up must not end a command in the middle of its work; the guard's lease is for that.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     own_digest()

@@ -78,6 +78,7 @@ FAILURE_CAUSES = {
         _transient("engine_not_started", "See why the node starts no such engine."),
         _transient("stopped", "See who ends processes on the node: an operator, a job, the system's shutdown."),
         _transient("load_failed", _LOG),
+        _transient("inventory_task", "See the task files that the inventory names by tokenpeak_tasks."),
         _outage("interrupted"),
         _outage("node_unreachable", f"See whether the node is up and SSH gets there. {_AGAIN}"),
         _outage("network_outage", f"Look at the network between load generator and node. {_AGAIN}"),

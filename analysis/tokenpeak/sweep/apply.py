@@ -6,7 +6,7 @@ no more than that. While the change is not confirmed, this side holds the node's
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,7 +31,7 @@ from tokenpeak.results.bake import FEWEST_REQUESTS, Observed, joined, judge
 from tokenpeak.sweep.bake_settings import MOST_ROUNDS, BakeSettings
 from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory import Inventory
-from tokenpeak.sweep.lease import LeaseChannel, lease_command
+from tokenpeak.sweep.lease import LeaseChannel
 from tokenpeak.sweep.node_result import NodeResult
 from tokenpeak.sweep.restoration import recorded
 from tokenpeak.sweep.runner import run_playbook
@@ -59,6 +59,8 @@ class ApplySite:
     provenance: Provenance
     who: str
     holder: Callable[[str], str]
+    leases: Mapping[str, Sequence[str]]
+    """Node → the command of this machine that renews its lease."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +70,6 @@ class ApplyPlan:
     apply_id: str
     sweep_id: str
     node: str
-    declaration: Mapping[str, Any]
     was_sha256: str
     edit: Edit | None
     config: Config | None
@@ -110,8 +111,7 @@ class NodeApply:
         before = self._observe_before() if self._plan.bake else None
         if before is None and self._plan.bake:
             return self._record()
-        argv = lease_command(self._site.inventory.node(self._plan.node), dict(self._plan.declaration))
-        with LeaseChannel(argv, self._holder, self._plan.lease_s, self._warn) as channel:
+        with LeaseChannel(self._site.leases[self._plan.node], self._holder, self._plan.lease_s, self._warn) as channel:
             if problem := self._unheard(channel):
                 self._course.message = f"Its lease cannot be renewed, so nothing is changed there: {problem}"
                 return self._record()

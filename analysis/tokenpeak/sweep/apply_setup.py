@@ -20,6 +20,7 @@ from tokenpeak.sweep.applicable import Applicable, SweepResult, applicable
 from tokenpeak.sweep.apply import ApplyPlan, ApplySite, answer_of
 from tokenpeak.sweep.apply_rights import ApplyRights
 from tokenpeak.sweep.bake_settings import bake_settings
+from tokenpeak.sweep.channels import lease_argvs
 from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory import Inventory
 from tokenpeak.sweep.probe import ReadyNode
@@ -117,7 +118,6 @@ def apply_plan(
         apply_id=new_apply_id(),
         sweep_id=result.record.sweep_id,
         node=proposal.node,
-        declaration=proposal.ready.declaration,
         was_sha256=proposal.answer.sha256 or "",
         edit=found.edit,
         config=found.config,
@@ -131,7 +131,9 @@ def apply_plan(
 
 
 @contextmanager
-def apply_site(rights: ApplyRights, interrupt: Interrupt, say: Callable[[str], None]) -> Iterator[ApplySite]:
+def apply_site(
+    rights: ApplyRights, plans: Sequence[ApplyPlan], interrupt: Interrupt, say: Callable[[str], None]
+) -> Iterator[ApplySite]:
     """What the applies of one command share."""
     with tempfile.TemporaryDirectory(prefix="tokenpeak-apply-") as folder:
         host = socket.gethostname()
@@ -145,6 +147,12 @@ def apply_site(rights: ApplyRights, interrupt: Interrupt, say: Callable[[str], N
             provenance=read_provenance(),
             who=f"{getpass.getuser()}@{host}",
             holder=lambda apply_id: f"apply {apply_id} from {host} ({secret})",
+            leases=lease_argvs(
+                rights.inventory,
+                [plan.node for plan in plans],
+                rights.extravars,
+                cancelled=interrupt.gentle,
+            ),
         )
 
 

@@ -13,7 +13,7 @@ from tokenpeak.errors import NodeError
 from tokenpeak.loadgen.calibration import HERE, NetworkPath, Setup
 from tokenpeak.loadgen.test_server_process import program, serving_argv, started
 from tokenpeak.spec.endpoint import EndpointSpec
-from tokenpeak.sweep.connection import host_command
+from tokenpeak.sweep.channels import channel_argvs
 from tokenpeak.sweep.inventory import Inventory, Node
 from tokenpeak.sweep.load_hosts import load_hosts
 from tokenpeak.sweep.probe import ReadyNode
@@ -45,7 +45,9 @@ def node_setup(inventory: Inventory, node: Node) -> Setup:
     return Setup(way=path, hosts=load_hosts(inventory))
 
 
-def node_server(node: Node, ready: ReadyNode, ttft_s: float, itl_s: float) -> AbstractContextManager[str]:
+def node_server(
+    inventory: Inventory, node: Node, ready: ReadyNode, ttft_s: float, itl_s: float
+) -> AbstractContextManager[str]:
     """A test server at the engine's address on the node; raises NodeError where none can be made for it."""
     host, port = str(ready.declaration["host"]), int(ready.declaration["port"])
     try:
@@ -66,7 +68,8 @@ def node_server(node: Node, ready: ReadyNode, ttft_s: float, itl_s: float) -> Ab
         f'echo && d=$(mktemp -d) && trap "rm -rf $d" EXIT && head -c {len(binary)} >$d/timetable && '
         f"chmod +x $d/timetable && $d/timetable {serve}"
     )
-    return _serving(host_command(node, ["sh", "-c", script]), binary, host)
+    argv = channel_argvs(inventory, {node.name: ["sh", "-c", script]})[node.name]
+    return _serving(argv, binary, host)
 
 
 @contextmanager

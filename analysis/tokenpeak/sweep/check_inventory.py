@@ -22,6 +22,7 @@ from tokenpeak.sweep.inventory_variables import (
     BALANCER_KEYS,
     DRAIN_KEYS,
     MANAGER_KEYS,
+    TASK_KEYS,
     declared_variables,
     keys_of,
 )
@@ -161,7 +162,7 @@ def _of_variables(
         if wanted and (not isinstance(value, wanted) or (isinstance(value, bool) and type_ != "bool")):
             yield written.mistake(f"{name} is {value!r}; give {_SAID[type_]}", *place, name)
         else:
-            for where, text in _content(name, value):
+            for where, text in _tasks(value, written.path) if name == "tokenpeak_tasks" else _content(name, value):
                 yield written.mistake(text, *place, name, *where)
 
 
@@ -192,6 +193,23 @@ def _content(name: str, value: Any) -> Iterator[tuple[tuple[str, ...], str]]:
             mistake = value_mistake(limit) if "{{" not in str(limit) else None
             if mistake is not None:
                 yield (str(group),), mistake
+
+
+def _tasks(value: Mapping[str, Any], path: Path) -> Iterator[tuple[tuple[str, ...], str]]:
+    """What is wrong with the inventory's own tasks, of which this file of the inventory has the names."""
+    folder = next((above for above in path.parents if (above / "hosts.yml").is_file()), path.parent)
+    for key, file in value.items():
+        if key not in TASK_KEYS:
+            yield (key,), f"tokenpeak_tasks has no key {key}. {suggestion(str(key), TASK_KEYS)}"
+        elif key == "timeout_s":
+            if not isinstance(file, int | float):
+                yield (key,), f"tokenpeak_tasks.timeout_s is {file!r}; give seconds"
+        elif not isinstance(file, str):
+            yield (key,), f"tokenpeak_tasks.{key} is {file!r}; give the name of a file with Ansible tasks"
+        elif "{{" not in file and not (folder / file).is_file():
+            yield (key,), f"tokenpeak_tasks.{key}: there is no file {file} in {folder}"
+        elif "{{" not in file and re.search(r"^\s*(- )?throttle:", (folder / file).read_text(), re.MULTILINE):
+            yield (key,), f"tokenpeak_tasks.{key}: {file} has throttle, which would hold up every other node's trial"
 
 
 def _drain(value: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:

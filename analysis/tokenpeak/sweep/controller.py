@@ -45,6 +45,7 @@ from tokenpeak.sweep.secret import master_secret
 from tokenpeak.sweep.sweep_plan import SweepPlan
 from tokenpeak.sweep.terminal_summary import Describer
 from tokenpeak.sweep.trial import TrialSite
+from tokenpeak.sweep.trial_play import TrialPlay
 from tokenpeak.sweep.trial_queue import TrialQueue, last_number
 from tokenpeak.sweep.trial_request import load_runs
 from tokenpeak.sweep.worker import Worker
@@ -289,6 +290,7 @@ def _trials(
         load_hosts=load_hosts,
         provenance=read_provenance(),
         interrupt=interrupt,
+        play=TrialPlay(job.inventory, tuple(job.usable)),
         production_at_start={facts.node: facts.production for facts in job.record.nodes if facts.production},
     )
     describer = Describer(job.spec, trial_queue)
@@ -320,7 +322,7 @@ def _trials(
         )
         for name, ready in job.usable.items()
     ]
-    with progress.shown():
+    with progress.shown(), site.play:
         for worker in workers:
             worker.start()
         _join(workers, trial_queue, kept, interrupt)

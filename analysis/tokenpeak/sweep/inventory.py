@@ -36,8 +36,6 @@ _OF_THE_PROBE = ("tokenpeak_host", "tokenpeak_port")
 """Variables without which a node cannot be used, which its probe says; whatever else is done there needs none."""
 _HOST = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_:.%-]{0,254}")
 """An address, an IPv6 address with its zone, or a name."""
-_INTERPRETER = "/usr/bin/python3"
-"""As ansible.cfg has it."""
 DECLARATION = paths.PLAYBOOKS / "roles" / "guard" / "templates" / "node.json.j2"
 """What is rendered of each node."""
 
@@ -58,11 +56,6 @@ class Node:
         return self.variables.get("ansible_connection") == "local"
 
     @property
-    def becomes_root(self) -> bool:
-        """Commands there take sudo, as Ansible's own tasks do: `ansible_become` is stronger than what plays say."""
-        return bool(self.variables.get("ansible_become", self.variables.get("tokenpeak_become")))
-
-    @property
     def guard_command(self) -> str | None:
         """The command that is run as root through sudo, where a trial has no other rights; None where it needs none."""
         return text(self.variables.get("tokenpeak_guard_command"))
@@ -79,12 +72,6 @@ class Node:
         if not str(port).isdecimal() or not 0 < int(str(port)) < 1 << 16:
             raise InventoryError(f"tokenpeak_port of node {self.name} is {port!r}; give a number from 1 to 65535.")
         return host, int(str(port))
-
-    @property
-    def interpreter(self) -> str:
-        """The Python of Ansible's modules there."""
-        declared = str(self.variables.get("ansible_python_interpreter") or "")
-        return declared if declared.startswith("/") else _INTERPRETER
 
     @property
     def apply_command(self) -> str | None:

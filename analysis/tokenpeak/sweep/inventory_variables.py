@@ -23,6 +23,10 @@ CONTROLLER: Mapping[str, tuple[str, str]] = {
     ),
     "tokenpeak_produce": ("bool", "Whether production is a demonstration that the inventory starts itself."),
     "tokenpeak_setup_roles": ("list", "Roles that `install` applies first: `simulator`, `cpu_engine`."),
+    "tokenpeak_tasks": (
+        "dict",
+        "Task files of the inventory's folder that run in each trial: `before_launch` and others.",
+    ),
     "tokenpeak_tdp_w": ("float", "Power of the processors at full load, for estimates where nothing measures energy."),
 }
 """Variable that the controller or a playbook reads and no role declares → its type as in argument_specs, and what it
@@ -32,6 +36,7 @@ BY_CONTROLLER = (
     "tokenpeak_apply_request",
     "tokenpeak_claim",
     "tokenpeak_load_bundle",
+    "tokenpeak_install_on",
     "tokenpeak_local_home",
     "tokenpeak_pyz",
     "tokenpeak_restore",
@@ -124,6 +129,13 @@ DRAIN_OPTIONS: Mapping[str, tuple[str, str]] = {
 }
 """Other key of tokenpeak_drain → its type, and what it is."""
 DRAIN_KEYS = (*BALANCER_KEYS, *DRAIN_OPTIONS)
+TASK_KEYS: Mapping[str, tuple[str, str]] = {
+    "before_launch": ("path", "Tasks before production is stopped."),
+    "after_ready": ("path", "Tasks once the engine answers, before the load."),
+    "before_return": ("path", "Tasks before the engine is stopped and production returns."),
+    "timeout_s": ("float", "How long one of these tasks may take; 600 when absent."),
+}
+"""Key of tokenpeak_tasks → its type, and what it is."""
 NOTIFY_KEYS: Mapping[str, tuple[str, str]] = {
     "command": ("list", "A program with arguments; it gets the event as JSON on its standard input."),
     "webhook": ("str", "A URL that gets the event as JSON, sent again until it is taken."),

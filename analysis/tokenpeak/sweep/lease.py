@@ -1,8 +1,9 @@
 """Lease of a node: renewals from the controller, on a channel of their own.
 
-A small process (over SSH, or here for a local node) reads heartbeats from its standard input and renews the node's
-lease. When this controller dies, the pipe closes, renewals stop, and the node's guard gives production back. The
-channel is separate from Ansible's, so that neither a long task nor a lost one says anything about the controller.
+A small process on the node reads heartbeats from its standard input and renews the node's lease, by the node's own
+connection and become plugins (see `channels`). When this controller dies, the pipe closes, renewals stop, and the
+node's guard gives production back. The channel is not a playbook's, so that neither a long task nor a lost one says
+anything about the controller.
 """
 
 import json
@@ -10,58 +11,24 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from tokenpeak.node import fence
 from tokenpeak.node.protocol.answers import CommandFailure, HeardAnswer, LeaseAnswer, Overlap, OverlapAnswer, parse
 from tokenpeak.node.protocol.requests import HeartbeatRequest, as_json
 from tokenpeak.node.words import one_line
-from tokenpeak.sweep.connection import script_command
-from tokenpeak.sweep.inventory import Node
 from tokenpeak.sweep.login_failures import ANYWHERE, Login, explained
 from tokenpeak.sweep.node_result import WORDS_CHARACTERS, answer_in, as_object
-from tokenpeak.sweep.output_reader import MOST_SAID_BYTES, REST_S, OutputReader
+from tokenpeak.sweep.output_reader import REST_S, OutputReader
 
 _BEATS_PER_LEASE = 4
 _LONGEST_BEAT_S = 15.0
 _SHORTEST_BEAT_S = 0.5
 _CLOSE_TIMEOUT_S = 3.0
-_TRY_TIMEOUT_S = 60.0
 _LONGEST_LINE_BYTES = 1 << 16
 """Of an answer on a channel, which is a number or what the node noted."""
 _KEPT_LINES = 32
-
-
-def lease_command(node: Node, declaration: Mapping[str, Any], *, is_shared: bool = False) -> list[str]:
-    """The argv that renews the node's lease; on a shared connection it is for a look alone."""
-    return script_command(node, declaration, "lease", is_shared=is_shared)
-
-
-def lease_problem(argv: Sequence[str], login: Login = ANYWHERE) -> str | None:
-    """Why a lease would not be renewed by this command: its last words at an end without a heartbeat; None if it is."""
-    try:
-        process = subprocess.Popen(
-            list(argv),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    except OSError as error:
-        return str(error)
-    assert process.stdout is not None
-    said = OutputReader(process.stdout, MOST_SAID_BYTES, is_tail=True)
-    try:
-        status = process.wait(_TRY_TIMEOUT_S)
-    except subprocess.TimeoutExpired as error:
-        process.kill()
-        process.wait()
-        return f"it did not end within {error.timeout:g} s"
-    if not status:
-        return None
-    said.has_ended.wait(REST_S)
-    return _ending(said.data(), status, login)
 
 
 class LeaseChannel:
@@ -139,7 +106,7 @@ class LeaseChannel:
                 self._closing.wait(self._beat_s)
                 continue
             assert process.stderr is not None
-            said = OutputReader(process.stderr, MOST_SAID_BYTES, is_tail=True)
+            said = OutputReader(process.stderr)
             other: deque[bytes] = deque(maxlen=_KEPT_LINES)
             reader = threading.Thread(target=self._hear, args=(process, other), daemon=True)
             reader.start()

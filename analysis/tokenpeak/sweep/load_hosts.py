@@ -15,7 +15,7 @@ from tokenpeak.atomic import replacing
 from tokenpeak.errors import LoadError, NodeError
 from tokenpeak.loadgen.processes import processes_borne
 from tokenpeak.loadgen.remote_worker_pool import HostLostError, LoadHost, RemoteWorkerPool
-from tokenpeak.sweep.connection import host_command
+from tokenpeak.sweep.channels import channel_argvs
 from tokenpeak.sweep.inventory import Inventory, Node
 from tokenpeak.sweep.login_failures import Login, explained
 from tokenpeak.sweep.runner import run_playbook
@@ -35,13 +35,8 @@ class PreparedHost:
 
 def load_hosts(inventory: Inventory) -> tuple[LoadHost, ...]:
     """The inventory's load hosts as a load job takes them; none when this machine offers the load."""
-    return tuple(
-        LoadHost(
-            name=host.name,
-            argv=tuple(host_command(host, [_python(host), "-P", "-m", "tokenpeak.loadgen.remote_worker"])),
-        )
-        for host in inventory.load_hosts
-    )
+    words = {host.name: [_python(host), "-P", "-m", "tokenpeak.loadgen.remote_worker"] for host in inventory.load_hosts}
+    return tuple(LoadHost(name=name, argv=tuple(argv)) for name, argv in channel_argvs(inventory, words).items())
 
 
 def prepare_load_hosts(

@@ -1,13 +1,13 @@
 """Node files: the script, declaration and secret that belong into a node's state folder, and whether they are there.
 
-Both ways of installing use this: the role `guard`, by its action `node_script`, and a probe that asks a node over SSH
-whether a playbook is needed at all. So it imports the standard library and what runs on nodes, and nothing else.
+The role `guard` uses this by its action `node_script`, in Ansible's own processes. So it imports the standard library
+and what runs on nodes, and nothing else.
 """
 
 import hashlib
 import json
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,7 +60,7 @@ class NodeFiles:
 
     def look(self, python: str) -> list[str]:
         """The command by which this Python of the node prints how these files are there."""
-        return look_command(python, self._state_dir, list(self._expected()))
+        return [python, "-I", "-c", _LOOK, self._state_dir, *self._expected()]
 
     def are_there(self, printed: str) -> bool:
         """Whether the look has printed that each file is there, with this very content and mode, its user's own."""
@@ -98,8 +98,3 @@ class NodeFiles:
             name: [hashlib.sha256(content).hexdigest(), stat.S_IFREG | mode, True]
             for name, (content, mode) in files.items()
         }
-
-
-def look_command(python: str, state_dir: str, names: Sequence[str] = ()) -> list[str]:
-    """The command by which this Python of the node prints how files of the state folder are there."""
-    return [python, "-I", "-c", _LOOK, state_dir, *names]

@@ -46,6 +46,10 @@ class NodeResult:
     """SSH's or Ansible's words when the node could not be reached."""
     failure: str | None = None
     """What a failed step said, when one failed."""
+    is_own_task: bool = False
+    """What failed is a task of the inventory's own (`tokenpeak_tasks`)."""
+    argv: tuple[str, ...] = ()
+    """The command of this machine by which a channel to the host is opened, where that was asked for."""
 
     def then(self, later: "NodeResult") -> "NodeResult":
         """What came of these steps and of those after them."""
@@ -55,6 +59,8 @@ class NodeResult:
             has_run=self.has_run or later.has_run,
             unreachable=later.unreachable or self.unreachable,
             failure=later.failure or self.failure,
+            is_own_task=later.is_own_task if later.failure else self.is_own_task,
+            argv=later.argv or self.argv,
         )
 
     def answer(self, kind: type[AnyAnswer]) -> AnyAnswer | None:
@@ -125,14 +131,14 @@ def failure_words(title: str, result: Mapping[str, Any], login: Login = ANYWHERE
         return reason
     if limit_s := _limit_s(result.get("timedout")):
         return f"{title}: nothing came back within {limit_s:g} s: log in there and see what hangs"
-    for key in ("stderr", "stdout", "module_stderr", "msg"):
+    for key in ("stderr", "stdout", "module_stderr", "reason", "msg"):
         if text := str(result.get(key) or "").strip():
             return f"{title}: " + one_line("\n".join(text[-WORDS_CHARACTERS:].splitlines()[-_TAIL_LINES:]))
     return f"{title}: failed without a word"
 
 
 def _limit_s(timed_out: object) -> float | None:
-    """The limit that a step did not keep, as Ansible and `node_command` say it; None where neither does."""
+    """The limit that a step did not keep, as Ansible says it; None where it does not."""
     period = timed_out.get("period") if isinstance(timed_out, Mapping) else None
     return period if isinstance(period, int | float) and 0 < period < _LONGEST_LIMIT_S else None
 

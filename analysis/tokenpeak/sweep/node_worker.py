@@ -7,7 +7,7 @@ from tokenpeak.errors import TokenpeakError
 from tokenpeak.node.protocol.answers import Overlap
 from tokenpeak.node.shortfall import standing
 from tokenpeak.sweep.downtime_budget import Later
-from tokenpeak.sweep.lease import LeaseChannel, lease_command
+from tokenpeak.sweep.lease import LeaseChannel
 from tokenpeak.sweep.login_failures import Login
 from tokenpeak.sweep.model_store import lease_offset_s
 from tokenpeak.sweep.node_result import Event
@@ -46,7 +46,7 @@ class NodeWorker(Worker):
         if self._channel is None:
             node = self._site.inventory.node(self.node)
             self._channel = LeaseChannel(
-                lease_command(node, dict(self._ready.declaration)),
+                self._ready.lease,
                 self._site.claim.holder,
                 self._spec.deadlines.lease_s,
                 self._warn_of_lease,
@@ -122,7 +122,7 @@ class NodeWorker(Worker):
         if self._site.claim.is_lost:
             return
         try:
-            result = self._site.restore(self._site.inventory.node(self.node), self._ready.declaration)
+            result = self._site.restore(self._site.inventory.node(self.node))
             if result.fenced is not None:
                 return
             outcome = restored_by(result, self._site.claim.holder, self._trial_id if self._is_down else None)

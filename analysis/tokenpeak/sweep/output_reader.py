@@ -12,14 +12,11 @@ REST_S = 1.0
 
 
 class OutputReader:
-    """What a process writes into a pipe, read by a thread; of more than `most` bytes the last, or it ends as full."""
+    """What a process writes into a pipe, read by a thread: the last `MOST_SAID_BYTES` of it."""
 
-    def __init__(self, pipe: IO[bytes], most: int, *, is_tail: bool = False) -> None:
+    def __init__(self, pipe: IO[bytes]) -> None:
         self.has_ended = threading.Event()
-        self.is_full = False
         self._pipe = pipe
-        self._most = most
-        self._is_tail = is_tail
         self._data = bytearray()
         threading.Thread(target=self._read, name="output", daemon=True).start()
 
@@ -27,18 +24,9 @@ class OutputReader:
         with self._pipe, contextlib.suppress(OSError):
             while chunk := os.read(self._pipe.fileno(), 1 << 16):
                 self._data += chunk
-                if len(self._data) <= self._most:
-                    continue
-                if not self._is_tail:
-                    self.is_full = True
-                    break
-                del self._data[: -self._most]
+                del self._data[:-MOST_SAID_BYTES]
         self.has_ended.set()
 
     def data(self) -> bytes:
-        """All that was read so far."""
+        """What was read so far."""
         return bytes(self._data)
-
-    def text(self) -> str:
-        """The same as text."""
-        return self._data.decode(errors="replace")

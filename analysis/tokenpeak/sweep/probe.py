@@ -5,9 +5,7 @@ The facts of the last probe of an inventory are kept in the state folder, so tha
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +22,10 @@ from tokenpeak.node.words import LINES, one_line, wrong_tree
 from tokenpeak.records import NodeFacts
 from tokenpeak.sweep import version
 from tokenpeak.sweep.declared import declared_container, declared_facts, declared_model, planning_env
-from tokenpeak.sweep.installation import AT_ONCE, at_once, event_of, install_where_missing
+from tokenpeak.sweep.installation import install_and_probe
 from tokenpeak.sweep.inventory import Inventory, Node
-from tokenpeak.sweep.lease import lease_command, lease_problem
-from tokenpeak.sweep.login_failures import Login
-from tokenpeak.sweep.node_command import run_node_command
 from tokenpeak.sweep.node_result import WORDS_CHARACTERS, Event, NodeResult
 
-_PROBE_LIMIT_S = 600.0
-"""An engine may take minutes to say its version and its flags; a node that hangs would keep all others waiting."""
-_BESIDES_ANSIBLE = (
-    "Besides Ansible, plain SSH must get there with a key, and sudo without a password: ansible_password and "
-    "ansible_become_password serve Ansible alone"
-)
 _NO_SENSE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What comes of facts of other types and shapes than they have; a ValidationError is a ValueError."""
 _LACKS_RIGHTS = "Permission denied"
@@ -49,6 +38,8 @@ class ReadyNode:
 
     facts: NodeFacts
     declaration: Mapping[str, Any]
+    lease: tuple[str, ...] = ()
+    """The command of this machine that renews the node's lease."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,64 +86,32 @@ def probe(
     Raises NodeError when Ansible could not run at all, StoppedError when the user ended it; a node that fails is an
     entry.
     """
-    installed = install_where_missing(inventory, on_event=on_event, cancelled=cancelled)
-    unreachable = {name: result.unreachable for name, result in installed.items() if result.unreachable}
-    failed = {name: _with_rights(result.failure) for name, result in installed.items() if result.failure}
-    remaining = []
+    results = install_and_probe(inventory, on_event=on_event, cancelled=cancelled).nodes
+    unreachable = {name: result.unreachable for name, result in results.items() if result.unreachable}
+    failed: dict[str, str] = {}
+    answered: dict[str, ReadyNode] = {}
     for node in inventory.nodes:
-        if node.name not in installed or not installed[node.name].ok:
+        result = results[node.name]
+        if result.unreachable or not result.has_run:
             continue
-        if node.declaration is None and not node.guard_command:
+        if node.declaration is None and not node.guard_command and "probe" in result.answers:
             failed[node.name] = (
                 "install.yml could render its declaration and this controller could not: its variables depend on "
                 "something that only a playbook has"
             )
             continue
-        remaining.append(node)
-    answered: dict[str, ReadyNode] = {}
-    for node, result in at_once(remaining, partial(_probed, cancelled=cancelled), cancelled):
-        if on_event is not None:
-            on_event(event_of(node, "probe", result))
-        if result.unreachable:
-            unreachable[node.name] = _for_plain_ssh(result.unreachable, node)
-            continue
         try:
             answered[node.name] = _ready(node.name, result, inventory)
         except (NodeError, InventoryError) as error:
-            failed[node.name] = _for_plain_ssh(str(error), node)
+            failed[node.name] = _with_rights(str(error))
     answered = {node.name: answered[node.name] for node in inventory.nodes if node.name in answered}
-    failed |= _not_leasable(inventory, answered) | _without_gpus(inventory, answered)
+    failed |= _without_gpus(inventory, answered)
     answered = {name: ready for name, ready in answered.items() if name not in failed}
     if cancelled():
         raise StoppedError("Ended while probing; no production was touched.")
     found = Probe(answered=answered, unreachable=unreachable, failed=failed)
     _keep(inventory.name, [ready.facts for ready in answered.values()])
     return found
-
-
-def _probed(node: Node, *, cancelled: Callable[[], bool]) -> NodeResult:
-    """What came of the probe's command on a node."""
-    return run_node_command(node, node.declaration or {}, "probe", b"", cancelled=cancelled, limit_s=_PROBE_LIMIT_S)
-
-
-def _for_plain_ssh(words: str, node: Node) -> str:
-    """Why plain SSH did not get to a node, with what it takes beside what Ansible does."""
-    is_refused = "accepts no key" in words or "for a password there" in words
-    return f"{words}. {_BESIDES_ANSIBLE}" if is_refused and not node.guard_command else words
-
-
-def _not_leasable(inventory: Inventory, answered: Mapping[str, ReadyNode]) -> dict[str, str]:
-    """The nodes whose lease could not be renewed, so that every trial there would be lost, and what to do."""
-    nodes = [inventory.node(name) for name in answered]
-    argvs = [lease_command(node, dict(answered[node.name].declaration), is_shared=True) for node in nodes]
-    logins = [Login.of(node.name, node.variables) for node in nodes]
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        problems_by_node = dict(zip(answered, pool.map(lease_problem, argvs, logins), strict=True))
-    return {
-        name: f"its lease could not be renewed ({words}). {_BESIDES_ANSIBLE}"
-        for name, words in problems_by_node.items()
-        if words
-    }
 
 
 def _without_gpus(inventory: Inventory, answered: Mapping[str, ReadyNode]) -> dict[str, str]:
@@ -191,7 +150,7 @@ def last_facts(inventory_name: str) -> tuple[NodeFacts, ...]:
 
 def _ready(name: str, result: NodeResult, inventory: Inventory) -> ReadyNode:
     answer = result.answer(ProbeAnswer)
-    if result.is_not_installed:
+    if result.is_not_installed and inventory.node(name).guard_command:
         raise NodeError(f"TokenPeak's command is not there: make install INVENTORY={inventory.name} INSTALL_USER=root")
     if result.failure or answer is None:
         raise NodeError(result.failure or "its probe printed nothing")
@@ -221,6 +180,7 @@ def _ready(name: str, result: NodeResult, inventory: Inventory) -> ReadyNode:
                 }
             ),
             declaration=_declaration(node, answered),
+            lease=result.argv,
         )
     except _NO_SENSE as error:
         words = one_line(f"{type(error).__name__}, {error}"[:WORDS_CHARACTERS])

@@ -26,6 +26,7 @@ from tokenpeak.sweep.inventory_variables import (
     MANAGER_KEYS,
     NOTIFY_KEYS,
     PRODUCTION_KEYS,
+    TASK_KEYS,
     declared_variables,
     keys_of,
 )
@@ -109,6 +110,7 @@ def inventory_schema() -> dict[str, Any]:
         "Model": model,
         "ModelStore": {**_mapping(STORE_KEYS), "required": ["name"]},
         "Receiver": _receiver(),
+        "Tasks": _mapping(TASK_KEYS),
         "Production": _object({key: _production_key(key) for key in _production_keys()}),
     }
     found["tokenpeak_engines"] |= {"patternProperties": {NAME: {"$ref": "#/$defs/EngineBuild"}}}
@@ -117,6 +119,7 @@ def inventory_schema() -> dict[str, Any]:
     found["tokenpeak_model"]["anyOf"][0] = {"$ref": "#/$defs/Model"}
     found["tokenpeak_model_store"]["anyOf"][0] = {"$ref": "#/$defs/ModelStore"}
     found["tokenpeak_notify"]["anyOf"][0] = {"type": "array", "items": {"$ref": "#/$defs/Receiver"}}
+    found["tokenpeak_tasks"]["anyOf"][0] = {"$ref": "#/$defs/Tasks"}
     found["tokenpeak_production"] = {"$ref": "#/$defs/Production", **words["tokenpeak_production"]}
     head = {"$schema": _DIALECT, "title": "Variables of a TokenPeak inventory", "type": "object"}
     return {**head, "properties": found, "$defs": {**limits, **declared}}

@@ -1,11 +1,13 @@
-"""Step: a node command that a trial or a task of a playbook runs; a task is marked by its variable `tokenpeak_step`."""
+"""Step: a node command that a playbook's task runs, and what its answer says.
 
-import functools
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Literal, cast, get_args
+The actions of the playbooks import this in Ansible's own processes: the standard library and what runs on nodes alone.
+"""
 
-import yaml
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from tokenpeak.node.protocol.frame import KEY, unframed
 
 Step = Literal[
     "install",
@@ -21,40 +23,26 @@ Step = Literal[
     "observe",
     "change",
     "confirm",
+    "survey",
 ]
-"""The node command that is run; `load` runs the load client."""
-
-_VARIABLE = "tokenpeak_step"
+"""The node command that is run; `load` runs the load client. A task's result names it as `tokenpeak_step`."""
 
 
-def step_of(task_path: str) -> Step | None:
-    """The mark of the task at `FILE:LINE`, as Ansible's events give its place; None for a task without one.
-
-    Raises ValueError for a mark that is no step.
-    """
-    file, _, line = task_path.rpartition(":")
-    return _steps(file).get(int(line)) if line.isdigit() else None
+def printed_answer(printed: str) -> dict[str, Any] | None:
+    """The node command's answer in all that was printed; None where there is none."""
+    return unframed(printed, KEY, _as_object)
 
 
-@functools.cache
-def _steps(file: str) -> dict[int, Step]:
-    found: dict[int, Step] = {}
-    for line, word in _marks(yaml.compose(Path(file).read_text())):
-        if word not in get_args(Step):
-            raise ValueError(f"{file}:{line}: {_VARIABLE} is {word!r}, not one of {', '.join(get_args(Step))}")
-        found[line] = cast(Step, word)
-    return found
+def is_down(step: str, answer: Mapping[str, Any]) -> bool:
+    """Whether the node says that production, which the step was to bring up, is not."""
+    if step == "produce":
+        return answer.get("ready") is False
+    return step == "restore" and (answer.get("restoration") or {}).get("restored") is not True
 
 
-def _marks(node: yaml.Node | None) -> Iterator[tuple[int, str]]:
-    """The line and the mark of each task below the node."""
-    if isinstance(node, yaml.SequenceNode):
-        for entry in node.value:
-            yield from _marks(entry)
-    elif isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            if key.value == "vars" and isinstance(value, yaml.MappingNode):
-                yield from (
-                    (node.start_mark.line + 1, word.value) for name, word in value.value if name.value == _VARIABLE
-                )
-            yield from _marks(value)
+def _as_object(line: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,39 +1,19 @@
-"""Survey of hosts over SSH before they are in any inventory, by the node package; nothing stays there."""
+"""Survey of hosts before they are in any inventory, by the node package; nothing stays there."""
 
-import shlex
+import json
 import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from tokenpeak.errors import InputError
 from tokenpeak.node import process
 from tokenpeak.node.bundle import write_bundle
-from tokenpeak.node.protocol.answers import parse
 from tokenpeak.node.protocol.survey import SurveyAnswer
-from tokenpeak.node.words import one_line
-from tokenpeak.sweep.connection import PRIVATE
-from tokenpeak.sweep.login_failures import Login, explained
-from tokenpeak.sweep.node_result import answer_in
-
-_AT_ONCE = 16
-_LIMIT_S = 120.0
-_CODE = """\
-import sys, tempfile
-if sys.version_info < (3, 8):
-    sys.exit("Python %d.%d is too old: install Python 3.8 or newer" % sys.version_info[:2])
-bundle = tempfile.NamedTemporaryFile(suffix=".pyz")
-bundle.write(sys.stdin.buffer.read())
-bundle.flush()
-sys.path.insert(0, bundle.name)
-from tokenpeak.node.survey import main
-main()
-"""
-_START = """\
-p=/usr/bin/python3; [ -x "$p" ] || p=$(command -v python3) || { echo "interpreter $p was not found" >&2; exit 127; }
-if [ "$(id -u)" != 0 ] && sudo -n true 2>/dev/null; then exec sudo -n "$p" -I -B -c "$1" "$2"; fi
-exec "$p" -I -B -c "$1" "$2"
-"""
+from tokenpeak.node.words import visible, wrong_word
+from tokenpeak.sweep.inventory import Inventory, Node
+from tokenpeak.sweep.login_failures import Login
+from tokenpeak.sweep.runner import run_playbook
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,38 +32,47 @@ class Surveyed:
 
 def survey_hosts(hosts: Sequence[str], port: int) -> list[Surveyed]:
     """Look at each `[USER@]HOST`, as ssh takes it, and at what serves at this port there; nothing is left there."""
-    with tempfile.TemporaryDirectory() as folder:
-        bundle = write_bundle(Path(folder) / "survey.pyz").read_bytes()
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return list(pool.map(lambda host: _survey(host, port, bundle), hosts))
+    if wrong := next((host for host in hosts if _is_no_host(host)), None):
+        raise InputError(f"{visible(wrong)!r} is no host: give [USER@]HOST, a name or an address as ssh takes it.")
+    made = [_named(host) for host in hosts]
+    # As ssh knows the host, with what its configuration says of it. What is given is no pattern of Ansible's.
+    nodes = {f"host-{number}": host for number, host in enumerate(made)}
+    entries = {
+        name: {"ansible_host": host.name} | ({"ansible_user": host.user} if host.user else {})
+        for name, host in nodes.items()
+    }
+    with tempfile.TemporaryDirectory(prefix="tokenpeak-survey-") as folder:
+        path = Path(folder, "hosts.json")
+        path.write_text(json.dumps({"all": {"hosts": entries}}))
+        inventory = Inventory(
+            name="survey", hosts_path=path, nodes=tuple(Node(name=name, variables=entries[name]) for name in nodes)
+        )
+        done = run_playbook(
+            "survey.yml",
+            inventory,
+            extravars={
+                "tokenpeak_pyz": str(write_bundle(Path(folder, "survey.pyz"))),
+                "tokenpeak_survey_port": port,
+            },
+            logins=lambda: {name: Login(address=host.address, user=host.user) for name, host in nodes.items()},
+        )
+    found = []
+    for name, host in nodes.items():
+        result = done.nodes[name]
+        answer = result.answer(SurveyAnswer)
+        problem = result.unreachable or result.failure or (None if answer else "it said nothing")
+        found.append(_changed(host, answer=None if problem else answer, problem=problem))
+    return found
 
 
-def _survey(host: str, port: int, bundle: bytes) -> Surveyed:
+def _is_no_host(host: str) -> bool:
+    """Whether ssh would take a part of it for an option, or Ansible for a template."""
+    return any(not part or part.startswith("-") or "{" in part or wrong_word(part) for part in host.split("@"))
+
+
+def _named(host: str) -> Surveyed:
     user, _, name = host.rpartition("@")
-    made = Surveyed(name=name, address=_address(host), user=user or None)
-    command = shlex.join(["sh", "-c", _START, "sh", _CODE, str(port)])
-    ssh = [
-        "ssh",
-        "-o",
-        "BatchMode=yes",
-        "-o",
-        "ConnectTimeout=10",
-        "-o",
-        "ServerAliveInterval=5",
-        *PRIVATE,
-        "--",
-        host,
-        command,
-    ]
-    ran = process.run(ssh, _LIMIT_S, given=bundle)
-    given = answer_in(ran.out)
-    if ran.status != 0 or given is None:
-        login = Login(address=made.address, user=made.user)
-        said = (ran.err or ran.out).strip()
-        last = one_line(said.splitlines()[-1]) if said else f"ssh ended with status {ran.status}"
-        problem = explained(said, login) or last
-        return _changed(made, problem=problem)
-    return _changed(made, answer=parse(SurveyAnswer, given))
+    return Surveyed(name=name, address=_address(host), user=user or None)
 
 
 def _changed(host: Surveyed, **values: object) -> Surveyed:

@@ -1,20 +1,16 @@
 """One trial from its request to its record: launch, load, finish, whatever happens in between.
 
-Each step is one command, without Ansible (see node_command). The finish always follows. When the node cannot be
-reached, or the trial is cut short (a signal, production that somebody started), the lease is renewed no more, so that
-the node's guard gives production back should nobody else; the finish is tried until it gets through, then a restore.
+Its steps are tasks of trial.yml (see trial_play). The finish always follows. When the node cannot be reached, or the
+trial is cut short (a signal, production that somebody started), the lease is renewed no more, so that the node's guard
+gives production back should nobody else; the finish is tried until it gets through, then a restore.
 """
 
-import json
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from tokenpeak import paths
 from tokenpeak.errors import PlanError
 from tokenpeak.names import inside
 from tokenpeak.node import clock
@@ -28,12 +24,11 @@ from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory import Inventory, Node
 from tokenpeak.sweep.load_host_scheduler import LoadHostScheduler
 from tokenpeak.sweep.model_store import StoreLimiter
-from tokenpeak.sweep.node_command import run_here, run_node_command
 from tokenpeak.sweep.node_result import Event, NodeResult
 from tokenpeak.sweep.restoration import restored_by
 from tokenpeak.sweep.secret import MasterSecret
-from tokenpeak.sweep.step import Step
 from tokenpeak.sweep.trial_failure import TrialEvidence
+from tokenpeak.sweep.trial_play import Assignment, TrialPlay
 from tokenpeak.sweep.trial_record import failed_before_launch, trial_record
 from tokenpeak.sweep.trial_request import RequestFiles, TrialRequest, at_start, write_finish, write_requests
 from tokenpeak.sweep.version import is_another, renewal
@@ -55,35 +50,33 @@ class TrialSite:
     load_hosts: LoadHostScheduler
     provenance: Provenance
     interrupt: Interrupt
+    play: TrialPlay
     production_at_start: Mapping[str, Production]
     """What production was on each node when the sweep began: decided once, whatever happens to it since."""
 
     def on_node(
         self,
-        step: Step,
         node: Node,
-        declaration: Mapping[str, Any],
-        request: bytes,
+        assignment: Assignment,
         on_event: Callable[[Event], None],
-        cancelled: Callable[[], bool],
+        *,
+        let_go: Callable[[], bool],
+        cut_short: Callable[[], bool] = lambda: False,
     ) -> NodeResult:
-        """The step's command on the node, where the sweep is still this controller's."""
-        if cancelled():
-            return NodeResult(failure=f"The {step} was not asked for: the sweep was interrupted")
-        result = run_node_command(node, declaration, step, request, on_event=on_event, cancelled=cancelled)
+        """Carry the assignment out on the node, where the sweep is still this controller's."""
+        if let_go() or cut_short():
+            return NodeResult(failure=f"{', '.join(assignment)} was not asked for: the sweep was interrupted")
+        result = self.play.carry_out(node.name, assignment, on_event=on_event, cut_short=cut_short, let_go=let_go)
         if result.fenced is not None:
             self.claim.lose(result.fenced)
         return result
 
-    def restore(
-        self, node: Node, declaration: Mapping[str, Any], on_event: Callable[[Event], None] = lambda _: None
-    ) -> NodeResult:
+    def restore(self, node: Node, on_event: Callable[[Event], None] = lambda _: None) -> NodeResult:
         """Ask the node to give itself back: for whom, and as what it served when the sweep began."""
         began = at_start(self.production_at_start.get(node.name))
         request = RestoreRequest(holder=self.claim.holder, claim=self.claim.on_node, production_at_start=began)
-        content = json.dumps(as_json(request)).encode()
         with self.stores.restoring(node.name, self.interrupt.let_go):
-            return self.on_node("restore", node, declaration, content, on_event, self.interrupt.let_go)
+            return self.on_node(node, {"restore": as_json(request)}, on_event, let_go=self.interrupt.let_go)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,10 +135,16 @@ def run_trial(
     def is_cut_short() -> bool:
         return site.interrupt.gentle() or is_overlapped()
 
-    main = _steps(request, site, files, on_event, is_cut_short)
+    def steps() -> NodeResult:
+        """Launch, load where the engine is ready, finish; no further than to a trial that is cut short."""
+        assignment = {"launch": str(files.launch), "job": str(files.job), "finish": str(files.finish)}
+        abrupt = site.interrupt.abrupt
+        return site.on_node(request.node, assignment, on_event, let_go=abrupt, cut_short=is_cut_short)
+
+    main = steps()
     if _is_refused(main):
         _renew(request, site)
-        main = _steps(request, site, files, on_event, is_cut_short)
+        main = steps()
     launch, finished, failure = _of_this_version(main, request, site)
     evidence = replace(
         evidence,
@@ -155,6 +154,7 @@ def run_trial(
         finish=finished or FinishAnswer(),
         spans=dict(main.spans),
         failure=failure,
+        own_task_failed=main.is_own_task,
         unreachable=main.unreachable,
         cancelled=site.interrupt.gentle() and finished is None,
         overlapped=is_overlapped(),
@@ -178,28 +178,6 @@ def run_trial(
 
 def _drifted(outcome: RestoreOutcome | None) -> str | None:
     return outcome.message if outcome is not None and outcome.definition == "changed" else None
-
-
-def _steps(
-    request: TrialRequest,
-    site: TrialSite,
-    files: RequestFiles,
-    on_event: Callable[[Event], None],
-    cancelled: Callable[[], bool],
-) -> NodeResult:
-    """Launch, load where the engine is ready, finish; no further than to a node out of reach, or to `cancelled`."""
-
-    def ask(step: Step, file: Path) -> NodeResult:
-        return site.on_node(step, request.node, request.declaration, file.read_bytes(), on_event, cancelled)
-
-    done = ask("launch", files.launch)
-    launch = done.answer(LaunchAnswer)
-    if launch is not None and launch.ready and not cancelled():
-        client = [str(Path(sys.executable).with_name("tokenpeak")), "load", "--job", str(files.job)]
-        done = done.then(
-            run_here(client, request.node, "load", folder=paths.HOME, on_event=on_event, cancelled=cancelled)
-        )
-    return done if done.unreachable or cancelled() else done.then(ask("finish", files.finish))
 
 
 def _is_refused(result: NodeResult) -> bool:
@@ -244,14 +222,13 @@ def _give_back(
     until_s = time.monotonic() + min(_LONGEST_WAIT_S, longest_s)
     while True:
         with site.stores.restoring(request.node.name, site.interrupt.abrupt):
-            content, cancelled = files.finish.read_bytes(), site.interrupt.abrupt
-            again = site.on_node("finish", request.node, request.declaration, content, on_event, cancelled)
+            again = site.on_node(request.node, {"finish": str(files.finish)}, on_event, let_go=site.interrupt.abrupt)
         if (answer := again.answer(FinishAnswer)) is not None:
             return replace(evidence, finish=answer, spans={**evidence.spans, **again.spans})
         if site.interrupt.abrupt() or time.monotonic() >= until_s:
             break
         time.sleep(_AGAIN_S)
-    restored = site.restore(request.node, request.declaration, on_event)
+    restored = site.restore(request.node, on_event)
     outcome = restored_by(restored, site.claim.holder, request.trial_id)
     if not outcome.restored and outcome.downtime_s is None:
         outcome = replace(outcome, downtime_s=_down_at_least_s(evidence, heard_at_unix_s))

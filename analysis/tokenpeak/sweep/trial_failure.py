@@ -55,6 +55,8 @@ class TrialEvidence:
     finish: FinishAnswer = field(default_factory=FinishAnswer)
     spans: Mapping[Step, tuple[float, float]] = field(default_factory=dict)
     failure: str | None = None
+    own_task_failed: bool = False
+    """What failed is a task of the inventory's own."""
     unreachable: str | None = None
     cancelled: bool = False
     overlapped: bool = False
@@ -69,6 +71,8 @@ def failure_of(evidence: TrialEvidence, runs: tuple[RunRecord, ...], log: str) -
         return _outage(_phase_reached(evidence), OVERLAP.text, cause=OVERLAP.code)
     if evidence.unreachable:
         return _outage(_phase_reached(evidence), evidence.unreachable, cause="node_unreachable")
+    if evidence.own_task_failed and evidence.failure is not None and evidence.launch.ready is not False:
+        return _failure(_phase_reached(evidence), "inventory_task", evidence.failure)
     of_launch, taken_back = _failure_of_launch(evidence, log), _taken_back(evidence)
     if of_launch is not None and (taken_back is None or of_launch.cause not in UNEXPLAINED_CAUSES):
         return of_launch

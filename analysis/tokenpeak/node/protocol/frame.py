@@ -2,7 +2,7 @@
 
 A login shell may print as well: a banner, the message of the day, a tool's greeting, with or without the end of its
 line. So a command begins with the end of a line, and who reads takes the last line that is an object with the key that
-each answer has. Whatever carries the output keeps that: SSH itself, or Ansible, in an answer of its own.
+each answer has. Ansible keeps that, in an answer of its own.
 """
 
 from __future__ import annotations

@@ -11,45 +11,46 @@ is sent goes to the standard input of a command on the node, so that no argument
 """
 
 import json
-import shlex
 import signal
 from pathlib import Path
 
-from ansible.plugins.action import ActionBase
-
 from tokenpeak.node.protocol.frame import KEY, as_small_object, unframed
+from tokenpeak.sweep.node_action import NodeAction
 from tokenpeak.sweep.node_files import LOOK_LIMIT_S, NodeFiles
 
 DEFAULT_PYTHON = "/usr/bin/python3"
 
 
-class ActionModule(ActionBase):
+class LateError(BaseException):
+    """It did not; past whatever Ansible takes for a lost connection."""
+
+
+class ActionModule(NodeAction):
     """One look where all of it is there already; a node that hangs then fails after a minute."""
 
-    TRANSFERS_FILES = False
     _VALID_ARGS = frozenset(("script", "declaration", "secret_name", "secret_file"))
 
     def run(self, tmp=None, task_vars=None):
         """The last command's status and output, and whether anything was changed."""
-        result = super().run(tmp, task_vars)
+        result = super().run(tmp, task_vars) | {"tokenpeak_step": "install"}
         files = self._files()
         interpreter = str((task_vars or {}).get("ansible_python_interpreter") or "")
         # The Python of Ansible's own modules: playbooks that give nodes back need it.
         looker = interpreter if interpreter.startswith("/") else DEFAULT_PYTHON
         try:
             looked = self._in_time(files.look(looker))
-        except TimeoutError:
+        except LateError:
             period = {"period": LOOK_LIMIT_S}
             return {**result, "failed": True, "msg": f"Timed out after {LOOK_LIMIT_S} second(s).", "timedout": period}
         if looked["rc"] != 0:
             return {**result, **looked}
         is_changed = False
         if not files.are_there(looked["stdout"]):
-            done = self._on_node(files.put(), files.put_input())
+            done = self.on_node(files.put(), files.put_input())
             if done["rc"] != 0:
                 return {**result, **done}
             is_changed = _says_changed(done)
-        done = self._on_node(files.install())
+        done = self.on_node(files.install())
         return {**result, **done, "changed": is_changed or _says_changed(done)}
 
     def _files(self):
@@ -64,29 +65,18 @@ class ActionModule(ActionBase):
         )
 
     def _in_time(self, argv):
-        """What came of a command that must end soon; raises TimeoutError."""
+        """What came of a command that must end soon; raises LateError."""
 
         def end(*_):
-            raise TimeoutError
+            raise LateError
 
         former = signal.signal(signal.SIGALRM, end)
         signal.alarm(LOOK_LIMIT_S)
         try:
-            return self._on_node(argv)
+            return self.on_node(argv)
         finally:
             signal.alarm(0)
             signal.signal(signal.SIGALRM, former)
-
-    def _on_node(self, argv, given=b"\n"):
-        """What came of a command on the node: rc, stdout, stderr, and failed. With any input, SSH takes no terminal."""
-        done = self._low_level_execute_command(shlex.join(argv), in_data=given)
-        found = {name: done[name] for name in ("rc", "stdout", "stderr")} | {"failed": done["rc"] != 0}
-        if found["failed"]:
-            # As of a module: a login shell that runs nothing, or sudo, may be what has printed it.
-            found |= {"module_stdout": done["stdout"], "module_stderr": done["stderr"], "msg": "non-zero return code"}
-        if found["rc"] == 127:
-            found["msg"] = f"The module interpreter '{argv[0]}' was not found."
-        return found
 
 
 def _says_changed(done):

@@ -1,0 +1,351 @@
+"""The trial play: what nodes are handed, what came of it, and an end in time, whatever a node's command does."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.sweep.play_bench import ANSWER, Bench, playing
+
+from tokenpeak.node import clock
+from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer
+from tokenpeak.node.shortfall import standing
+from tokenpeak.sweep.node_result import Event, NodeResult
+from tokenpeak.sweep.restoration import recorded, restored_by
+
+DEAF = """
+DOCUMENTATION = "name: deaf\\nshort_description: A connection that hands no input on, as Podman's."
+from ansible.plugins.connection.local import Connection as Local
+
+class Connection(Local):
+    transport = "deaf"
+    has_pipelining = False
+
+    def exec_command(self, cmd, in_data=None, sudoable=True):
+        return super().exec_command(cmd, in_data=b"", sudoable=sudoable)
+"""
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """One run of Ansible for all of these tests; nobody reaches `away` and `odd`, or uses `idle`."""
+    away = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": "1"}
+    odd = {"ansible_connection": "nowhere.such.thing"}
+    plugins = tmp_path_factory.mktemp("plugins")
+    (plugins / "deaf.py").write_text(DEAF)
+    hosts = {"gpu1": {}, "gpu2": {}, "deaf": {"ansible_connection": "deaf"}, "away": away, "odd": odd, "idle": {}}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ANSIBLE_CONNECTION_PLUGINS", str(plugins))
+        with playing(tmp_path_factory.mktemp("play"), hosts) as bench:
+            yield bench
+
+
+def test_steps_in_order_with_typed_answers(bench: Bench) -> None:
+    """Requests are the commands' input, their outputs the answers; starts and ends of steps are events."""
+    bench.on("gpu1", launch=ANSWER.format("{'ready': False, 'message': 'No.'}"), finish=ANSWER.format("{'log': 'x'}"))
+    heard: list[Event] = []
+
+    result = bench.carried_out("gpu1", "launch", "job", "finish", on_event=heard.append)
+
+    assert result.ok, result.failure
+    launch, finish = result.answer(LaunchAnswer), result.answer(FinishAnswer)
+    assert launch is not None
+    assert (False, "No.") == (launch.ready, launch.message)
+    assert finish is not None
+    assert "x" == finish.log
+    state = str(bench.folder / "gpu1")
+    assert [
+        {"argv": [step, "--state", state], "request": json.dumps({"asked": step})} for step in ("launch", "finish")
+    ] == bench.called("gpu1")
+    steps = [(event.kind, event.step) for event in heard if event.step is not None]
+    assert [("started", "launch"), ("ok", "launch"), ("started", "finish"), ("ok", "finish")] == steps
+    assert result.spans["launch"][0] < result.spans["launch"][1] <= result.spans["finish"][0]
+
+
+def test_connection_that_hands_no_input_on(bench: Bench) -> None:
+    """The command reads its request all the same, and no file of it is left."""
+    bench.on("deaf", launch=ANSWER.format("{'ready': False, 'message': os.readlink('/proc/self/fd/0')}"))
+
+    result = bench.carried_out("deaf", "launch")
+
+    assert result.ok, result.failure
+    launch = result.answer(LaunchAnswer)
+    assert launch is not None
+    assert [json.dumps({"asked": "launch"})] == [call["request"] for call in bench.called("deaf")]
+    assert not Path(str(launch.message)).exists()
+
+
+def test_each_round_is_its_own(bench: Bench) -> None:
+    """What a node answered in one trial is no part of the next, nor is what another node does meanwhile."""
+    bench.on("gpu1", launch=ANSWER.format("{'ready': False}"), finish=ANSWER.format("{}"))
+    go = bench.folder / "go"
+    bench.on(
+        "gpu2",
+        finish=f"import time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.05)\n"
+        + ANSWER.format("{'log': 'slow'}"),
+    )
+    slow: list[NodeResult] = []
+    other = threading.Thread(target=lambda: slow.append(bench.carried_out("gpu2", "finish")))
+    other.start()
+
+    assert {"launch", "finish"} == bench.carried_out("gpu1", "launch", "finish").answers.keys()
+    assert {"finish"} == bench.carried_out("gpu1", "finish").answers.keys()
+    assert [] == slow
+    go.touch()
+    other.join(30)
+    assert {"finish"} == slow[0].answers.keys()
+
+
+def test_refusal_is_the_nodes_own_sentence(bench: Bench) -> None:
+    """An error that the node explains is given in its words; a newer controller's and a person's are recognised."""
+    for code, found in (("fenced", "fenced"), ("held", "held")):
+        error = {"error": {"code": code, "text": "Somebody else has it."}}
+        bench.on("gpu1", launch=f"{ANSWER.format(error)}; sys.exit(3)", finish=ANSWER.format("{}"))
+
+        result = bench.carried_out("gpu1", "launch", "finish")
+
+        assert "Somebody else has it." == result.failure
+        assert "Somebody else has it." == getattr(result, found)
+        assert "finish" in result.answers
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("print('no such board', file=sys.stderr); sys.exit(3)", "no such board"),
+        ("print('[' * 100000); sys.exit(1)", "Stop the engine and give the node back"),
+        ("import signal; os.kill(os.getpid(), signal.SIGKILL)", "Stop the engine and give the node back"),
+        ("[print('noise' * 200, file=sys.stderr) for _ in range(5000)]; sys.exit('at last')", "at last"),
+    ],
+)
+def test_failure_has_words(bench: Bench, script: str, words: str) -> None:
+    """A command that dies or prints nonsense fails with the step's title or the last that it said."""
+    bench.on("gpu1", finish=script)
+
+    result = bench.carried_out("gpu1", "finish")
+
+    assert {} == result.answers
+    assert result.failure is not None
+    assert words in result.failure
+    assert len(result.failure) < 10_000
+
+
+def test_production_that_is_not_back(bench: Bench) -> None:
+    """An answer that says so is a failure, though the command ended well; no answer says neither."""
+    said = {"phases": [], "restoration": {"restored": False, "was_running": True, "message": "It hangs."}}
+    bench.on("gpu1", restore=ANSWER.format(said))
+    result = bench.carried_out("gpu1", "restore")
+    bench.on("gpu1", restore="sys.exit('no such board')")
+    silent = restored_by(bench.carried_out("gpu1", "restore"))
+    found = recorded(silent)
+
+    assert not result.ok
+    assert "restore" in result.answers
+    assert silent.restored is None
+    assert "whether production is back is not known" == standing(silent.restored)
+    assert found is not None
+    assert found.restored is False
+    assert found.message.startswith("Not known: ")
+
+
+def test_flood_is_cut(bench: Bench) -> None:
+    """Output without end is a failure of its node within seconds; another node's step goes on meanwhile."""
+    bench.on("gpu1", finish="while True: print('x' * 65536)")
+    bench.on("gpu2", finish="import time; time.sleep(4); " + ANSWER.format({"log": "whole"}))
+    others: list[NodeResult] = []
+    other = threading.Thread(target=lambda: others.append(bench.carried_out("gpu2", "finish")))
+    other.start()
+    began = time.monotonic()
+
+    result = bench.carried_out("gpu1", "finish")
+    other.join(60)
+
+    assert result.failure is not None
+    assert re.search("it printed more than any answer has|the host printed too much", result.failure)
+    assert time.monotonic() - began < 60
+    (found,) = others
+    assert "finish" in found.answers
+
+
+HANGING = """
+import signal, subprocess, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+guard = subprocess.Popen(["sleep", "600"], start_new_session=True, stdin=-3, stdout=-3, stderr=-3)
+with open(os.path.join(here, "part"), "w") as file:
+    print(os.getpid(), guard.pid, os.getsid(0), file=file)
+os.rename(os.path.join(here, "part"), os.path.join(here, "pids"))
+time.sleep(600)
+"""
+"""A command that has started a guard, which is to outlive it; `pids` are its own, the guard's, and its task's."""
+
+
+def is_there(pid: int) -> bool:
+    """Whether the process lives."""
+    try:
+        return " Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+
+
+def test_trial_that_is_cut_short(bench: Bench) -> None:
+    """A launch that hangs is ended soon, nothing of its round comes after it, and its guard is left to watch."""
+    bench.on("gpu1", launch=HANGING, finish=ANSWER.format({}))
+    pids = bench.folder / "gpu1" / "pids"
+    began = time.monotonic()
+
+    result = bench.carried_out("gpu1", "launch", "finish", cut_short=pids.exists)
+
+    assert time.monotonic() - began < 20
+    assert {} == result.answers
+    assert ["launch"] == [call["argv"][0] for call in bench.called("gpu1")]  # type: ignore[index]
+    command, guard, _ = map(int, pids.read_text().split())
+    pids.unlink()
+    assert not is_there(command)
+    assert is_there(guard)
+    os.kill(guard, signal.SIGKILL)
+
+
+def test_node_that_is_given_back_is_not_cut_short(bench: Bench) -> None:
+    """Once the finish has begun it is waited for, and what was measured before counts."""
+    begun = bench.folder / "begun"
+    bench.on(
+        "gpu1",
+        launch=ANSWER.format({"ready": False}),
+        finish=f"import time; open({str(begun)!r}, 'w').close(); time.sleep(1); {ANSWER.format({})}",
+    )
+
+    result = bench.carried_out("gpu1", "launch", "finish", cut_short=begun.exists)
+
+    assert {"launch", "finish"} == result.answers.keys()
+
+
+def test_task_whose_process_is_killed(bench: Bench) -> None:
+    """It is a failure of its node; the node's next round and the other node's step are like any."""
+    bench.on("gpu1", finish=HANGING)
+    bench.on("gpu2", finish="import time; time.sleep(4); " + ANSWER.format({}))
+    pids = bench.folder / "gpu1" / "pids"
+    others: list[NodeResult] = []
+    other = threading.Thread(target=lambda: others.append(bench.carried_out("gpu2", "finish")))
+    other.start()
+
+    def kill() -> None:
+        while not pids.exists():
+            time.sleep(0.05)
+        command, guard, task = map(int, pids.read_text().split())
+        for pid in (task, guard, command):
+            os.kill(pid, signal.SIGKILL)
+        pids.unlink()
+
+    threading.Thread(target=kill).start()
+    result = bench.carried_out("gpu1", "finish")
+    other.join(60)
+
+    assert "its task's process on this machine was ended" in (result.failure or "")
+    assert others[0].ok, others[0].failure
+    bench.on("gpu1", finish=ANSWER.format({}))
+    assert bench.carried_out("gpu1", "finish").ok
+
+
+def test_nothing_is_waited_for_once_let_go(bench: Bench) -> None:
+    """A step that hangs is left within half a second; what is handed out next has its own answer."""
+    bench.on("gpu1", finish="import time; time.sleep(600)")
+    gone = threading.Event()
+    threading.Timer(1.5, gone.set).start()
+    began = time.monotonic()
+
+    assert NodeResult() == bench.carried_out("gpu1", "finish", let_go=gone.is_set)
+    assert time.monotonic() - began < 5
+    bench.on("gpu1", finish=ANSWER.format({"log": "second"}))
+    finish = bench.carried_out("gpu1", "finish").answer(FinishAnswer)
+    assert finish is not None
+    assert "second" == finish.log
+
+
+def test_connection_that_ansible_does_not_know(bench: Bench) -> None:
+    """A node whose tasks cannot begin at all has failed with Ansible's words, each time; the others go on."""
+    for _ in range(2):
+        result = bench.carried_out("odd", "finish")
+
+        assert "nowhere.such.thing" in (result.failure or result.unreachable or "")
+    bench.on("gpu1", finish=ANSWER.format({}))
+    assert bench.carried_out("gpu1", "finish").ok
+
+
+def test_host_out_of_reach(bench: Bench) -> None:
+    """SSH that gets nowhere is a node out of reach, with SSH's own words and what to do, each time anew."""
+    for _ in range(2):
+        result = bench.carried_out("away", "finish")
+
+        assert result.unreachable is not None
+        assert "127.0.0.1" in result.unreachable
+        assert "refused" in result.unreachable
+
+
+def ansible_processes(bench: Bench) -> dict[int, int]:
+    """Pid → parent, of the play's own processes."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError, IndexError):
+            if str(bench.folder / "hosts.yml").encode() in entry.read_bytes():
+                status = entry.with_name("status").read_text()
+                found[int(entry.parent.name)] = int(re.findall(r"PPid:\s+(\d+)", status)[0])
+    return found
+
+
+def test_node_that_waits_costs_no_process(bench: Bench) -> None:
+    """A task's process is there for a node at work alone, however many others there are."""
+    go = bench.folder / "on"
+    wait = f"import time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.05)\n"
+    bench.on("gpu1", finish=wait + ANSWER.format("{}"))
+    bench.on("gpu2", finish=ANSWER.format("{}"))
+    thread = threading.Thread(target=bench.carried_out, args=("gpu1", "finish"))
+    thread.start()
+    assert bench.carried_out("gpu2", "finish").ok
+
+    assert clock.wait_until(lambda: len(bench.called("gpu1")) == 1, 10)
+    at_work = clock.wait_until(lambda: len(ansible_processes(bench)) == 2, 5)
+    go.touch()
+    thread.join()
+
+    assert at_work, "Ansible and gpu1's task"
+    assert clock.wait_until(lambda: len(ansible_processes(bench)) == 1, 5), "Ansible alone"
+
+
+def test_ansible_that_is_killed(bench: Bench) -> None:
+    """What was under way has failed with words; the next assignment starts Ansible anew, for every node."""
+    bench.on("gpu1", finish="import time; time.sleep(600)")
+    bench.on("gpu2", finish=ANSWER.format("{}"))
+
+    def kill() -> None:
+        """The first of Ansible's processes alone: those of tasks live on."""
+        for pid, parent in ansible_processes(bench).items():
+            if parent == os.getpid():
+                os.kill(pid, signal.SIGKILL)
+
+    threading.Timer(2.0, kill).start()
+    result = bench.carried_out("gpu1", "finish")
+
+    assert result.failure is not None
+    assert "Ansible ended" in result.failure
+    assert bench.carried_out("gpu2", "finish").ok
+    bench.on("gpu1", finish=ANSWER.format("{}"))
+    assert bench.carried_out("gpu1", "finish").ok
+
+
+def test_script_that_is_not_there(bench: Bench) -> None:
+    """A node on which nothing was ever installed is known by its words."""
+    path = bench.folder / "gpu1" / "tokenpeak-node.pyz"
+    script = path.read_text()
+    path.unlink()
+    try:
+        result = bench.carried_out("gpu1", "finish")
+    finally:
+        path.write_text(script)
+
+    assert result.is_not_installed, result.failure
