@@ -8,7 +8,9 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,14 @@ SERVER = "/opt/standin.py"
 PYTHON = "/usr/bin/python3"
 STATE = "/var/lib/tokenpeak"
 SECRET = "secret-0123abcd"
+
+COLLECTIONS = (
+    "community/docker",
+    "community/general",
+    "community/library_inventory_filtering_v1",
+    "containers/podman",
+    "kubernetes/core",
+)
 
 
 def why_no_rig() -> str | None:
@@ -140,6 +150,20 @@ def production_unit(address: str, port: int) -> str:
         f"ExecStart={PYTHON} {SERVER} serve prod --host {address} --port {port}\nRestart=always\n"
         "[Install]\nWantedBy=multi-user.target\n"
     )
+
+
+@pytest.fixture(scope="session")
+def collections(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The collections, as they are published."""
+    folder = tmp_path_factory.mktemp("collections")
+    argv = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(folder), "ansible>=12"]
+    if subprocess.run(argv, check=False).returncode:
+        pytest.skip("no package index offers `ansible` here")
+    (wheel,) = folder.glob("ansible-*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        wanted = tuple(f"ansible_collections/{name}/" for name in COLLECTIONS)
+        packed.extractall(folder, [name for name in packed.namelist() if name.startswith(wanted)])
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -17,13 +17,13 @@ from tokenpeak import paths
 from tokenpeak.atomic import write_atomically
 from tokenpeak.node import clock, serving
 from tokenpeak.node.bundle import write_bundle
-from tokenpeak.sweep.inventory import Node
-from tokenpeak.sweep.node_command import run_node_command
-from tokenpeak.sweep.step import Step
+from tokenpeak.node.protocol.answers import parse
+from tokenpeak.node.protocol.commands import ANSWERS
+from tokenpeak.sweep.step import Step, printed_answer
 
 pytestmark = [pytest.mark.e2e]
 
-ANSWER = re.compile(r"^(?:ok|changed|fatal): \[([^\]]+)\][^=]*=> (\{.*\})$", re.MULTILINE)
+_ANSWER = re.compile(r"^(?:ok|changed|fatal): \[([^\]]+)\][^=]*=> (\{.*\})$", re.MULTILINE)
 
 
 class Controller:
@@ -56,7 +56,6 @@ class Controller:
             "tokenpeak_host": "{{ ansible_host }}",
             "tokenpeak_port": 8099,
         }
-        self.hosts = [Node(name=name, variables={**shared, **own}) for name, own in hosts.items()]
         self.inventory = folder / "hosts.yml"
         self.inventory.write_text(yaml.safe_dump({"all": {"hosts": hosts, "vars": shared}}))
         self.secrets = folder / "secrets"
@@ -69,7 +68,7 @@ class Controller:
         """Run a playbook; each node's answer to its last node command."""
         extravars = {
             "tokenpeak_pyz": str(write_bundle(self.folder / "tokenpeak-node.pyz")),
-            "tokenpeak_secret_files": {node.name: str(self.secrets / node.name) for node in self.hosts},
+            "tokenpeak_secret_files": {node.name: str(self.secrets / node.name) for node in self.nodes},
             "tokenpeak_secret_name": SECRET,
             **extravars,
         }
@@ -91,20 +90,21 @@ class Controller:
         )
         self.said += done.stdout + done.stderr
         found = {}
-        for name, raw in ANSWER.findall(done.stdout):
+        for name, raw in _ANSWER.findall(done.stdout):
             result = json.loads(raw)
-            if str(result.get("stdout", "")).strip().startswith("{"):
-                found[name] = json.loads(result["stdout"])
+            answer = result.get("answer") or printed_answer(str(result.get("stdout", "")))
+            if answer:
+                found[name] = answer
         assert found, done.stdout + done.stderr
         return found
 
     def ask(self, step: Step, content: dict[str, Any]) -> dict[str, Any]:
-        """Send each node the step's command over SSH as a trial does; each node's answer."""
-        declaration = {"state_dir": STATE, "python": PYTHON}
-        request = json.dumps(content).encode()
-        done = {host.name: run_node_command(host, declaration, step, request) for host in self.hosts}
-        self.said += repr(done)
-        return {name: result.answers[step] for name, result in done.items()}
+        """Have each node do one step as a trial by hand does; each node's answer."""
+        request = self.folder / f"{step}.json"
+        request.write_text(json.dumps(content))
+        trial = {"tokenpeak_trial": {step: str(request)}}
+        found = self.play("probe.yml") if step == "probe" else self.play("trial.yml", **trial)
+        return {name: parse(ANSWERS[step], answer) for name, answer in found.items()}
 
 
 def answers(node: RigNode) -> bool:
@@ -141,8 +141,8 @@ def test_two_nodes(boot: Callable[..., RigNode], tmp_path: Path) -> None:
 def test_steps_share_a_connection(rig_node: RigNode, tmp_path: Path) -> None:
     """Steps one after the other log in once, by sshd's own log, and a connection that ended is made anew."""
     controller = Controller(tmp_path, [rig_node])
-    controller.play("install.yml")
     before = len(logins(rig_node))
+    controller.play("install.yml")
 
     restored = [controller.ask("restore", {})["gpu1"] for _ in range(3)]
     shared = logins(rig_node)[before:]

@@ -1,6 +1,7 @@
 """A user who is root nowhere on a node: sweeps what is that user's own, and is refused what is others'."""
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -57,7 +58,9 @@ def simulator(node: RigNode) -> None:
         node.sh("sed", "-i", f"2a PYTHONPATH={PACKAGES}; export PYTHONPATH", f"{MACHINE}/{program}")
 
 
-def run(node: RigNode, folder: Path, *words: str, **variables: Any) -> "subprocess.CompletedProcess[str]":
+def run(
+    node: RigNode, folder: Path, *words: str, env: dict[str, str] | None = None, **variables: Any
+) -> "subprocess.CompletedProcess[str]":
     """A command with an inventory of the node for that user."""
     ssh = f"-o UserKnownHostsFile={folder / 'known_hosts'} -o StrictHostKeyChecking=accept-new -o ControlPath=none"
     given = {
@@ -80,19 +83,19 @@ def run(node: RigNode, folder: Path, *words: str, **variables: Any) -> "subproce
     (folder / "sweeps").mkdir(exist_ok=True)
     (inventory / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": {"mine1": given}}}))
     (folder / "sweeps" / "one.yml").write_text(yaml.safe_dump({**SPEC, "axes": {"max_num_seqs": [8]}}))
-    environment = {**os.environ, "TOKENPEAK_STATE": str(folder / "state")}
+    environment = {**os.environ, "TOKENPEAK_STATE": str(folder / "state"), **(env or {})}
     argv = [TOKENPEAK, *words, "--inventory", "rig"]
     return subprocess.run(argv, cwd=folder, env=environment, capture_output=True, text=True, timeout=400, check=False)
 
 
-def test_sweep_without_root(node: RigNode, tmp_path: Path) -> None:
-    """A sweep in place of the user's own production: it serves again, and nothing outside the home was written."""
+def sweep(node: RigNode, folder: Path, **more: Any) -> None:
+    """Sweep in place of the user's own production: it serves again, and nothing outside the home was written."""
     simulator(node)
     url = f"http://{node.address}:8000"
     argv = [f"{MACHINE}/vllm", "serve", MODEL, "--host", node.address, "--port", "8000", "--max-model-len", "4096"]
     done = run(
         node,
-        tmp_path,
+        folder,
         "sweep",
         "--sweep",
         "one",
@@ -101,9 +104,10 @@ def test_sweep_without_root(node: RigNode, tmp_path: Path) -> None:
         tokenpeak_tools=MACHINE,
         tokenpeak_produce=True,
         tokenpeak_production={"manager": "command", "url": url, "process": {"argv": argv}},
+        **more,
     )
     assert 0 == done.returncode, done.stdout + done.stderr
-    [archive] = [Archive(path.parent) for path in (tmp_path / "results").glob("*/sweep.json")]
+    [archive] = [Archive(path.parent) for path in (folder / "results").glob("*/sweep.json")]
     [trial] = archive.trials()
     disk = node.folder / node.name / "upper"
     mine = [path for path in disk.rglob("*tokenpeak*") if path.is_file() and "__pycache__" not in path.parts]
@@ -115,6 +119,30 @@ def test_sweep_without_root(node: RigNode, tmp_path: Path) -> None:
     assert clock.wait_until(lambda: MODEL in node.sh("curl", "-s", f"{url}/v1/models"), 20)
     assert mine
     assert {disk / HOME.lstrip("/")} == {next(up for up in path.parents if up.name == "me") for path in mine}
+
+
+def test_sweep_without_root(node: RigNode, tmp_path: Path) -> None:
+    """By a login of that user's own."""
+    sweep(node, tmp_path)
+
+
+@pytest.mark.parametrize("method", ["sudo", "doas"])
+def test_sweep_as_another_user(method: str, node: RigNode, collections: Path, tmp_path: Path) -> None:
+    """By the login of somebody who may become that user, and nobody else: each step and the lease do."""
+    if shutil.which(method) is None:
+        pytest.skip(f"{method} is not installed")
+    node.sh("useradd", "-m", "-s", "/bin/bash", "gate")
+    node.sh("install", "-d", "-o", "gate", "-m", "700", "/home/gate/.ssh")
+    node.sh("install", "-o", "gate", "-m", "600", "/root/.ssh/authorized_keys", "/home/gate/.ssh/")
+    node.write("/etc/doas.conf", "permit nopass gate as me\n")
+    node.write("/etc/sudoers.d/gate", "gate ALL=(me) NOPASSWD: ALL\n")
+    become = {"ansible_become": True, "ansible_become_user": "me"}
+    if method == "doas":
+        # One way alone, or another could have been taken.
+        node.sh("rm", "/etc/sudoers.d/gate")
+        become["ansible_become_method"] = "community.general.doas"
+
+    sweep(node, tmp_path, ansible_user="gate", env={"ANSIBLE_COLLECTIONS_PATH": str(collections)}, **become)
 
 
 def test_production_of_others_is_refused_by_the_probe(node: RigNode, tmp_path: Path) -> None:
