@@ -39,7 +39,7 @@ def _catalogue() -> Where:
     """Name → the phases in which it may strike, and between which bounds it lasts (None: until the run's end)."""
     found: Where = {}
     for role in HOST_ROLES:
-        phases = {"client": LOADED, "lease": BY_TRIAL, "ansible": ("probing",)}.get(role, ANY)
+        phases = {"client": LOADED, "lease": BY_TRIAL}.get(role, ANY)
         found[f"kill:{role}"] = (phases, None)
         found[f"stop:{role}"] = (phases, SHORT_S)
     found["suspend:controller"] = (IN_TRIAL, LONG_S)

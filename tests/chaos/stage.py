@@ -223,7 +223,7 @@ class Stage:
             return [controller.process.pid]
         words: dict[str, Callable[[list[str]], bool]] = {
             "ansible": lambda argv: any("ansible-playbook" in word for word in argv[:3]),
-            "ssh": lambda argv: argv[0].endswith("ssh") and not any(" lease " in word for word in argv),
+            "ssh": lambda argv: argv[0] == "ssh" and not any(" lease " in word for word in argv),
             "lease": lambda argv: argv[0] == "ssh" and any(" lease " in word for word in argv),
             "client": lambda argv: ("load" in argv and "--job" in argv) or "tokenpeak.loadgen.worker" in argv,
         }

@@ -143,6 +143,8 @@ class Bench:
     production_start_s: float = 0.0
     kept: tuple[tuple[str, ...], ...] = ()
     """What the node's Docker had before the first fault: containers, images, layers, volumes."""
+    temporary: Path | None = None
+    """Where the controller keeps temporary files, if not where this machine does."""
 
     def prepare(self) -> None:
         """Put the simulated machine and its production on the node, and write the inventory."""
@@ -230,6 +232,8 @@ class Bench:
     def start(self, *arguments: str) -> Controller:
         """Start `tokenpeak` with these arguments."""
         environment = {**os.environ, "TOKENPEAK_HOME": str(self.root), "TOKENPEAK_STATE": str(self.state)}
+        if self.temporary is not None:
+            environment["TMPDIR"] = str(self.temporary)
         return Controller(
             subprocess.Popen(
                 [TOKENPEAK, *arguments],

@@ -1,9 +1,11 @@
 """Faults that have a place of their own: broken engines, full disks, a production that will not start, a lost lease."""
 
+import contextlib
 import copy
 import json
 import os
 import signal
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,7 +16,7 @@ import pytest
 from tests.faults.bench import LEASE_S, MACHINE, SLACK_S, SPEC, Bench, Controller
 from tests.faults.conftest import boot_node, number_of
 from tests.faults.test_matrix import PHASES
-from tests.rig.conftest import STATE
+from tests.rig.conftest import PYTHON, STATE
 
 from tokenpeak.node import clock
 from tokenpeak.store.archive import Archive
@@ -243,6 +245,85 @@ def lease_processes(controller: Controller) -> list[int]:
             if words[0] == b"ssh" and b" lease " in words[-2]:
                 found.append(int(pid))
     return found
+
+
+def ansible_processes(controller: Controller) -> list[int]:
+    """Ansible's processes below the controller, its first one first."""
+    found, below = [], [controller.process.pid]
+    for pid in below:
+        # A process may end while it is looked at.
+        with contextlib.suppress(OSError):
+            for children in Path(f"/proc/{pid}/task").glob("*/children"):
+                below += map(int, children.read_text().split())
+            if b"ansible-playbook" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found
+
+
+@pytest.mark.faults_ci
+def test_ansible_is_killed_alone(bench: Bench, record_property: Record) -> None:
+    """Another run of Ansible gives production back, and the trial is made again."""
+    record_property("cell", "Ansible's process killed under load, alone")
+    controller, before = bench.begin(PHASES["under load"])
+    os.kill(ansible_processes(controller)[0], signal.SIGKILL)
+    controller.wait(250)
+
+    archive = bench.finish_sweep(before=before, controller=controller)
+    bench.check_archive(archive)
+    bench.check_as_it_was()
+
+
+@pytest.fixture
+def little_room(bench: Bench) -> Iterator[Path]:
+    """A small disk of the controller's for its temporary files."""
+    folder = bench.root / "tmp"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(folder)], check=True)
+    bench.temporary = folder
+    yield folder
+    bench.temporary = None
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+    folder.rmdir()
+
+
+def test_folder_of_ansible_s_run_is_full(bench: Bench, little_room: Path, record_property: Record) -> None:
+    """Where Ansible can write nothing here any more production is back all the same, and the sweep goes on later."""
+    record_property("cell", "the folder of Ansible's run full, under load")
+    controller, before = bench.begin(PHASES["under load"])
+    filler = little_room / "filler"
+    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(1 << 20))
+    struck = time.monotonic()
+    os.kill(ansible_processes(controller)[0], signal.SIGKILL)
+    bench.recovered_s(struck, within_s=LEASE_S + bench.production_start_s + SLACK_S)
+    filler.unlink()
+    controller.wait(300)
+
+    bench.check_archive(bench.finish_sweep(before=before, controller=controller))
+    bench.check_as_it_was()
+
+
+def test_interpreter_of_ansible_s_modules_is_gone(bench: Bench, record_property: Record) -> None:
+    """No step of a trial takes a module of Ansible's: without its Python on the node the sweep goes on."""
+    record_property("cell", "ansible_python_interpreter gone, engine starting")
+    interpreter = "/usr/local/bin/python-of-ansible"
+    bench.node.sh("cp", PYTHON, interpreter)
+    hosts = bench.root / "inventory" / "rig" / "hosts.yml"
+    as_it_was = hosts.read_text()
+    hosts.write_text(
+        as_it_was.replace(f"ansible_python_interpreter: {PYTHON}", f"ansible_python_interpreter: {interpreter}")
+    )
+    try:
+        controller, before = bench.begin(PHASES["engine starting"])
+        bench.node.sh("rm", interpreter)
+        status = controller.wait(250)
+    finally:
+        hosts.write_text(as_it_was)
+
+    assert 0 == status, controller.said
+    bench.check_archive(bench.finish_sweep(before=before, controller=controller))
+    bench.check_as_it_was()
 
 
 @pytest.mark.parametrize("how", ["killed", "stuck"])
