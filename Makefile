@@ -23,7 +23,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # What may be given: VALUES are one word each, LISTS words. ACTS let a target do more: they count from the command line
 # alone, so that nothing exported answers for whoever types.
-VALUES := INVENTORY SWEEP RESUME PARALLEL ARCHIVE FACTORS REGION INSTALL_USER SERIAL SWEEP_ID TARGET DEST FORMAT NEW \
+VALUES := INVENTORY SWEEP RESUME PARALLEL ARCHIVE INSTALL_USER SERIAL SWEEP_ID TARGET DEST FORMAT NEW \
   REGRESSION HOURS PLAN DRY_RUN YES ACCEPT RELEASE ROTATE TEXTS KEEP_EVERYTHING \
   ORDER CASES TRIALS SWEEPS FAULTS FAULT_NODES SEED RUNS REVISION RENEW NODES
 LISTS := NODE DESPITE FILES AGAINST ONLY E2E
@@ -92,8 +92,8 @@ rollback: $(READY) ## Undo the last confirmed apply on INVENTORY's nodes; shows 
 
 ##@ Look
 .PHONY: report
-report: $(READY) ## Build the site from ARCHIVE (no database, node or network); FACTORS=FILE.csv REGION=DE TEXTS=1
-	@$(TOKENPEAK) report $(ARCHIVE) $(if $(TEXTS),--texts) $(if $(FACTORS),--param factors=$(FACTORS)) $(if $(REGION),--param region=$(REGION))
+report: $(READY) ## Build the site from ARCHIVE (no database, node or network); TEXTS=1
+	@$(TOKENPEAK) report $(ARCHIVE) $(if $(TEXTS),--texts)
 
 .PHONY: serve
 serve: $(READY) ## Serve the site on this machine while a sweep runs

@@ -80,9 +80,7 @@ def test_a_mistake_in_a_sweep_is_refused(change: dict[str, object]) -> None:
     [
         {"axes": {"gpu_memory_utilization": "highest", "max_num_seqs": {"from": 8, "to": 512, "log": True}}},
         {"search": {"time": "90m"}, "max_downtime": "2h"},
-        {"energy": {"factors": "grid.csv", "region": "DE"}},
         {"energy": {"pue": {"value": 1.2, "low": 1.1, "high": 1.3, "source": "our meter", "year": 2026}}},
-        {"energy": {"hours": [{"hours": "22-6", "price_per_kwh": 0.11}]}},
         {"fixed": {"name": "fixed", "flags": {"speculative_config": {"method": "ngram"}}}},
     ],
 )

@@ -12,8 +12,6 @@ _OPTIONS = {
     "SWEEP": "--sweep {}",
     "RESUME": "--resume {}",
     "PARALLEL": "--parallel {}",
-    "FACTORS": "--param factors={}",
-    "REGION": "--param region={}",
     "INSTALL_USER": "--user {}",
     "ROTATE": "--rotate",
     "YES": "--yes",

@@ -24,15 +24,13 @@
     const perKwh = { co2: "co2_kg_per_1m_output_tok", market: "co2_market_kg_per_1m_output_tok" };
     const nodeCost = (speed, price) => (price === null || !speed ? null : price / (3600 * speed) * 1e6);
     // A factor at the low or high end of its range; a value that the reader gave has no range but the reader's own.
-    // `own`: the factors of the row's own hours, until the reader gives one for all.
-    const at = (key, end, own) => {
-      if (key in own && !changed(key)) return own[key];
+    const at = (key, end) => {
       const now = read(key);
       const side = end ? read(`${key}.${end}`) : null;
       return now === null || side === null || (changed(key) && !changed(`${key}.${end}`)) ? now : side;
     };
-    const figures = (cell, own, end) => {
-      const [pue, co2, market, wue, water, embodied, price, electricity] = ["pue", "co2", "market", "wue", "water", "embodied", "price", "electricity"].map((key) => at(key, end, own));
+    const figures = (cell, end) => {
+      const [pue, co2, market, wue, water, embodied, price, electricity] = ["pue", "co2", "market", "wue", "water", "embodied", "price", "electricity"].map((key) => at(key, end));
       const joule = cell("energy_j_per_output_tok");
       const speed = cell("output_tok_per_s");
       const boards = joule === null ? null : joule / 3.6;
@@ -64,15 +62,6 @@
       });
       return { grid, ranges, months, cell, rows };
     });
-    // Tables by the hour of the day, whose rows have factors of their own.
-    const hours = all("section.table[data-name^='hours-']").flatMap((each) => {
-      const cell = keyed(each.querySelector("table"));
-      return [...each.querySelector("tbody").rows].map((row) => {
-        const known = (key) => value(cell(row, key));
-        const own = Object.fromEntries(["co2", "market", "water", "electricity"].filter((key) => cell(row, `at_${key}`)).map((key) => [key, known(`at_${key}`)]));
-        return { cell: (key) => cell(row, key), known, own };
-      });
-    });
     const shareOf = (known) => {
       const [low, high, joule] = ["low", "high", "energy_j_per_output_tok"].map(known);
       return low === null || high === null || !joule ? null : (high - low) / 2 / joule;
@@ -86,7 +75,7 @@
         const widest = Math.max(...rows.map(({ known }) => shareOf(known) || 0)) || null;
         for (const { row, range, month, known } of rows) {
           const share = shareOf(known) || widest;
-          const [now, least, most] = [null, "low", "high"].map((side) => figures(known, {}, side));
+          const [now, least, most] = [null, "low", "high"].map((side) => figures(known, side));
           for (const [key, column] of Object.entries(columns)) {
             write(cell(row, column), now[key], unbounded.includes(key) ? null : share);
             write(end(range, `${key}_low`), least[key]);
@@ -98,10 +87,6 @@
         for (const key of Object.keys(columns)) for (const side of ["low", "high"]) toggle(ranges, `${key}_${side}`, !wide[key]);
         toggle(months, "month_cost", rows.every(({ month }) => value(whole(month, "month_cost")) === null));
         for (const key of ["market", "embodied", "cost"]) toggle(grid, columns[key], rows.every(({ row }) => value(cell(row, columns[key])) === null));
-      }
-      for (const { cell, known, own } of hours) {
-        const now = figures(known, own, null);
-        for (const [key, column] of Object.entries(columns)) if (cell(column)) write(cell(column), now[key], unbounded.includes(key) ? null : shareOf(known));
       }
       for (const key of ["pue", "price", "electricity"]) signal?.(key, read(key));
       for (const figure of all("figure[data-awaits]")) figure.hidden = figure.dataset.awaits.split(" ").every((key) => read(key) === null);

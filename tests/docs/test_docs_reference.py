@@ -129,7 +129,7 @@ def test_fields_are_found_by_walking_the_models() -> None:
     """The walk is through all kinds of workloads and load levels."""
     names = {model for model, _ in SWEEP_FIELDS}
 
-    assert {"TraceWorkload", "MaxRateLoad", "Stage", "FactorHours", "Alternative", "QualitySpec"} <= names
+    assert {"TraceWorkload", "MaxRateLoad", "Stage", "Alternative", "QualitySpec"} <= names
     assert len(SWEEP_FIELDS) > 150
 
 

@@ -13,7 +13,7 @@ becomes of a block, in the words behind its language, which no reader sees:
     yaml text, text   neither; a file that is written where a name follows
     python            run by the reader; with a file's name only written, and its page has a test of its own
 
-A file name among the words (`text grid.csv`) says where the session writes the block, or over what it puts a part.
+A file name among the words (`text results.csv`) says where the session writes the block, or over what it puts a part.
 """
 
 import re

@@ -170,15 +170,6 @@ def site_is_there(door: Door, done: Done) -> str:
     return f"index.html names {', '.join(wanted)}"
 
 
-def figures_by_the_hour(door: Door, done: Done) -> str:
-    """The energy page has a table by the hour, with the file's own spans."""
-    says(done, "Open ")
-    (page,) = (door.clone / "site" / "build").glob("*h100*/energy.html")
-    text = page.read_text()
-    assert [] == [span for span in ("00–08", "08–16", "16–24") if span not in text]
-    return "three spans of the day on the energy page"
-
-
 def served_site(door: Door, _: Done) -> str:
     """The site is served."""
     assert "<html" in door.page("http://127.0.0.1:8050/index.html")
@@ -429,12 +420,6 @@ ENTRIES = (
     Entry(line="make import", typed=f"make import FILES={FIXTURES}/vllm-plain.json", check=imported),
     Entry(line="make export", check=exported),
     Entry(line=f"make report ARCHIVE={H100}", check=site_is_there),
-    Entry(
-        line="make report FACTORS=grid.csv",
-        typed="(echo hour,kg_co2_per_kwh; for h in $(seq 0 23); do echo $h,0.$((h / 8 + 1)); done) > grid.csv"
-        f" && make report FACTORS=grid.csv ARCHIVE={H100}",
-        check=figures_by_the_hour,
-    ),
     Entry(
         line="make gate",
         typed="make gate PLAN=1 REGRESSION=0.3 AGAINST=analysis/landscapes/landscape-cpu.tar.zst",

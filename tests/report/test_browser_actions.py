@@ -7,10 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page
 
-from archive_factory import make_archive
 from chromium import Window
-from tokenpeak.report.pages import SWEEP_PAGES
-from tokenpeak.report.site import build_site
 
 pytestmark = pytest.mark.integration
 
@@ -47,41 +44,6 @@ def test_factors_recompute_the_table(window: Window, site: Path) -> None:
     assert pytest.approx(2 * before) == float(cell.get_attribute("data-value"))
     assert page.locator("th[data-key=month_kwh]").first.is_visible()
     assert "factor.pue=2.6" in page.evaluate("location.hash")
-
-
-def test_a_tariff_follows_the_reader(window: Window, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each span of hours keeps its own factors until the reader gives one for all; the address brings it back."""
-    monkeypatch.setattr(
-        "tokenpeak.report.site.pages_of_sweeps",
-        lambda: tuple(page for page in SWEEP_PAGES if page.name in ("index", "energy")),
-    )
-    archive = tmp_path / "20261119-220000-tariff"
-    make_archive(archive, gpus=["NVIDIA L4"], axes={"max_num_seqs": [8, 64]}, seconds=3)
-    (tmp_path / "tariff.csv").write_text(
-        "hour,price_per_kwh,kg_co2_per_kwh\n"
-        + "".join(f"{hour},{-0.05 if hour < 6 else 0.3},{0.2 if hour < 6 else 0.4}\n" for hour in range(24))
-    )
-    build_site([archive], tmp_path / "site", parameters={"factors": str(tmp_path / "tariff.csv")})
-    page = window.open(tmp_path / "site" / archive.name / "energy.html")
-
-    def figures(page: Page, key: str, name: str = "hours-") -> list[float]:
-        table = page.locator(f".table:not(.compact)[data-name^={name}]").first
-        column = table.locator(f"th[data-key={key}]").evaluate("head => head.cellIndex")
-        return [
-            float(row.locator("td").nth(column).get_attribute("data-value")) for row in table.locator("tbody tr").all()
-        ]
-
-    cost, co2 = "cost_per_1m_output_tok", "co2_kg_per_1m_output_tok"
-    before, emitted, mean = figures(page, cost), figures(page, co2), figures(page, cost, "energy-")
-    page.get_by_role("textbox", name="PUE", exact=True).fill("2.6")
-    node = 2.5 / 3600 / figures(page, "output_tok_per_s")[0] * 1e6
-    dearer = [node + 2 * (each - node) for each in before]
-    assert dearer == pytest.approx(figures(page, cost))
-    assert [2 * each for each in emitted] == pytest.approx(figures(page, co2))
-    assert before[0] < node < mean[0] < before[1]
-    page.get_by_role("textbox", name="Price of electricity", exact=True).fill("0.3")
-    assert [dearer[1]] * 2 == pytest.approx(figures(page, cost))
-    assert [dearer[1]] * 2 == pytest.approx(figures(window.open_again(), cost))
 
 
 def test_a_factors_range_gives_the_range_of_figures(window: Window, site: Path) -> None:

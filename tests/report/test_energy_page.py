@@ -208,43 +208,6 @@ def test_ranges_follow_from_those_of_the_factors(built: tuple[Path, Path]) -> No
             assert embodied == pytest.approx(ranges[config][f"embodied_{name}"], rel=1e-6)
 
 
-def test_figures_by_the_hour(built: tuple[Path, Path], tmp_path: Path) -> None:
-    """Configs have the mean of a table's hours; one config has each span of hours: CO₂ of grid and contracts, cost."""
-    archive, _ = built
-    rows = {(22, 6): (0.1, 0.02, 0.1), (6, 17): (0.3, 0.03, 0.2), (17, 22): (0.5, 0.03, 0.4)}
-    text = "hour,kg_co2_per_kwh,kg_co2_per_kwh_market,price_per_kwh\n"
-    by_hour = {}
-    for (first, last), values in rows.items():
-        for hour in range(first, last if first < last else last + 24):
-            by_hour[hour % 24] = values
-            text += f"{hour % 24},{','.join(map(str, values))}\n"
-    (tmp_path / "grid.csv").write_text(text)
-    blocks = shown("energy", archive, tmp_path, factors=str(tmp_path / "grid.csv"), wue_l_per_kwh=0.4)
-    found = {row["label"]: row for row in table_of(blocks, "energy")}
-    spans = {row["hours"]: row for row in table_of(blocks, "hours")}
-    means = [fmean(values) for values in zip(*by_hour.values(), strict=True)]
-    keys = ("co2_kg", "co2_market_kg", "water_l", "cost")
-
-    def figures(config: str, grid: float, market: float, price: float) -> list[float]:
-        boards = expected(archive)[config]["energy_j_per_output_tok"] / 3.6
-        node = expected(archive)[config]["cost_per_1m_output_tok"]
-        return [boards * PUE * grid, boards * PUE * market, boards * 0.4, node + boards * PUE * price]
-
-    assert expected(archive).keys() == found.keys()
-    for config, row in found.items():
-        shown_figures = [row[f"{key}_per_1m_output_tok"] for key in keys]
-        assert figures(config, *means) == pytest.approx(shown_figures, rel=1e-3), config
-    best = next(block["title"] for block in blocks if block["kind"] == "table" and block["name"].startswith("hours"))
-    config = best.removeprefix("By the hour of the day: ").partition(" on ")[0]
-    assert {f"{first:02d}–{last:02d}" for first, last in rows} == spans.keys()
-    for (first, last), values in rows.items():
-        row = spans[f"{first:02d}–{last:02d}"]
-        wanted = figures(config, *values)
-        assert [wanted[0], wanted[1], wanted[3]] == pytest.approx(
-            [row[f"{key}_per_1m_output_tok"] for key in keys if key != "water_l"], rel=1e-6
-        )
-
-
 def test_the_sentence_says_least_and_tied(built: tuple[Path, Path]) -> None:
     """The thriftiest config, its interval, and how many others' intervals reach into it."""
     archive, page = built

@@ -92,7 +92,7 @@ def test_an_unknown_target_is_refused(copy: Path) -> None:
 
 @pytest.mark.e2e
 def test_all_that_an_archive_may_hold_may_leave(tmp_path: Path) -> None:
-    """Applies, quality and a table of factors lie among the raw files of a site, and the site is published."""
+    """Applies and quality lie among the raw files of a site, and the site is published."""
     archive = make_archive(tmp_path / "20261119-220000-full-rig", axes={"max_num_seqs": [8, 16]}, seconds=5)
     sweep_id = archive.read_sweep().sweep_id
     archive.write_quality(SweepQuality(sweep_id=sweep_id, references={}, verdicts=()))
@@ -112,10 +112,8 @@ def test_all_that_an_archive_may_hold_may_leave(tmp_path: Path) -> None:
             provenance=Provenance(tokenpeak_version="0.1.0", python="3.11"),
         )
     )
-    factors = tmp_path / "grid.csv"
-    factors.write_text("hour,kg_co2_per_kwh\n" + "".join(f"{hour},0.3\n" for hour in range(24)))
-    build_site([archive.path], tmp_path / "site", parameters={"factors": str(factors)})
+    build_site([archive.path], tmp_path / "site")
 
     raw = {name.partition("/data/raw/")[2] for name in leaving(tmp_path / "site")}
-    assert {"quality.json", "applies/20261120-220000-abcdef.json", "factors.csv"} <= raw
+    assert {"quality.json", "applies/20261120-220000-abcdef.json"} <= raw
     publish(tmp_path / "site", "dir", str(tmp_path / "out"), dry_run=False, say=lambda _: None)

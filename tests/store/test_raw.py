@@ -93,6 +93,17 @@ def test_a_sweep_from_before_answers_were_compared_is_read(archive: Archive) -> 
     assert parse_spec(archive.read_sweep().spec, path).quality is False
 
 
+@pytest.mark.parametrize("hours", [[], [{"hours": [22, 6], "begin": None, "end": None, "price_per_kwh": 0.1}]])
+def test_a_sweep_with_energy_factors_of_single_hours_is_read(archive: Archive, hours: object) -> None:
+    """Its figures have the factors of the year."""
+    before, path = parse_spec(archive.read_sweep().spec, archive.path).energy, archive.path / "sweep.json"
+    raw = json.loads(path.read_text())
+    raw["spec"]["energy"]["hours"] = hours
+    path.write_text(json.dumps(raw))
+
+    assert before == parse_spec(archive.read_sweep().spec, path).energy
+
+
 @pytest.mark.parametrize("figure", ["NaN", "Infinity", "-Infinity"])
 def test_a_figure_that_is_no_number_is_refused(archive: Archive, figure: str) -> None:
     """A trial with such a figure is named and left out; the word in a message is a word."""

@@ -127,8 +127,7 @@ class SchemaTables:
                 yield f"mapping of {listed(kinds)}" if kinds else "mapping"
             elif name != "null":
                 bounds = [f"{sign} {node[key]:g}" for key, sign in _BOUNDS.items() if key in node]
-                kind = "moment" if node.get("format") == "date-time" else _TYPES[name]
-                yield f"{kind} {' and '.join(bounds)}" if bounds else kind
+                yield f"{_TYPES[name]} {' and '.join(bounds)}" if bounds else _TYPES[name]
 
     def _of_array(self, node: Schema) -> str:
         if "prefixItems" in node:

@@ -79,11 +79,8 @@ def metric_value(run: RunRecord, column: str, factors: EnergyFactors, *, gpus: i
 
 
 def metric_values(run: RunRecord, factors: EnergyFactors, *, gpus: int | None = None) -> dict[str, float | None]:
-    """Each metric of the run that is one number, the derived ones by the mean of factors that differ by the hour.
-
-    None: not measured.
-    """
-    fields = {**dict(run.summary), **dict(run.energy or ()), **dict(factors.typical)}
+    """Each metric of the run that is one number; None: not measured."""
+    fields = {**dict(run.summary), **dict(run.energy or ()), **dict(factors)}
     known = {name: float(value) for name, value in fields.items() if isinstance(value, int | float)}
     spread = {name: value for name, value in fields.items() if isinstance(value, Distribution)}
     statistics = {f"{name}_{each}": getattr(value, each) for name, value in spread.items() for each in STATISTICS}

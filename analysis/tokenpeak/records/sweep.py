@@ -80,11 +80,16 @@ class SweepRecord(Record):
 
     @field_validator("spec", mode="before")
     @classmethod
-    def _without_quality(cls, spec: object) -> object:
-        """The spec of an archive from when a sweep that compared no answers said `null`: today it says `false`."""
-        if isinstance(spec, Mapping) and "quality" in spec and spec["quality"] is None:
-            return {**spec, "quality": False}
-        return spec
+    def _of_older(cls, spec: object) -> object:
+        """An older archive's spec: `quality: null` is `false` today, and `hours` of `energy` are left out."""
+        if not isinstance(spec, Mapping):
+            return spec
+        current = dict(spec)
+        if current.get("quality", False) is None:
+            current["quality"] = False
+        if isinstance(energy := current.get("energy"), Mapping):
+            current["energy"] = {name: value for name, value in energy.items() if name != "hours"}
+        return current
 
     def hardware_of(self, node: NodeFacts) -> str:
         """The label of the node's kind of hardware in this sweep."""

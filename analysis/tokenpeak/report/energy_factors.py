@@ -50,12 +50,9 @@ VOLUME = 1000.0
 
 
 def factors(view: SweepView) -> Factors:
-    """The factors by which the page's tables are derived, as the spec or its defaults have them, and a volume.
-
-    One that differs by the hour has its mean.
-    """
+    """The factors by which the page's tables are derived, as the spec or its defaults have them, and a volume."""
     asked = {FACTORS[name] for name in view.asked.given() if name in FACTORS}
-    shown = [_factor(view.spec.energy.typical, asked, *names) for names in SHOWN]
+    shown = [_factor(view.spec.energy, asked, *names) for names in SHOWN]
     volume = Factor(
         key="volume",
         title="Volume",
@@ -105,7 +102,7 @@ def factor_ranges(per_config: pl.DataFrame, shown: Factors) -> pl.DataFrame:
         found = {"config_id": row["config_id"]}
         for end in ("low", "high"):
             at = {factor.key: _end(factor, end) for factor in shown.factors}
-            found |= {f"{key}_{end}": value for key, value in figures_at(row, at).items()}
+            found |= {f"{key}_{end}": value for key, value in _figures_at(row, at).items()}
         rows.append(found)
     schema = {"config_id": pl.String} | {f"{key}_{end}": pl.Float64 for key in FIGURES for end in ("low", "high")}
     ends = pl.DataFrame(rows, schema=schema)
@@ -122,7 +119,7 @@ def _node_cost(row: Mapping[str, Any], price: float | None) -> float | None:
     return price / (3600 * speed) * 1e6 if price is not None and speed else None
 
 
-def figures_at(row: Mapping[str, Any], at: Mapping[str, float | None]) -> dict[str, float | None]:
+def _figures_at(row: Mapping[str, Any], at: Mapping[str, float | None]) -> dict[str, float | None]:
     """A config's figures by these factors: values of FIGURES by the keys of SHOWN."""
     boards, speed = row["energy_j_per_output_tok"] / 3.6, row["output_tok_per_s"]
     kwh = boards * (at["pue"] or 1.0)

@@ -250,7 +250,7 @@ def methodology(view: SweepView) -> dict[str, Any]:
             )
             for plan in view.spec.workloads
         ],
-        "energy": {name: getattr(view.spec.energy.typical, name) for name in FACTORS},
+        "energy": {name: getattr(view.spec.energy, name) for name in FACTORS},
         "imported": view.record.imported is not None,
         "calibrations": calibrations(view.record.calibration),
         "client": _client(view.runs),

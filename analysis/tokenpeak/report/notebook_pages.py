@@ -8,7 +8,6 @@ from typing import Any
 
 import polars as pl
 
-from tokenpeak import bounded
 from tokenpeak.errors import InputError, ReportError, TokenpeakError
 from tokenpeak.names import inside, shown
 from tokenpeak.report import downloads, notebooks
@@ -19,12 +18,9 @@ from tokenpeak.report.page_writer import PageWriter, Report, SiteOptions
 from tokenpeak.report.pages import Page
 from tokenpeak.report.row_pages import further_pages
 from tokenpeak.report.view import SweepView
-from tokenpeak.spec.energy_table import read_factor_table
 from tokenpeak.spec.parameters import UNITS as PARAMETERS
 from tokenpeak.store.kept_rows import KeptRows
 
-TABLE = "factors.csv"
-"""The table of energy factors that was asked for, among a sweep's raw files."""
 Blocks = list[dict[str, Any]]
 
 
@@ -53,15 +49,6 @@ def opened(raw: Path, given: Mapping[str, object], kept: KeptRows | None = None)
         raise InputError(f"{raw.parents[1].name}: {error}") from error
 
 
-def table_bytes(given: Mapping[str, object]) -> bytes:
-    """The table of factors that is asked for; empty without one. InputError names the line that is wrong."""
-    if not given.get("factors"):
-        return b""
-    path = Path(str(given["factors"]))
-    read_factor_table(path, str(given.get("region") or ""), error=InputError)
-    return bounded.read_bytes(path, error=InputError)
-
-
 def parameters_of(page: Page) -> dict[str, Declared]:
     """The parameters of a page's notebook."""
     assert page.notebook is not None, "a sweep's page has a notebook"
@@ -75,8 +62,7 @@ def blocks_of(page: Page, given: Mapping[str, object], folder: Path, study: Sequ
             raise ReportError(page.problem)
         assert page.notebook is not None, "a sweep's page has a notebook"
         known = parameters_of(page)
-        table = {"factors": f"../raw/{TABLE}"} if given.get("factors") else {}
-        parameters = {"archive": "../raw", "study": study, **given, **table}
+        parameters = {"archive": "../raw", "study": study, **given}
         executed = notebooks.execute(
             page.notebook,
             folder / f"{page.name}.ipynb",

@@ -49,7 +49,6 @@ ALLOWED = (
     "*/data/raw/end.json",
     "*/data/raw/claims.yml",
     "*/data/raw/quality.json",
-    "*/data/raw/factors.csv",
     "*/data/raw/applies/*.json",
     "*/data/raw/trials/*.json",
     "*/data/raw/trials/*.requests.parquet",

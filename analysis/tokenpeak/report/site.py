@@ -23,7 +23,7 @@ from tokenpeak.report.declared import Declared
 from tokenpeak.report.former_trials import NOTE
 from tokenpeak.report.front_row import FrontRow, front_pages, newest_first
 from tokenpeak.report.known_words import own_words
-from tokenpeak.report.notebook_pages import making, opened, parameters_of, table_bytes
+from tokenpeak.report.notebook_pages import making, opened, parameters_of
 from tokenpeak.report.page_writer import PageWriter, Report, SiteOptions
 from tokenpeak.report.pages import LIVE, OF_A_SWEEP, RESERVED, SITE_PAGES, Page, pages_of_sweeps
 from tokenpeak.report.progress import progress
@@ -66,7 +66,7 @@ def build_site(
     given = _given(parameters or {}, pages)
     sources = _sources(archives)
     studies = _studies(sources)
-    shared = (node_names, texts, live, docs is not None, *sorted(given.items()), table_bytes(given))
+    shared = (node_names, texts, live, docs is not None, *sorted(given.items()))
     made_with = {
         sweep_id: (*shared, *own_words(archive.read_sweep().inventory)) for sweep_id, archive in sources.items()
     }

@@ -9,7 +9,7 @@ from tokenpeak.report import comparison, downloads
 from tokenpeak.report.cleaned_copy import cleaned_copy, is_published
 from tokenpeak.report.former_trials import FormerTrials, page_of
 from tokenpeak.report.front_row import FrontRow, front_row
-from tokenpeak.report.notebook_pages import TABLE, making, opened, table_bytes
+from tokenpeak.report.notebook_pages import making, opened
 from tokenpeak.report.page_helper import PageHelper, make_pages
 from tokenpeak.report.page_writer import PageWriter, Report, SiteOptions
 from tokenpeak.report.pages import SWEEP_PAGES
@@ -38,7 +38,7 @@ def make_study(
         for skipped in copied.skipped:
             say(f"skipped {skipped}")
         with making(sweep_id):
-            views[sweep_id] = opened(raw, _with_table(options.given, raw), former.rows())
+            views[sweep_id] = opened(raw, options.given, former.rows())
     writer = PageWriter(options)
     rows = {}
     for sweep_id, view in views.items():
@@ -46,19 +46,11 @@ def make_study(
         with making(sweep_id):
             others = [f"../../../{each}/data/raw" for each in views if each != sweep_id]
             if helper is not None:
-                helper.begin(view, _with_table(options.given, view.path), formers[sweep_id].new_rows, others)
+                helper.begin(view, options.given, formers[sweep_id].new_rows, others)
             _make_sweep(writer, options, view, formers[sweep_id], others, helper, say)
             rows[sweep_id] = front_row(view)
         formers[sweep_id].write()
     return rows
-
-
-def _with_table(given: Mapping[str, object], raw: Path) -> dict[str, object]:
-    """The parameters, with the table of factors copied to the raw files that the site offers."""
-    if not given.get("factors"):
-        return dict(given)
-    (raw / TABLE).write_bytes(table_bytes(given))
-    return {**given, "factors": str(raw / TABLE)}
 
 
 def _make_sweep(

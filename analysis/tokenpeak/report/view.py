@@ -225,8 +225,7 @@ class SweepView:
         if self.slo_words:
             pairs.append(("SLO", self.slo_words))
         if asked := self.asked.given():
-            shown = asked | ({"factors": Path(self.asked.factors).name} if self.asked.factors else {})
-            pairs.append(("Asked", ", ".join(f"{name} {value}" for name, value in shown.items())))
+            pairs.append(("Asked", ", ".join(f"{name} {value}" for name, value in asked.items())))
         counts = ((self.trials.height, "trial"), (self.runs.height, "run"))
         pairs.append(("n", n or ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts)))
         return tuple(pairs)

@@ -1,17 +1,15 @@
 """Energy factors: what a kWh at the boards stands for at the meter, in the air, in water and in money.
 
 Each is one number, or a mapping with its range and source: `pue: {value: 1.2, low: 1.15, high: 1.25, source: our meter,
-year: 2026}`. Factors of single hours stand under `hours` (energy_hours); their mean compares configs.
+year: 2026}`.
 """
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
 from tokenpeak.errors import suggestion
-from tokenpeak.spec.energy_hours import HOURLY, FactorHours, HourlyFactor
 from tokenpeak.spec.workload import Declaration
 
 
@@ -54,8 +52,6 @@ class EnergyFactors(Declaration):
     """Of all prices."""
     cited: dict[str, Citation] = {}
     """Range and source of each factor that is given with them."""
-    hours: tuple[FactorHours, ...] = ()
-    """Factors of single hours; those between two moments go before those of each day."""
 
     @model_validator(mode="before")
     @classmethod
@@ -90,30 +86,8 @@ class EnergyFactors(Declaration):
     @property
     def has_price(self) -> bool:
         """Whether a price is given, of the node or of electricity."""
-        known = (self.price_per_node_hour, self.price_per_kwh, *(row.price_per_kwh for row in self.hours))
-        return any(price is not None for price in known)
-
-    @property
-    def hourly(self) -> dict[str, HourlyFactor]:
-        """Those of HOURLY that rows of `hours` give."""
-        found = {name: HourlyFactor(name, self.hours, getattr(self, name)) for name in HOURLY}
-        return {name: factor for name, factor in found.items() if factor.rows}
-
-    @cached_property
-    def typical(self) -> "EnergyFactors":
-        """These with the mean of each factor that differs by the hour, which lies between its hours' ends.
-
-        Every run has them, whenever it was made: a config is not better for having been tried by night.
-        """
-        values: dict[str, Any] = {}
-        cited = dict(self.cited)
-        for name, factor in self.hourly.items():
-            low, high = factor.ends()
-            own = cited.get(name, Citation())
-            source = "; ".join(words for words in (factor.source(), own.source) if words)
-            values[name], cited[name] = factor.mean(), Citation(low=low, high=high, source=source, year=own.year)
-        return self.model_copy(update={**values, "cited": cited, "hours": ()}) if values else self
+        return self.price_per_node_hour is not None or self.price_per_kwh is not None
 
 
-FACTORS = tuple(name for name in EnergyFactors.model_fields if name not in ("currency", "cited", "hours"))
+FACTORS = tuple(name for name in EnergyFactors.model_fields if name not in ("currency", "cited"))
 """Those that are one number."""

@@ -6,7 +6,6 @@ gives it to all pages. What is left out is as the sweep has it.
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -14,8 +13,6 @@ from pydantic import ValidationError
 from tokenpeak.errors import InputError, suggestion
 from tokenpeak.metrics import METRICS, STATISTICS, metric_of
 from tokenpeak.spec.energy import EnergyFactors
-from tokenpeak.spec.energy_hours import HOURLY
-from tokenpeak.spec.energy_table import read_factor_table
 from tokenpeak.spec.sweep import Objective, SweepSpec
 from tokenpeak.spec.workload import Slo
 
@@ -31,8 +28,6 @@ UNITS = {
     "wue_l_per_kwh": "L on site per kWh at the boards, ≥ 0",
     "water_l_per_kwh": "L off site per kWh at the meter, ≥ 0",
     "price_per_kwh": "currency per kWh at the meter",
-    "factors": "a CSV of factors by region and hour",
-    "region": "of that CSV",
 }
 """Each parameter and its unit, in the order shown."""
 FACTORS = {
@@ -61,8 +56,6 @@ class Parameters:
     wue_l_per_kwh: float | None = None
     water_l_per_kwh: float | None = None
     price_per_kwh: float | None = None
-    factors: str = ""
-    region: str = ""
 
     def given(self) -> dict[str, str | float]:
         """Those that are asked for, by name."""
@@ -85,25 +78,18 @@ class Parameters:
         return spec.model_copy(update=changes)
 
     def _energy(self, before: EnergyFactors) -> EnergyFactors:
-        """The factors with those asked for; what was cited of one, or given for single hours, goes with its value."""
+        """The factors with those asked for; what was cited of one goes with its value."""
         asked = {key: value for name, key in FACTORS.items() if (value := getattr(self, name)) is not None}
         if "wue_l_per_kwh" in asked and before.wue_l_per_kwh == 0 and self.water_l_per_kwh is None:
             asked["water_l_per_kwh"] = 0.0  # What stood for all water gives way.
-        hours = [row.model_dump(exclude=set(asked)) for row in before.hours]
-        if self.factors:
-            table = read_factor_table(Path(self.factors), self.region, error=InputError)
-            named = {name for row in table for name in row if name in HOURLY}
-            hours = [*table, *(row.model_dump(exclude={*asked, *named}) for row in before.hours)]
-        elif self.region:
-            raise InputError(f"region is {self.region!r}, of which table? Give factors=FILE.csv too.")
-        if not asked and not self.factors:
+        if not asked:
             return before
         cited = {name: found for name, found in before.cited.items() if name not in asked}
         try:
-            return EnergyFactors.model_validate({**before.model_dump(), **asked, "cited": cited, "hours": hours})
+            return EnergyFactors.model_validate({**before.model_dump(), **asked, "cited": cited})
         except ValidationError as error:
             first = error.errors()[0]
-            name = next((name for name, key in FACTORS.items() if key == first["loc"][0]), "factors")
+            name = next(name for name, key in FACTORS.items() if key == first["loc"][0])
             raise InputError(f"{name} is {first['input']!r}: {UNITS[name]}. {first['msg']}") from error
 
     def _objective(self, spec: SweepSpec) -> Objective:
@@ -179,7 +165,5 @@ def values(spec: SweepSpec) -> dict[str, str]:
         "level": level,
         "hardware": "all",
         "slo": ", ".join(f"{name}={limit:g}" for name, limit in spec.slo if limit is not None) or "none",
-        "factors": "none" if not spec.energy.hours else "by hour",
-        "region": "",
         **{name: "not given" if value is None else f"{value:g}" for name, value in factors.items()},
     }

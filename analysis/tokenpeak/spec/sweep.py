@@ -21,7 +21,6 @@ from tokenpeak.names import inside
 from tokenpeak.spec.axes import Alternative, ExtraConfig, is_number, seeks_highest, spelled_out, without_highest
 from tokenpeak.spec.endpoint import EndpointSpec
 from tokenpeak.spec.energy import EnergyFactors
-from tokenpeak.spec.energy_table import with_factor_table
 from tokenpeak.spec.node_screening import NodeScreeningSpec
 from tokenpeak.spec.quality import QualitySpec
 from tokenpeak.spec.search import SearchSpec
@@ -302,8 +301,7 @@ def read_spec(name: str, folder: Path = paths.SWEEPS) -> SweepSpec:
     recorded spec is not, as its sweep was made.
     """
     path = sweep_path(name, folder)
-    raw = with_factor_table(bounded.read_yaml(path, error=SpecError), path.parent)
-    spec = parse_spec(raw, path)
+    spec = parse_spec(bounded.read_yaml(path, error=SpecError), path)
     if found := secret_in(spec.model_dump(mode="json")) or _untold(spec) or _too_few_requests(spec) or _ambiguous(spec):
         raise SpecError(f"{path} is not a sweep spec:\n  {found}")
     return spec

@@ -73,7 +73,7 @@ def sweep_schema() -> dict[str, Any]:
 
 
 def _short_forms_of_energy(definitions: dict[str, Any]) -> None:
-    """A factor with its range and source, a table beside the sweep, and hours of the day as text."""
+    """A factor with its range and source."""
     energy = definitions["EnergyFactors"]["properties"]
     # A user writes a factor's range with the factor itself; `cited` is how that is recorded.
     del energy["cited"]
@@ -83,10 +83,6 @@ def _short_forms_of_energy(definitions: dict[str, Any]) -> None:
     for name in FACTORS:
         words = {key: energy[name].pop(key) for key in ("default", "description") if key in energy[name]}
         energy[name] = {**words, "anyOf": [energy[name], {"$ref": "#/$defs/CitedFactor"}]}
-    energy["factors"] = {"type": "string", "description": "A CSV of factors by the hour, beside the sweep."}
-    energy["region"] = {"type": "string", "description": "Which of its regions."}
-    hours = definitions["FactorHours"]["properties"]["hours"]
-    hours["anyOf"].append({"type": "string", "pattern": r"^\s*\d+\s*-\s*\d+\s*$"})
 
 
 def inventory_schema() -> dict[str, Any]:
