@@ -41,7 +41,7 @@ EMBODIED_RANGE = (0.02, 0.05)
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """An archive whose runs have measured energies, one of them too short for a figure; and its page.
 
-    Each trial has a run of a second workload too, with longer prompts. The highest rate overloads the smallest config.
+    The highest rate overloads the smallest config.
     """
     folder = tmp_path_factory.mktemp("energy")
     archive = folder / SWEEP
@@ -73,7 +73,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
                 "energy_high_j": 1.03 * joules,
                 "energy_j_per_output_tok": joules / run["summary"]["output_tokens"],
             }
-        trial["runs"].append(longer_prompts(trial["runs"][0], number))
         path.write_text(json.dumps(trial))
     first = next(trial for trial in trials(archive) if trial["config"]["choices"]["max_num_seqs"] == "8")
     for run in first["runs"]:
@@ -84,21 +83,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         patch.setattr("tokenpeak.report.site.pages_of_sweeps", lambda: pages)
         build_site([archive], folder / "site")
     return archive, folder / "site" / SWEEP / "energy.html"
-
-
-def longer_prompts(run: dict[str, Any], number: int) -> dict[str, Any]:
-    """The same load of a workload with 16 times the prompt tokens, and about twice the energy."""
-    joules = run["energy"]["energy_j"] * (2 + 0.03 * (-1) ** number)
-    energy = {
-        name: joules * share for name, share in (("energy_low_j", 0.97), ("energy_j", 1), ("energy_high_j", 1.03))
-    }
-    output, prompt = run["summary"]["output_tokens"], run["summary"]["input_tokens"]
-    return run | {
-        "run_index": 4,
-        "workload": run["workload"] | {"name": "long", "input_tokens": 16 * run["workload"]["input_tokens"]},
-        "summary": run["summary"] | {"input_tokens": 16 * prompt},
-        "energy": run["energy"] | energy | {"energy_j_per_output_tok": joules / output},
-    }
 
 
 def trials(archive: Path) -> Iterator[dict[str, Any]]:
@@ -135,13 +119,9 @@ def half_interval(configs: list[list[dict[str, Any]]]) -> float:
 
 
 def objective_index(archive: Path) -> int:
-    """Which run of a trial the page is about: that of the first workload at a concurrency."""
-    spec = json.loads((archive / "sweep.json").read_text())["spec"]
-    return next(
-        position
-        for position, run in enumerate(next(trials(archive))["runs"])
-        if run["level"].get("concurrency") and run["workload"]["name"] == spec["workloads"][0]["workload"]["name"]
-    )
+    """Which run of a trial the page is about: that at a concurrency."""
+    runs = next(trials(archive))["runs"]
+    return next(position for position, run in enumerate(runs) if run["level"].get("concurrency"))
 
 
 def expected(archive: Path) -> dict[str, dict[str, float]]:
@@ -351,38 +331,6 @@ def test_energy_at_the_rate_that_a_search_found(tmp_path: Path) -> None:
         assert run["summary"]["request_per_s"] == pytest.approx(row["at_per_s"])
         assert row["rate"] == ("80% of sustainable" if row["label"] == "8" else "sustainable")
     assert f"at its sustainable rate of {searched['64']['summary']['request_per_s']:.4g} requests" in str(blocks)
-
-
-def test_prefill_against_decode(built: tuple[Path, Path]) -> None:
-    """J per prompt token and per output token of the thriftiest config, by the normal equations of weighted runs."""
-    archive, page = built
-    wanted = min(expected(archive).items(), key=lambda each: each[1]["energy_j_per_output_tok"])[0]
-    rows = []
-    for trial in trials(archive):
-        for run in trial["runs"]:
-            if trial["config"]["choices"]["max_num_seqs"] == wanted and run["level"].get("concurrency"):
-                joules = run["energy"]["energy_j"]
-                rows.append((run["summary"]["input_tokens"] / joules, run["summary"]["output_tokens"] / joules))
-    pp, po, oo = (sum(one[i] * one[j] for one in rows) for i, j in ((0, 0), (0, 1), (1, 1)))
-    p, o = sum(row[0] for row in rows), sum(row[1] for row in rows)
-    determinant = pp * oo - po * po
-    per_prompt, per_output = (oo * p - po * o) / determinant, (pp * o - po * p) / determinant
-    rest = sum((1 - per_prompt * row[0] - per_output * row[1]) ** 2 for row in rows) / (len(rows) - 2)
-    halves = [float(t.ppf(0.975, len(rows) - 2)) * math.sqrt(rest * own / determinant) for own in (oo, pp)]
-    words = unescape(re.sub(r"<[^>]+>", "", page.read_text()))
-    ends = r"([\d.]+) J \(([\d.]+) to ([\d.]+)\)"
-    found = re.search(
-        rf"over (\d+) runs of (\d+) at (\S+), a prompt token takes {ends} and an output token {ends}", words
-    )
-    assert found is not None
-
-    assert (str(len(rows)), wanted) == (found[1], found[2])
-    shown = [float(each) for each in found.groups()[3:]]
-    for (value, half), (mean, low, high) in zip(
-        ((per_prompt, halves[0]), (per_output, halves[1])), (shown[:3], shown[3:]), strict=True
-    ):
-        last = 10 ** math.floor(math.log10(half))
-        assert (value, value - half, value + half) == pytest.approx((mean, low, high), abs=last / 2 * 1.001)
 
 
 def test_a_run_too_short_is_said(built: tuple[Path, Path]) -> None:
