@@ -13,13 +13,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from rate_archive import SlotQueue, rate_archive
 from scipy.stats import t
 
 from archive_factory import make_archive
-from shown_pages import shown, table_of
 from tokenpeak import paths
-from tokenpeak.report.blocks import plain
 from tokenpeak.report.energy import places
 from tokenpeak.report.pages import SWEEP_PAGES
 from tokenpeak.report.site import build_site
@@ -39,10 +36,7 @@ EMBODIED_RANGE = (0.02, 0.05)
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """An archive whose runs have measured energies, one of them too short for a figure; and its page.
-
-    The highest rate overloads the smallest config.
-    """
+    """An archive whose runs have measured energies, one of them too short for a figure; and its page."""
     folder = tmp_path_factory.mktemp("energy")
     archive = folder / SWEEP
     make_archive(
@@ -61,9 +55,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
             trial["idle_power"] = [{"boundary": "gpu_boards", "power_w": IDLE_W, "low_w": 19.0, "high_w": 21.0}]
         for run in trial["runs"]:
             run["temperature_c"] = 50.0 + number
-            if run["level"].get("rate_per_s") == 16 and trial["config"]["choices"]["max_num_seqs"] == "8":
-                reason = {"code": "overloaded", "text": "The queue grew by 2 requests a second."}
-                run["verdict"] = {"status": "invalid", "reasons": [reason]}
             run["energy"]["power_w"] *= 1.002**number * (1 + 0.001 * (-1) ** (number // 2))
             joules = run["energy"]["energy_j"] * (0.9 + 0.02 * (len(path.name) % 3) + 0.01 * trial["replicate"])
             run["energy"] |= {
@@ -248,91 +239,6 @@ def test_figures_without_an_interval_have_the_digits_of_the_widest() -> None:
     assert alone.select(places("energy_j_per_output_tok")).to_series().to_list() == [None, None, None]
 
 
-def test_energy_over_the_load(built: tuple[Path, Path]) -> None:
-    """Power, J per token and per request at each rate, with their intervals; the sustainable rate is marked."""
-    archive, page = built
-    launches, held = defaultdict(list), defaultdict(dict)
-    for trial in trials(archive):
-        config = trial["config"]["choices"]["max_num_seqs"]
-        for run in trial["runs"]:
-            if (rate := run["level"].get("rate_per_s")) is None:
-                continue
-            kept_up = run["verdict"]["status"] != "invalid"
-            held[config][rate] = held[config].get(rate, True) and kept_up and run["slo_met"] is True
-            if run["energy"]["energy_j"] is not None and kept_up:
-                launches[config, rate].append(run)
-    shown_rows = {(row["label"], row["at_per_s"]): row for row in cells(page, "Energy at each rate of short on")}
-    half = half_interval(list(launches.values()))
-
-    assert launches.keys() == shown_rows.keys()
-    assert ("8", 16) not in launches
-    for (config, rate), runs in launches.items():
-        row = shown_rows[config, rate]
-        by = {
-            "power": [run["energy"]["power_w"] for run in runs],
-            "token": [run["energy"]["energy_j"] / run["summary"]["output_tokens"] for run in runs],
-            "request": [run["energy"]["energy_j"] / run["summary"]["requests_ok"] for run in runs],
-        }
-        for key, values in by.items():
-            mean, wide = math.exp(fmean(map(math.log, values))), math.exp(half / math.sqrt(len(runs)))
-            assert (mean, mean / wide, mean * wide) == pytest.approx(
-                (row[key], row[f"{key}_low"], row[f"{key}_high"]), rel=1e-6
-            )
-        broken = min((at for at, kept in held[config].items() if not kept), default=math.inf)
-        highest = max((at for at, kept in held[config].items() if kept and at < broken), default=None)
-        assert (rate == highest) == (row["rate"] == "sustainable")
-
-
-def test_what_the_sustainable_rate_takes_is_said(built: tuple[Path, Path]) -> None:
-    """J per token and per request of the row so marked, and how far its power is from following the load."""
-    _, page = built
-    rows = cells(page, "Energy at each rate of short on")
-    words = unescape(re.sub(r"<[^>]+>", "", page.read_text()))
-    found = re.search(
-        r"sustainable rate of ([\d.]+) requests a second, (\d+) needs ([\d.]+) J per output token and ([\d.]+) J", words
-    )
-    assert found is not None
-    row = next(row for row in rows if row["label"] == found[2] and row["rate"] == "sustainable")
-    own = [row for row in rows if row["label"] == found[2]]
-
-    assert (row["at_per_s"], row["token"], row["request"]) == pytest.approx(
-        (float(found[1]), float(found[3]), float(found[4])), rel=0.03
-    )
-    low, high = min(own, key=lambda row: row["at_per_s"]), max(own, key=lambda row: row["at_per_s"])
-    assert f"{low['power'] / high['power']:.0%} of the power" in words
-    assert f"Idle power is {IDLE_W:.0f} W." in words
-    assert 100 * IDLE_W / low["power"] == pytest.approx(low["idle"], rel=1e-3)
-
-
-@pytest.mark.e2e
-def test_energy_at_the_rate_that_a_search_found(tmp_path: Path) -> None:
-    """That of its longest probe that held, with what its rate is of the sustainable one."""
-    archive = tmp_path / "20261119-220000-searched-rig"
-    rate_archive(archive, {8: SlotQueue(8, 1.0), 64: SlotQueue(16, 1.0)})
-    searched = {}
-    for path in sorted(archive.glob("trials/*.json")):
-        trial = json.loads(path.read_text())
-        for run in trial["runs"]:
-            joules = run["energy"]["energy_j"]
-            ends = {"energy_low_j": 0.98 * joules, "energy_high_j": 1.02 * joules}
-            run["energy"] |= ends | {"source": "energy_counter"}
-        config, run = trial["config"]["choices"]["max_num_seqs"], trial["runs"][-1]
-        at_per_s = run["summary"]["request_per_s"] / (0.8 if config == "8" else 0.95)
-        run["max_rate"] |= {"rate_per_s": at_per_s, "low_per_s": 0.9 * at_per_s, "high_per_s": 1.1 * at_per_s}
-        searched[config] = run
-        path.write_text(json.dumps(trial))
-    blocks = shown("energy", archive, tmp_path)
-    rows = [row for row in table_of(blocks, "load-table") if row["rate"] != "–"]
-
-    assert searched.keys() == {row["label"] for row in rows}
-    for row in rows:
-        run = searched[row["label"]]
-        assert run["energy"]["energy_j"] / run["summary"]["requests_ok"] == pytest.approx(row["request"])
-        assert run["summary"]["request_per_s"] == pytest.approx(row["at_per_s"])
-        assert row["rate"] == ("80% of sustainable" if row["label"] == "8" else "sustainable")
-    assert f"at its sustainable rate of {searched['64']['summary']['request_per_s']:.4g} requests" in str(blocks)
-
-
 def test_a_run_too_short_is_said(built: tuple[Path, Path]) -> None:
     """The launch without a figure counts nowhere; the page says how long it had to be."""
     archive, page = built
@@ -362,16 +268,6 @@ def test_the_drift_of_power_with_temperature_is_said(built: tuple[Path, Path]) -
 
     assert f"boards were at {min(degrees):.0f} to {max(degrees):.0f} °C when runs began" in words
     assert f"power changed with it by {np.expm1(slope):+.2%} per °C" in words
-
-
-def test_less_power_at_a_higher_rate_is_no_statement(tmp_path: Path) -> None:
-    """A run of seconds that drew more power at the lower rate says nothing of how power follows the load."""
-    quick = paths.ROOT / "tests" / "archives" / "sweeps" / "20261121-105900-quick-sim.tar.zst"
-    texts = [plain(block["parts"]) for block in shown("energy", quick, tmp_path) if block["kind"] == "sentence"]
-    shares = [int(found) for text in texts for found in re.findall(r"draws (\d+)% of the power", text)]
-
-    assert shares
-    assert max(shares) <= 100
 
 
 def test_one_figure_of_energy_reads_alike_on_every_page(tmp_path: Path) -> None:

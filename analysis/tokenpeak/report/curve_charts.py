@@ -41,8 +41,6 @@ class Panel:
     words: str
     limit: tuple[float, str] | None = None
     marks: pl.DataFrame | None = None
-    log: bool | None = None
-    """None: by the values."""
 
 
 def curves(panels: Sequence[Panel], names: Sequence[str], roles: Mapping[str, str], x_words: str) -> alt.TopLevelMixin:
@@ -62,11 +60,12 @@ def _panel(panel: Panel, key: alt.Legend, x_words: str) -> alt.LayerChart | alt.
     chosen = chosen.transform_calculate(at=f"datum.x * exp((datum.slot - (length(picked) - 1) / 2) * {step:.6g})")
     at = x.copy()
     at.shorthand = "at:Q"
-    log = panel.log if panel.log is not None else _is_steep(frame, panel.limit)
     y = alt.Y(
         "value:Q",
         title=panel.words,
-        scale=alt.Scale(type="log", nice=False, padding=6) if log else alt.Scale(zero=True, nice=False, padding=6),
+        scale=alt.Scale(type="log", nice=False, padding=6)
+        if _is_steep(frame, panel.limit)
+        else alt.Scale(zero=True, nice=False, padding=6),
         axis=alt.Axis(tickCount=5, format=",.4~r"),
     )
     colour, shape = picks.colour(key), picks.shape(key)

@@ -133,13 +133,13 @@ def _caption(
         words.append(f"Bars are 95% intervals{' (an arrow: that end is open)' if beyond else ''}.")
     if points["holds"].eq(False).any():
         words.append(f"Hollow points broke {'the SLO' if view.slo_words else 'the limits'}.")
-    words += state_words(points)
+    words += _state_words(points)
     if marks is not None and marks.filter(pl.col("x").is_not_null()).height:
         words.append("Dotted: the highest rate within the SLO. Dashed: the saturated throughput.")
     return " ".join(words)
 
 
-def state_words(points: pl.DataFrame) -> list[str]:
+def _state_words(points: pl.DataFrame) -> list[str]:
     """What the signs of states mean, as far as they occur, and how long points were measured."""
     states, seconds = set(points["state"].to_list()), (points["seconds"] / points["n"]).drop_nulls()
     words = []

@@ -63,19 +63,3 @@ def energy_caption(site: Site, found: re.Match[str]) -> Figures:
         must(bool(found["sensor"]) == energy.is_measured(raw, raw.hardware[0]), "what the bars hold")
     must(not found["lone"] or ("unknown" in found["lone"]) == raw.launches_unknown, "whether launches are known")
     return iter(())
-
-
-@pattern(
-    r"(?P<n>\d+) of (?P<all>\d+) runs at a rate have an energy estimated from rated power, which does "
-    r"not follow the load\. "
-    r"They are left out here\."
-)
-def estimated_rates(site: Site, found: re.Match[str]) -> Figures:
-    rated = [
-        run
-        for hw in site.raw.hardware
-        for _, run in site.raw.runs(hw, "*")
-        if run["level"].get("rate_per_s") is not None
-    ]
-    yield found["all"], len(rated)
-    yield found["n"], sum((run.get("energy") or {}).get("source") == "estimated_tdp" for run in rated)

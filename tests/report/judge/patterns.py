@@ -8,7 +8,7 @@ from judge.text import LEVEL, Patterns, fixed
 SENTENCES: Patterns = [
     overview.headline, overview.precision, overview.random_weights, overview.broken, overview.alone, overview.tie,
     overview.holdout, overview.elsewhere, ranking.standing, ranking.span, load.fastest, load.tried_rate, load.tail,
-    load.no_curve, energy_words.least_energy, energy_words.temperatures, energy_words.estimated_rates,
+    load.no_curve, energy_words.least_energy, energy_words.temperatures,
     interactions.effect_words, interactions.heatmap_legend,
     trials.launches, trials.published, trials.early, trials.drift, trials.checked, trials.hardware, trials.formats,
     fixed("No run that may be ranked has both a throughput and the speed of its requests."),
