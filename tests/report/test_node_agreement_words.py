@@ -1,4 +1,4 @@
-"""On how many nodes a gain was seen, and who disagrees: each figure recomputed from the raw trials."""
+"""On how many nodes a gain was seen, and who disagrees or is slow: each figure recomputed from the raw trials."""
 
 import json
 import math
@@ -131,6 +131,20 @@ def test_nodes_are_counted_without_a_baseline_too(tmp_path: Path) -> None:
 
     assert "It was launched on 2 of 3 nodes." in said
     assert "launched both" not in said
+
+
+@pytest.mark.parametrize(("speed", "is_named"), [(0.88, True), (0.98, False)])
+def test_a_node_that_is_slow_whatever_the_config_is_named(speed: float, is_named: bool, tmp_path: Path) -> None:
+    """With how much worse than the others its launches are; one within what nodes of a kind differ by is not."""
+    archive = three_nodes(tmp_path / "a", slow={})
+    for path, trial in trials_of(archive):
+        for run in trial["runs"] if trial["node"] == "node-3" else []:
+            run["summary"]["output_tok_per_s"] *= speed
+        path.write_text(json.dumps(trial))
+    said = sentences_of(archive)
+
+    assert ("Worse than others of its kind, whatever the config: node-3 (−12%)." in said) == is_named
+    assert ("whatever the config" in said) == is_named
 
 
 def baseline_of(archive: Path) -> str:

@@ -11,7 +11,7 @@ from tokenpeak.report.blocks import Part, Sentence, answer, code, link, note, nu
 from tokenpeak.report.energy import figure_words, rounded
 from tokenpeak.report.interactions import importance, inseparable
 from tokenpeak.report.load_levels import hidden_loss
-from tokenpeak.report.node_agreement import disagreement, holds_on
+from tokenpeak.report.node_agreement import disagreement, holds_on, slow_nodes
 from tokenpeak.report.precision_gain import PrecisionGain, precision_gain, random_weights
 from tokenpeak.report.ranking import NOT_RUN, Ranking
 from tokenpeak.report.view import SweepView
@@ -62,6 +62,8 @@ def cautions(view: SweepView, ranked: Ranking) -> list[Sentence]:
         found.append(loss)
     if (disagreed := disagreement(view, ranked)) is not None:
         found.append(disagreed)
+    if (slow := slow_nodes(view, ranked)) is not None:
+        found.append(slow)
     return found
 
 

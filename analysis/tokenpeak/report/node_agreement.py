@@ -1,10 +1,13 @@
-"""On how many nodes the recommended config's gain was seen, and which nodes disagree."""
+"""On how many nodes the recommended config's gain was seen, which nodes disagree, and which are slow."""
 
+import math
 from functools import lru_cache
+from statistics import median
 
 import polars as pl
 
 from tokenpeak.ranking.node_agreement import NodeAgreement, node_agreement
+from tokenpeak.ranking.node_effects import NODES_DIFFER
 from tokenpeak.report.blocks import Part, Sentence, percent, warning
 from tokenpeak.report.ranking import Ranking
 from tokenpeak.report.view import SweepView
@@ -47,6 +50,20 @@ def disagreement(view: SweepView, ranked: Ranking) -> Sentence | None:
     nodes = ", ".join(f"{each.node} ({percent(each.gain)})" for each in found.apart)
     verb = "disagrees" if len(found.apart) == 1 else "disagree"
     return warning(f"{nodes} {verb}: the gain over {ranked.baseline.phrase} there differs by more than launches do.")
+
+
+def slow_nodes(view: SweepView, ranked: Ranking) -> Sentence | None:
+    """The nodes whose effect is worse than that of the others by more than nodes or launches differ; None: none is."""
+    effects, sign = ranked.node_effects, 1 if view.higher_is_better else -1
+    usual = max(2 * NODES_DIFFER, math.log1p(ranked.spread or 0.0))
+    away = {node: own - median([effects[other] for other in effects if other != node]) for node, own in effects.items()}
+    slow = [f"{node} ({percent(math.expm1(away[node]))})" for node in away if sign * away[node] < -usual]
+    if not slow:
+        return None
+    return warning(
+        f"Worse than others of its kind, whatever the config: {', '.join(slow)}. Ranks and intervals are without that. "
+        "Look at its heat and power limit, or leave it out: tokenpeak sweep --node names the others."
+    )
 
 
 def _found(view: SweepView, ranked: Ranking) -> NodeAgreement | None:

@@ -68,6 +68,8 @@ class Ranking:
     """Configs were launched again, but so few times or so differently that an interval would say nothing."""
     spread: float | None
     """By how much launches of one config differ, as a share (one standard deviation); None: none was launched again."""
+    node_effects: dict[str, float]
+    """Node → by how much it is off the mean of its kind, whatever the config (log); empty where nothing shows it."""
     choice: Choice | None
     """The recommended config; None where nothing gave a result."""
     trade_offs: dict[str, tuple[float, ...]]
@@ -188,6 +190,7 @@ def rank(view: SweepView, hardware: str) -> Ranking:
         replicated=replicated,
         vague=vague,
         spread=math.expm1(found.spread) if found.spread is not None else None,
+        node_effects=found.node_effects.effects if found.node_effects is not None else {},
         choice=_choice(view, hardware, found, launches),
         trade_offs=_trade_offs(view, launches),
     )
