@@ -71,7 +71,6 @@ SESSIONS: dict[str, Session] = {
     "how-to/v100": Session(),
     "how-to/rate-under-slo": Session(prepare=servers),
     "how-to/nightly-window": Session(prepare=a_working_folder),
-    "how-to/compare-nodes": Session(prepare=a_working_folder),
     "how-to/ci-gate": Session(walk="ci_job"),
     "how-to/read-an-archive": Session(walk="analyst"),
     "how-to/database": Session(prepare=an_archive),

@@ -5,7 +5,6 @@ import pytest
 from node_models import LLAMA, serving
 from tokenpeak.plan.estimate import Estimate
 from tokenpeak.plan.matrix import build_plan, served_models
-from tokenpeak.plan.node_screening import screening_config, screening_notes, screening_spec
 from tokenpeak.records import Gpu, NodeFacts, Plan
 from tokenpeak.search.history import Outcome, Proposal
 from tokenpeak.search.remaining import cost_of, remaining
@@ -141,46 +140,3 @@ def test_search_for_the_rate_takes_its_requests_or_its_budget(
     each_s = (searched.duration_s - held.duration_s) / searched.trials
 
     assert least_s <= each_s <= most_s
-
-
-def test_comparing_nodes_costs_launches_of_the_objective_s_run_alone() -> None:
-    """Each node's launches come on top, are shorter than the search's trials, and run on all nodes at once."""
-    screening = {"outliers": "exclude", "launches": 3}
-    alone, screened = cost(4), cost(4, node_screening=screening)
-    trial_s = alone.production_downtime_s / alone.trials
-    extra_s = (screened.production_downtime_s - alone.production_downtime_s) / 12
-
-    assert (alone.trials + 12, 12) == (screened.trials, screened.screening_trials)
-    assert extra_s < trial_s - 40, "the second level takes a minute"
-    assert pytest.approx(screened.screening_s, rel=0.01) == screened.duration_s - alone.duration_s
-    assert screened.gpu_hours > alone.gpu_hours
-    assert 0 == cost(1, node_screening=screening).screening_trials
-
-
-def test_the_screening_launches_the_first_baseline_under_the_objective_s_run() -> None:
-    """The reference is what the sweep states gains against; without it, the plan's first config."""
-    spec, plan, _ = planned(
-        2,
-        node_screening={},
-        extra_configs=[{"name": "mine", "flags": {"max_num_seqs": 32}}],
-        objective={"metric": "ttft_s_p95", "level": "rate=0.5/s"},
-        search={"baseline": ["gone", "mine"]},
-    )
-    light = screening_spec(spec)
-
-    assert "mine" == screening_config(spec, plan).config.name
-    assert [["rate=0.5/s"]] == [[level.label for level in each.levels] for each in light.workloads]
-    assert plan.feasible[0] == screening_config(
-        spec.model_copy(update={"search": spec.search.model_copy(update={"baseline": ()})}), plan
-    )
-
-
-@pytest.mark.parametrize(("nodes", "launches", "word"), [(1, 2, "alone"), (2, 2, "two nodes"), (4, 1, "very slow")])
-def test_small_groups_are_warned_before_they_are_compared(nodes: int, launches: int, word: str) -> None:
-    """What a group cannot show is said beforehand; a group that shows enough is not warned, nor who did not ask."""
-    spec, plan, _ = planned(nodes, node_screening={"launches": launches})
-    enough, whole, _ = planned(6, node_screening={"launches": 1})
-
-    assert [True] == [word in note for note in screening_notes(spec, [plan])]
-    assert [] == screening_notes(enough, [whole])
-    assert [] == screening_notes(spec.model_copy(update={"node_screening": False}), [plan])

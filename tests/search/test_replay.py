@@ -201,30 +201,12 @@ def test_rounds_on_several_nodes_hit_as_one_node_does() -> None:
     assert sum(one.hit for one in together) >= sum(one.hit for one in alone) - 1
 
 
-@pytest.mark.e2e
-def test_a_node_screening_makes_up_for_slow_nodes() -> None:
-    """Two of five nodes are 8% slower: a search that does not know them misses; four launches on each node mend it."""
-    known = landscape("V100", 1)
-
-    def hits(slow: int, screening: int) -> int:
-        found = replay(
-            known, "adaptive", trials=10, seeds=24, nodes=5, slow=slow, slow_by=0.08, screening=screening, jobs=2
-        )
-        return sum(one.hit for one in found)
-
-    alike, unknown, screened = hits(0, 4), hits(2, 0), hits(2, 4)
-
-    assert alike >= 22
-    assert unknown <= alike - 4
-    assert screened >= alike - 2
-
-
 def test_command_knows_how_many_nodes_there_are(tmp_path: Path) -> None:
-    """More slow nodes than nodes are refused; a screening of slow nodes is replayed."""
+    """More slow nodes than nodes are refused; a search with as many is replayed."""
     make_archive(tmp_path / "a", axes=AXES, replicates=2, gpus=GPUS[:1], seconds=2)
     command_line = [str(tmp_path / "a"), "--trials", "4", "--seeds", "2", "--jobs", "1", "--slow-nodes", "2"]
     refused = CliRunner().invoke(command, command_line)
-    made = CliRunner().invoke(command, [*command_line, "--nodes", "3", "--node-screening", "2"], catch_exceptions=False)
+    made = CliRunner().invoke(command, [*command_line, "--nodes", "3"], catch_exceptions=False)
 
     assert "--slow-nodes is 2, of 1 nodes" in refused.output
     assert 0 == made.exit_code

@@ -104,6 +104,20 @@ def test_a_sweep_with_energy_factors_of_single_hours_is_read(archive: Archive, h
     assert before == parse_spec(archive.read_sweep().spec, path).energy
 
 
+def test_fields_that_are_gone_do_not_hinder_reading(archive: Archive) -> None:
+    """An archive whose sweep compared its nodes first reads as any other; such a launch counts as its config's."""
+    before = archive.read_sweep(), list(archive.trials())
+    sweep, first, *others = [archive.path / "sweep.json", *sorted((archive.path / "trials").glob("*.json"))]
+    raw = json.loads(sweep.read_text())
+    raw["spec"]["node_screening"] = {"outliers": "exclude", "launches": 2}
+    sweep.write_text(json.dumps(raw))
+    for path in (first, *others):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "node_screening": path == first}))
+
+    assert before == (archive.read_sweep(), list(archive.trials()))
+    assert [] == archive.malformed
+
+
 @pytest.mark.parametrize("figure", ["NaN", "Infinity", "-Infinity"])
 def test_a_figure_that_is_no_number_is_refused(archive: Archive, figure: str) -> None:
     """A trial with such a figure is named and left out; the word in a message is a word."""

@@ -31,7 +31,7 @@ def explain(archives: tuple[Path, ...]) -> None:
 def _explain(stored: Archive) -> None:
     record = stored.read_sweep()
     spec = parse_spec(record.spec, stored.path / "sweep.json")
-    trials = [trial for trial in stored.judged_trials() if not trial.node_screening]
+    trials = list(stored.judged_trials())
     nodes = {node.node: node for node in record.nodes}
     for plan in record.plans:
         echo(f"{plan.hardware} on {', '.join(plan.nodes)}{' (simulated)' if record.simulated else ''}")

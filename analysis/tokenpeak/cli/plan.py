@@ -19,7 +19,6 @@ from tokenpeak.errors import FactsError, SpecError, suggestion
 from tokenpeak.plan.estimate import Estimate
 from tokenpeak.plan.highest import as_predicted, highest_lines
 from tokenpeak.plan.matrix import model_facts_of
-from tokenpeak.plan.node_screening import screening_notes
 from tokenpeak.predict.demand import objective_demand
 from tokenpeak.predict.hub import facts_from_hub
 from tokenpeak.predict.memory_plan import missing_hardware, missing_model, plan_memory
@@ -124,7 +123,7 @@ def plan(
     kinds = [(one, _nodes_of(one, facts)[0]) for one in plans]
     short = short_runs(spec)
     named = [(each.workload, each.level) for each in short]
-    notes = [*_notes(facts, models), *planned.notes, *screening_notes(spec, plans)]
+    notes = [*_notes(facts, models), *planned.notes]
     notes += [each.words for each in short]
     for each in short_energy_runs(spec, kinds, models):
         # A level that is to be longer anyway is named once.
@@ -240,7 +239,6 @@ def as_json(
         ],
         "estimate": {
             "trials": sum(cost.trials for cost in estimates),
-            "screening_trials": sum(cost.screening_trials for cost in estimates),
             "duration_s": max((cost.duration_s for cost in estimates), default=0.0),
             "gpu_hours": sum(cost.gpu_hours for cost in estimates),
             "production_downtime_s": sum(cost.production_downtime_s for cost in estimates),

@@ -56,13 +56,6 @@ MOST_CSV_ROWS, MOST_CSV_CELLS = 100_000, 2_000_000
     show_default=True,
     help="By which share they are slower, whatever the config.",
 )
-@click.option(
-    "--node-screening",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Launches of one config on each node before the search, which excludes none.",
-)
 @click.option("--seeds", type=click.IntRange(min=1), default=200, show_default=True, help="Searches.")
 @click.option(
     "--prior",
@@ -97,7 +90,6 @@ def replay(
     nodes: int,
     slow_nodes: int,
     slow_by: float,
-    node_screening: int,
     seeds: int,
     prior: str,
     metric: str | None,
@@ -140,7 +132,6 @@ def replay(
                 nodes=nodes,
                 slow=slow_nodes,
                 slow_by=slow_by,
-                screening=node_screening,
                 prior=prior,  # type: ignore[arg-type]
                 jobs=jobs,
             )

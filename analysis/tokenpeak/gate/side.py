@@ -129,7 +129,7 @@ def read_side(paths: Sequence[Path]) -> Side:
     if len(simulated) > 1:
         raise ArchiveError(f"{', '.join(map(str, paths))}: simulated and measured sweeps are no one side. Name one.")
     order = frames.sweeps.sort("started_at")["sweep_id"].to_list()
-    compared = frames.trials.filter(~pl.col("holdout"), ~pl.col("node_screening"), pl.col("status") != "interrupted")
+    compared = frames.trials.filter(~pl.col("holdout"), pl.col("status") != "interrupted")
     trials = compared.sort("started_at", "trial_id")
     cautions = [f"skipped {file}" for file in frames.malformed]
     for record in records:

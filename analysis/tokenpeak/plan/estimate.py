@@ -48,23 +48,6 @@ class Estimate:
     """Summed over nodes."""
     energy_kwh: float | None
     """Of the devices, without what cools them; None when their TDP is unknown."""
-    screening_trials: int = 0
-    """Of the trials, those that compare nodes first."""
-    screening_s: float = 0.0
-    """What these take of the duration."""
-
-    def after(self, screening: "Estimate") -> "Estimate":
-        """The estimate of both, the node screening first."""
-        energies = (self.energy_kwh, screening.energy_kwh)
-        return Estimate(
-            trials=self.trials + screening.trials,
-            duration_s=self.duration_s + screening.duration_s,
-            gpu_hours=self.gpu_hours + screening.gpu_hours,
-            production_downtime_s=self.production_downtime_s + screening.production_downtime_s,
-            energy_kwh=None if None in energies else sum(energy or 0.0 for energy in energies),
-            screening_trials=screening.trials,
-            screening_s=screening.duration_s,
-        )
 
 
 def load_s(spec: SweepSpec, memory: MemoryPlan | None) -> float:

@@ -15,20 +15,10 @@ DEFAULT_STATISTIC = "p50"
 
 
 def objective_value(trial: TrialRecord, spec: SweepSpec, *, gpus: int | None = None) -> float | None:
-    """The objective of a trial; None when its runs do not give it, and of a node screening, which compares nodes.
+    """The objective of a trial; None when its runs do not give it.
 
     `gpus` is how many its engine takes where that is known otherwise than by the config's flags.
     """
-    return None if trial.node_screening else _value(trial, spec, gpus=gpus)
-
-
-def screened_value(trial: TrialRecord, spec: SweepSpec) -> float | None:
-    """The objective of a launch of a node screening; None of any other, and where it was not measured."""
-    return _value(trial, spec) if trial.node_screening and trial.status == "ok" else None
-
-
-def _value(trial: TrialRecord, spec: SweepSpec, *, gpus: int | None = None) -> float | None:
-    """What the trial's runs give of the objective."""
     used = gpus if gpus is not None else trial.config.gpus
     if spec.objective.is_rate:
         rate = _max_rate_per_s(trial.runs, spec.objective_run()[0])

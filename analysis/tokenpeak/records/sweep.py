@@ -81,10 +81,10 @@ class SweepRecord(Record):
     @field_validator("spec", mode="before")
     @classmethod
     def _of_older(cls, spec: object) -> object:
-        """An older archive's spec: `quality: null` is `false` today, and `hours` of `energy` are left out."""
+        """The spec of an older archive as today's: without what is gone; no comparison of answers was `null`."""
         if not isinstance(spec, Mapping):
             return spec
-        current = dict(spec)
+        current = {key: value for key, value in spec.items() if key != "node_screening"}
         if current.get("quality", False) is None:
             current["quality"] = False
         if isinstance(energy := current.get("energy"), Mapping):

@@ -91,8 +91,6 @@ class TrialRecord(Record):
     """0 for the first launch of this config on this hardware."""
     holdout: bool = False
     """A holdout run: the search's choice on fresh requests, which selected nothing."""
-    node_screening: bool = False
-    """A launch that compares nodes, of the same config on each: no config is ranked by it."""
     simulated: bool
     status: Literal["ok", "failed", "interrupted"]
     failure: Failure | None = None

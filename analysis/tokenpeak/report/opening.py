@@ -144,10 +144,6 @@ def _viewed(
 ) -> SweepView:
     """The view, with labels, confidences and, of a sweep on several kinds of hardware, the one asked for."""
     spec = frames.specs[record.sweep_id]
-    # Launches that compare nodes are no results of configs: the page of the nodes reads them.
-    screening = frames.trials.filter("node_screening")
-    own = ~pl.col("trial_id").is_in(screening["trial_id"].implode())
-    frames = replace(frames, trials=frames.trials.filter(own), runs=frames.runs.filter(own))
     frames = for_analysis(frames)
     if parameters.hardware:
         record, frames = _on(parameters.hardware, record, frames)
@@ -167,7 +163,6 @@ def _viewed(
         spec=spec,
         frames=replace(frames, trials=trials, runs=runs),
         asked=parameters,
-        screening=screening,
     )
 
 

@@ -110,11 +110,7 @@ def cost_of_sweep(view: SweepView) -> Facts:
     trials = view.trials
     hours = 0.0
     for hardware in view.hardware:
-        spent = sum(
-            float(rows.filter(pl.col("hardware") == hardware)["duration_s"].sum())
-            for rows in (trials, view.screening)
-            if rows.height
-        )
+        spent = float(trials.filter(pl.col("hardware") == hardware)["duration_s"].sum())
         hours += spent * max(1, view.gpus_of(hardware)) / 3600
     energy_j = float(view.runs["energy_j"].drop_nulls().sum()) if view.runs.height else 0.0
     downtime = (
@@ -150,7 +146,6 @@ def cost_of_sweep(view: SweepView) -> Facts:
             f"{number(view.runs.height)} at {_count(levels, 'load level')}, "
             f"{number(int(view.runs['requests_ok'].sum()))} requests answered",
         ),
-        *([("Trials to compare nodes", number(view.screening.height))] if view.screening.height else []),
         *_unjudged(view),
         ("Wall-clock", _span(ended) if ended else "no end recorded"),
         ("GPU-hours" if any(node.gpus for node in view.record.nodes) else "Node-hours", number(hours)),

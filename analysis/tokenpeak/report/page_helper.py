@@ -43,7 +43,7 @@ class PageHelper:
 
     def begin(self, view: SweepView, given: Mapping[str, object], rows: Path, others: Sequence[str]) -> None:
         """Have it open the sweep and make pages, until none is left."""
-        trials = [*view.trials["trial_id"], *view.screening["trial_id"]]
+        trials = view.trials["trial_id"].to_list()
         self._send(_Sweep(raw=view.path, given=given, rows=rows, trials=trials, others=others))
 
     def made(self, say: Report) -> dict[str, bool]:

@@ -1,7 +1,7 @@
 """One sweep as a report reads it: its frames, what it set out to do, and the words that pages use for it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 from string import ascii_letters, digits
@@ -52,8 +52,6 @@ class SweepView:
     malformed: tuple[str, ...] = ()
     asked: Parameters = AS_IT_WAS
     """What is asked otherwise than the sweep's spec did; `spec` and `frames` are by it."""
-    screening: pl.DataFrame = field(default_factory=pl.DataFrame)
-    """A row per trial that compares nodes; none of them is in the frames."""
 
     @property
     def path(self) -> Path:
@@ -85,7 +83,7 @@ class SweepView:
 
     @property
     def trials(self) -> pl.DataFrame:
-        """A row per trial, but for those that compare nodes, which `screening` has."""
+        """A row per trial."""
         return self.frames.trials
 
     @property

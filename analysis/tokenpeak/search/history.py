@@ -1,17 +1,12 @@
-"""History of a search: outcomes in; a proposal, a wait or the end out; and the protocol of a strategy.
+"""History of a search: outcomes in; a proposal, a wait or the end out; and the protocol of a strategy."""
 
-Where a node screening was made, values are as on the mean of its nodes: it shows by how much each is faster or slower.
-"""
-
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, Protocol
 
 from tokenpeak.predict.demand import objective_run
-from tokenpeak.ranking.node_effects import node_effects
-from tokenpeak.ranking.objective import objective_value, screened_value
+from tokenpeak.ranking.objective import objective_value
 from tokenpeak.records import QUALITY_FAILED, TRANSIENT_CAUSES, Plan, RunRecord, TrialRecord
 from tokenpeak.spec.sweep import SweepSpec
 
@@ -59,8 +54,6 @@ class Proposal:
     reason: str
     holdout: bool = False
     """A holdout run: the load is drawn from fresh seeds."""
-    node_screening: bool = False
-    """A launch that compares nodes, under the objective's run alone."""
     early_stop_threshold: float | None = None
     """An objective that is worse than this makes the trial's other runs superfluous; None: all runs are made."""
 
@@ -152,34 +145,11 @@ def judged_slo(spec: SweepSpec, slo_met: bool | None) -> bool | None:
 def history_of(trials: Iterable[TrialRecord], spec: SweepSpec, hardware: str) -> list[Outcome]:
     """What the trials of one hardware taught, in the order in which they ended; interrupted ones taught nothing.
 
-    Values are as on the mean of the nodes. The trials of a node screening show these, and are no part of the history.
+    Values are as measured: an estimate of what nodes differ by changes with each launch, so what the search has decided
+    would be decided anew.
     """
-    own = [trial for trial in trials if trial.hardware == hardware and trial.status != "interrupted"]
-    ended = [trial for trial in own if not trial.node_screening]
-    outcomes = [outcome_of(trial, spec) for trial in sorted(ended, key=lambda trial: trial.ended_at)]
-    return on_mean_node(outcomes, [trial for trial in own if trial.node_screening], spec)
-
-
-def on_mean_node(outcomes: Sequence[Outcome], screening: Iterable[TrialRecord], spec: SweepSpec) -> list[Outcome]:
-    """The outcomes of one hardware as on the mean of its nodes, by the launches of a node screening."""
-    launches = [(trial.node, trial.config.config_id, screened_value(trial, spec)) for trial in screening]
-    return without_node_effects(outcomes, [(node, config_id, value) for node, config_id, value in launches if value])
-
-
-def without_node_effects(outcomes: Sequence[Outcome], screened: Sequence[tuple[str, str, float]]) -> list[Outcome]:
-    """The outcomes without the effects of their nodes that `screened` shows: (node, config, value above 0).
-
-    Launches of the search itself show effects too, and would change what earlier trials said: what the search has
-    decided would be decided anew.
-    """
-    found = node_effects([(node, config_id, math.log(value)) for node, config_id, value in screened])
-    effects = found.effects if found is not None else {}
-    return [
-        replace(outcome, value=outcome.value / math.exp(effects[outcome.node]))
-        if outcome.value is not None and outcome.node in effects
-        else outcome
-        for outcome in outcomes
-    ]
+    ended = [trial for trial in trials if trial.hardware == hardware and trial.status != "interrupted"]
+    return [outcome_of(trial, spec) for trial in sorted(ended, key=lambda trial: trial.ended_at)]
 
 
 def next_replicate(config_id: str, history: Sequence[Outcome], pending: Collection[tuple[str, int]]) -> int:

@@ -74,7 +74,7 @@ def landscapes_of(
     launches: dict[str, dict[str, list[float | None]]] = {}
     took_s: dict[str, dict[str, list[float | None]]] = {}
     for trial in trials:
-        if trial.status == "interrupted" or trial.node_screening:
+        if trial.status == "interrupted":
             continue
         outcome = outcome_of(trial, spec)
         value = outcome.value if outcome.feasible and (outcome.value or 0) > 0 else None

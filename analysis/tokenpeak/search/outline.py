@@ -15,12 +15,8 @@ def outline(spec: SweepSpec, plan: Plan, cost: Estimate, grid: Estimate) -> str:
     """What the sweep does on one kind of hardware; beside it the cost of the `grid`, where that is not what it is."""
     nodes = ", ".join(plan.nodes)
     away = cost.trials if spec.restore == "per_trial" else min(cost.trials, len(plan.nodes))
-    searched, screened = cost.trials - cost.screening_trials, ""
-    if cost.screening_trials:
-        launches = _count(cost.screening_trials, "launch", "launches")
-        screened = f"{launches} of one config compare the nodes first, in {duration_text(cost.screening_s)}; then "
     said = (
-        f"{screened}{_KINDS[spec.search.strategy]} makes {_count(searched, 'launch', 'launches')} with "
+        f"{_KINDS[spec.search.strategy]} makes {_count(cost.trials, 'launch', 'launches')} with "
         f"{_count(len(plan.feasible), 'config', 'configs')} to choose from, in {duration_text(cost.duration_s)}; "
         f"production of {nodes} is stopped {_count(away, 'time', 'times')}, "
         f"for {duration_text(cost.production_downtime_s)} in all"
@@ -29,8 +25,7 @@ def outline(spec: SweepSpec, plan: Plan, cost: Estimate, grid: Estimate) -> str:
         nights = ceil(cost.duration_s / window_s(spec.window))
         said += f"; fits {_count(nights, 'night', 'nights')} of {spec.window}"
     if spec.search.strategy == "adaptive" and grid.trials > cost.trials:
-        whole = grid.trials - grid.screening_trials
-        said += f". search: {{strategy: grid}} would make {whole} launches in {duration_text(grid.duration_s)}"
+        said += f". search: {{strategy: grid}} would make {grid.trials} launches in {duration_text(grid.duration_s)}"
     return said
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from tokenpeak.plan.estimate import Estimate, estimate, quality_s, trial_time
-from tokenpeak.plan.node_screening import screening_config, screening_launches, screening_spec
 from tokenpeak.predict.model import ModelFacts
 from tokenpeak.ranking.objective import metric_direction
 from tokenpeak.records import TRANSIENT_CAUSES, NodeFacts, Plan
@@ -85,16 +84,11 @@ def remaining(spec: SweepSpec, plan: Plan, history: Sequence[Outcome], strategy:
 def cost_of(
     spec: SweepSpec, plan: Plan, nodes: Sequence[NodeFacts], models: Mapping[str, ModelFacts | None]
 ) -> Estimate:
-    """What carrying out the whole plan on its nodes takes, a node screening first."""
+    """What carrying out the whole plan on its nodes takes."""
     own = [node for node in nodes if node.node in plan.nodes]
     trials = remaining(spec, plan, ())
     measuring_s = quality_s(spec, plan, own[0]) if own else 0.0
-    cost = estimate(spec, trial_time(spec, plan, own, models), own, trials=trials, measuring_s=measuring_s)
-    if not (launches := screening_launches(spec, plan)):
-        return cost
-    alone = plan.model_copy(update={"feasible": (screening_config(spec, plan),)})
-    light = screening_spec(spec)
-    return cost.after(estimate(light, trial_time(light, alone, own, models), own, trials=launches))
+    return estimate(spec, trial_time(spec, plan, own, models), own, trials=trials, measuring_s=measuring_s)
 
 
 def _launches(

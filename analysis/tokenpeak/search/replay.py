@@ -17,7 +17,7 @@ from tokenpeak.metrics import Direction
 from tokenpeak.ranking.intervals import clopper_pearson_interval
 from tokenpeak.ranking.objective import metric_direction
 from tokenpeak.records import Plan, PlannedConfig, Prediction
-from tokenpeak.search.history import Outcome, Proposal, Strategy, without_node_effects
+from tokenpeak.search.history import Outcome, Proposal, Strategy
 from tokenpeak.search.landscape import Landscape
 from tokenpeak.search.strategy import make_strategy
 from tokenpeak.spec.search import SearchSpec
@@ -68,18 +68,16 @@ def replay(
     nodes: int = 1,
     slow: int = 0,
     slow_by: float = 0.0,
-    screening: int = 0,
     prior: Prior = "recorded",
     jobs: int = 1,
 ) -> list[Replay]:
     """A search for each of `seeds` seeds, on `jobs` processes; the same whatever `jobs` is.
 
     With several `nodes` trials are made in rounds, one on each node: a round is proposed before its results are known.
-    `slow` of the nodes are slower than the others by the share `slow_by`, whatever the config. A node screening of so
-    many launches on each node comes first, and excludes none.
+    `slow` of the nodes are slower than the others by the share `slow_by`, whatever the config.
     """
     landscape = _with_prior(landscape, prior)
-    one = partial(_replay_one, landscape, searcher, trials, nodes, slow, slow_by, screening)
+    one = partial(_replay_one, landscape, searcher, trials, nodes, slow, slow_by)
     if jobs <= 1:
         return [one(seed) for seed in range(seeds)]
     with ProcessPoolExecutor(jobs) as pool:
@@ -117,7 +115,6 @@ def _replay_one(
     nodes: int,
     slow: int,
     slow_by: float,
-    screening: int,
     seed: int,
 ) -> Replay:
     truth = landscape.truth()
@@ -128,16 +125,10 @@ def _replay_one(
     names = [f"node {number}" for number in range(1, nodes + 1)]
     asking = random.Random(f"nodes {seed}")  # noqa: S311
     factors = dict.fromkeys(names, 1.0) | dict.fromkeys(asking.sample(names, slow), (1 - slow_by) ** landscape.sign)
-    screened = [
-        (node, config_id, asking.choice([value for value in landscape.launches[config_id] if value]) * factors[node])
-        for config_id in [next(key for key in drawn if key in truth)]
-        for node in names
-        for _ in range(screening)
-    ]
     history: list[Outcome] = []
     first_hit: int | None = None
     rounds: list[list[float]] = []
-    while steps := _round(strategy, without_node_effects(history, screened), nodes):
+    while steps := _round(strategy, history, nodes):
         rounds.append([])
         for step, node in zip(steps, asking.sample(names, len(steps)), strict=True):
             order = drawn[step.config_id]
@@ -159,7 +150,7 @@ def _replay_one(
             )
             if first_hit is None and value is not None and truth.get(step.config_id, -math.inf) >= best - margin:
                 first_hit = len(history)
-    choice = strategy.choose(without_node_effects(history, screened))
+    choice = strategy.choose(history)
     reached = truth.get(choice, -math.inf) if choice else -math.inf
     regret = 1.0 - math.exp(reached - best)
     is_timed = landscape.durations_s is not None

@@ -21,7 +21,6 @@ from tokenpeak.names import inside
 from tokenpeak.spec.axes import Alternative, ExtraConfig, is_number, seeks_highest, spelled_out, without_highest
 from tokenpeak.spec.endpoint import EndpointSpec
 from tokenpeak.spec.energy import EnergyFactors
-from tokenpeak.spec.node_screening import NodeScreeningSpec
 from tokenpeak.spec.quality import QualitySpec
 from tokenpeak.spec.search import SearchSpec
 from tokenpeak.spec.secrets import secret_in
@@ -125,8 +124,6 @@ class SweepSpec(Declaration):
     """What is to be best."""
     search: SearchSpec = SearchSpec()
     """Which configs are tried, in which order, and when it is enough."""
-    node_screening: NodeScreeningSpec | Literal[False] = False
-    """Whether nodes of one kind are compared first, by the same config on each; `{}` does so with the defaults."""
     restore: Literal["per_trial", "per_sweep"] = "per_trial"
     """When production comes back: after each trial, or after a node's last."""
     window: Annotated[str, AfterValidator(_window)] | None = None
@@ -195,7 +192,7 @@ class SweepSpec(Declaration):
     def _only_measures(self, endpoint: EndpointSpec) -> None:
         """Refuse what only a server that we launch could have."""
         fields = type(self).model_fields
-        ours = ("model", "quality", "axes", "highest", "fixed", "extra_configs", "node_screening", "restore")
+        ours = ("model", "quality", "axes", "highest", "fixed", "extra_configs", "restore")
         # Compared with defaults, since a recorded spec has every key.
         if given := [name for name in (*ours, "max_downtime") if getattr(self, name) != fields[name].get_default()]:
             raise ValueError(

@@ -302,18 +302,21 @@ UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
 }
 """What turns a file of each older version into one of the next."""
 
+GONE = ("node_screening",)
+"""Fields of older files, of any version, that nothing reads any more."""
+
 
 def _renamed(raw: dict[str, Any], before: str, after: str) -> dict[str, Any]:
     return {(after if key == before else key): value for key, value in raw.items()}
 
 
 def upgraded(raw: dict[str, Any]) -> dict[str, Any]:
-    """A file's content as this version writes it; content of this version, or a newer one, as it is."""
+    """A file's content as this version writes it."""
     version = raw.get("format_version", 1)
     while isinstance(version, int) and version in UPGRADES:
         raw = UPGRADES[version](raw)
         version = raw["format_version"]
-    return raw
+    return {key: value for key, value in raw.items() if key not in GONE}
 
 
 def parse_record(text: bytes, kind: type[RecordT], path: Path | str) -> RecordT:
@@ -322,7 +325,7 @@ def parse_record(text: bytes, kind: type[RecordT], path: Path | str) -> RecordT:
     raw = bounded.parse_json(text, path)
     if isinstance(raw, dict):
         _refuse_newer(path, raw.get("format_version"))
-        if raw.get("format_version", 1) != FORMAT_VERSION:
+        if raw.get("format_version", 1) != FORMAT_VERSION or not raw.keys().isdisjoint(GONE):
             text = json.dumps(upgraded(raw)).encode()
     try:
         return kind.model_validate_json(text)

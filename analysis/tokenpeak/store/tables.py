@@ -215,7 +215,6 @@ TRIALS = SqlTable(
             "quality_cached_tokens int Prompt tokens found in the prefix cache while its answers were measured",
             "objective_unproven float What the objective is if its answers are right; null where it is ranked",
             "model_digest text sha256 of the model's files, by name, size and beginning; null: they were not found",
-            "node_screening bool! It compares nodes, by the same config on each; no config is picked or ranked by it",
         ),
     ),
 )

@@ -108,7 +108,6 @@ def _trial_row(sweep_id: str, trial: TrialRecord, spec: SweepSpec, gpus: int | N
         "git_revision": trial.provenance.git_revision,
         **predicted(trial.prediction),
         "holdout": trial.holdout,
-        "node_screening": trial.node_screening,
         "left_out": trial.left_out,
     }
 

@@ -49,7 +49,7 @@ def open_result(sweep_id: str, inventory: Inventory, results: Path | None = None
     return archive, SweepResult(
         record=record,
         spec=spec,
-        trials=tuple(trial for trial in archive.judged_trials() if not trial.node_screening),
+        trials=tuple(archive.judged_trials()),
         end=archive.read_end(),
         quality=archive.read_quality(),
     )

@@ -33,7 +33,6 @@ from tokenpeak.sweep.load_hosts import PreparedHost, prepare_load_hosts
 from tokenpeak.sweep.max_unavailable import group_limits
 from tokenpeak.sweep.model_store import StoreLimiter, lease_offset_s
 from tokenpeak.sweep.node_failures import NodeFailures
-from tokenpeak.sweep.node_screening import ComparedNodes
 from tokenpeak.sweep.node_worker import NodeWorker
 from tokenpeak.sweep.notification import Notifier, lacking
 from tokenpeak.sweep.preparation import prepare
@@ -261,7 +260,6 @@ def _trials(
     counted = int(counter.read_text()) if counter.exists() else 0
     kept = KeptArchive(job.archive, job.record, job.earlier, progress.say)
     answers = AnswersKeeper(job.spec, sweep_id, job.record.plans, kept, job.earlier, progress.say)
-    compared = ComparedNodes(job.spec, progress.say)
     trial_queue = TrialQueue(
         job.spec,
         job.record.plans,
@@ -269,9 +267,7 @@ def _trials(
         last_number=max(counted, last_number(job.archive.path)),
         on_number=lambda number: write_atomically(counter, str(number)),
         judged=answers.judged,
-        nodes=job.record.nodes,
         there=tuple(job.usable),
-        on_screened=compared.take,
     )
     count = trial_queue.count()
     progress.say(f"Sweep {sweep_id}: {count.ended} trials recorded, about {count.total} in all")
@@ -349,7 +345,7 @@ def _trials(
         open_downtime_s={name: round(s, 3) for name, s in {**carried_s, **budget.open_s}.items()},
         unrestored=tuple(worker.node for worker in workers if worker.restore_pending),
         left_out_nodes=tuple(worker.node for worker in workers if worker.is_left_out),
-        problems=(*job.left_out, *compared.outliers, *complaints, *([budget.refused] if budget.refused else [])),
+        problems=(*job.left_out, *complaints, *([budget.refused] if budget.refused else [])),
     )
     if (unwritten := end_problem(kept, end)) is not None:
         complaints.append(unwritten)

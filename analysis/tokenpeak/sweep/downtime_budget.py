@@ -194,7 +194,6 @@ class DowntimeBudget:
             return dict(sorted(self._open_s.items()))
 
     def _learn(self, record: TrialRecord) -> None:
-        # A node screening's trial is shorter than those of the search.
-        if record.status == "ok" and not record.node_screening:
+        if record.status == "ok":
             longest_s = max(self._seen_s.get(record.hardware, 0.0), record.duration_s or 0.0)
             self._seen_s[record.hardware] = longest_s

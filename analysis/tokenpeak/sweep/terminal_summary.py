@@ -27,7 +27,6 @@ from tokenpeak.ranking.rank import NOTHING
 from tokenpeak.ranking.ties import Verdicts, winner_group
 from tokenpeak.records import QUALITY_FAILED, QUALITY_UNKNOWN, Config, Plan, SweepRecord, TrialRecord
 from tokenpeak.records.quality import SweepQuality
-from tokenpeak.results.node_launch import launch_of, screened_run, speed_metric
 from tokenpeak.results.prediction_accuracy import hindsight_lines
 from tokenpeak.search.highest import climb_words, searched
 from tokenpeak.search.history import history_of
@@ -108,25 +107,12 @@ class Describer:
         with self._lock:
             value = objective_value(record, self._spec)
             ranked = ranking(self._spec, tuple(self._trial_queue.records), record.hardware)
-        if record.node_screening:
-            words = f"{_speed_words(record, self._spec)}, to compare nodes"
-            return words, _best_words(self._spec, ranked)
         words = (
             f"no valid objective run{why_invalid(record, self._spec)}"
             if value is None
             else value_words(self._spec, self._spec.objective.metric, value)
         )
         return words, _best_words(self._spec, ranked)
-
-
-def _speed_words(record: TrialRecord, spec: SweepSpec) -> str:
-    """The speed of a launch that compares nodes."""
-    speed = launch_of(record, spec).speed
-    run = screened_run(record, spec)
-    if speed is None or run is None:
-        return "no speed"
-    name = speed_metric(run)
-    return value_words(spec, name, 1 / speed if name == "tpot_s" else speed)
 
 
 def _best_words(spec: SweepSpec, ranked: RankedConfigs) -> str:
@@ -157,7 +143,6 @@ def summary_lines(
     record: SweepRecord, spec: SweepSpec, trials: Sequence[TrialRecord], quality: SweepQuality | None = None
 ) -> list[str]:
     """Ranking, failures, winner and what the trials say of the predictions, for each kind of hardware."""
-    trials = [trial for trial in trials if not trial.node_screening]
     workload, level = spec.objective_run()
     # A highest rate is of a workload, not of one of its levels.
     place = workload if spec.objective.is_rate else f"{workload} at {level}"

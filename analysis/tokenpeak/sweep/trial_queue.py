@@ -10,13 +10,11 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from tokenpeak.records import NodeFacts, Plan, PlannedConfig, TrialRecord
-from tokenpeak.results.node_screening import NodeScreening
-from tokenpeak.search.history import Finished, Outcome, Proposal, Wait, on_mean_node, outcome_of
+from tokenpeak.records import Plan, PlannedConfig, TrialRecord
+from tokenpeak.search.history import Finished, Outcome, Proposal, Wait, outcome_of
 from tokenpeak.search.remaining import TrialCount, trial_count
 from tokenpeak.search.searches import Searches
 from tokenpeak.spec.sweep import SweepSpec
-from tokenpeak.sweep.node_screening import ScreeningQueue
 
 _NUMBER = re.compile(r"^\.?(\d{4,})-")
 
@@ -26,8 +24,8 @@ class TrialQueue:
 
     `judged` gives a trial the verdict on its config's answers as far as it is known: a later trial may be what they are
     compared with. Trials are numbered onward from `last_number`; `on_number` gets each number before it is used,
-    because a killed controller's Ansible may live on, and must never be taken for the trial that follows. Of `nodes`,
-    those that are `there` are compared first, where the spec asks for it; `on_screened` gets each hardware's verdicts.
+    because a killed controller's Ansible may live on, and must never be taken for the trial that follows. The
+    nodes that are `there` may make trials; none given: those of the plans.
     """
 
     def __init__(
@@ -39,9 +37,7 @@ class TrialQueue:
         last_number: int,
         on_number: Callable[[int], None] = lambda _: None,
         judged: Callable[[TrialRecord], TrialRecord] = lambda record: record,
-        nodes: Sequence[NodeFacts] = (),
         there: Collection[str] = (),
-        on_screened: Callable[[NodeScreening], None] = lambda _: None,
     ) -> None:
         self._spec = spec
         self._plans = {plan.hardware: plan for plan in plans}
@@ -49,8 +45,6 @@ class TrialQueue:
         self._searches = Searches(spec, plans)
         self._judged = judged
         self._ended: dict[str, list[TrialRecord]] = {plan.hardware: [] for plan in plans}
-        self._screened: dict[str, list[TrialRecord]] = {plan.hardware: [] for plan in plans}
-        """The launches of node screenings."""
         self._history: dict[str, list[Outcome]] = {plan.hardware: [] for plan in plans}
         self._pending: dict[str, set[tuple[str, int]]] = {plan.hardware: set() for plan in plans}
         self._lost: dict[str, dict[tuple[str, int], None]] = {plan.hardware: {} for plan in plans}
@@ -62,15 +56,9 @@ class TrialQueue:
         self._changes = {plan.hardware: 0 for plan in plans}
         self._waits: dict[str, Wait] = {}
         """What stands until the next change: with many nodes waiting, the search is asked once."""
-        self._screenings = {plan.hardware: ScreeningQueue(spec, plan, nodes, there) for plan in plans}
-        self._on_screened = on_screened
-        self._unsaid = set(self._screenings)
-        """Hardware whose nodes' verdicts were not given to `on_screened` yet."""
         self._records: list[TrialRecord] = []
         for record in sorted(records, key=lambda record: record.ended_at):
             self._enter(record)
-        for hardware in self._screenings:
-            self._give_verdicts(hardware)
         self._searches.settle(self._history)
         self._left = {plan.hardware: set(plan.nodes).intersection(there or plan.nodes) for plan in plans}
         """The nodes that may still make trials, by hardware."""
@@ -86,33 +74,25 @@ class TrialQueue:
     def claim(self, hardware: str, node: str = "") -> tuple[Proposal, str] | Wait | Finished:
         """The next trial of this hardware and its id; Wait while that depends on a trial that still runs.
 
-        Which `node` asks matters to a node screening and to finals.
+        Which `node` asks matters to finals.
         """
         with self._changed:
             if self._closed:
                 return Finished(reason="the sweep is to end")
-            screened = self._screenings[hardware].claim(node)
-            if isinstance(screened, Proposal):
-                return screened, self._numbered(screened)
-            if screened is not None:
-                return screened
             if waiting := self._waits.get(hardware):
                 return waiting
             answer = self._searches.propose(hardware, self._history, self._pending, node)
             if isinstance(answer, Proposal):
                 answer = self._lost_first(hardware, answer)
                 self._pending[hardware].add(answer.key)
-                return answer, self._numbered(answer)
+                self._number += 1
+                self._on_number(self._number)
+                return answer, f"{self._number:04d}-{answer.config_id[:8]}"
             if isinstance(answer, Finished) and self._pending[hardware]:
                 answer = Wait(reason="another node's last trial may yet be lost and have to be made here")
             if isinstance(answer, Wait):
                 self._waits[hardware] = answer
             return answer
-
-    def _numbered(self, proposal: Proposal) -> str:
-        self._number += 1
-        self._on_number(self._number)
-        return f"{self._number:04d}-{proposal.config_id[:8]}"
 
     def hardware_of(self, node: str) -> str:
         """The label of the kind of hardware that the node is planned as."""
@@ -139,15 +119,14 @@ class TrialQueue:
     def settle(self, proposal: Proposal, record: TrialRecord) -> None:
         """A claimed trial ended and its record is on disk."""
         with self._changed:
-            self._forget(record.hardware, proposal)
+            self._pending[record.hardware].discard(proposal.key)
             self._enter(record)
-            self._give_verdicts(record.hardware)
             self._notify(record.hardware)
 
     def abandon(self, hardware: str, proposal: Proposal) -> None:
         """A claimed trial came to nothing; it may be claimed again."""
         with self._changed:
-            self._forget(hardware, proposal)
+            self._pending[hardware].discard(proposal.key)
             self._notify(hardware)
 
     def leave(self, node: str) -> None:
@@ -155,24 +134,12 @@ class TrialQueue:
         with self._changed:
             if (hardware := self._hardware.get(node)) is None:
                 return
-            self._screenings[hardware].leave(node)
-            self._give_verdicts(hardware)
             self._notify(hardware)
             self._left[hardware].discard(node)
             if not self._left[hardware]:
                 self._searches.leave(hardware, self._history)
                 for other in self._plans:
                     self._notify(other)
-
-    def _forget(self, hardware: str, proposal: Proposal) -> None:
-        """The claimed trial runs no more; a node screening's is no trial of the search."""
-        if not proposal.node_screening:
-            self._pending[hardware].discard(proposal.key)
-
-    def _give_verdicts(self, hardware: str) -> None:
-        if hardware in self._unsaid and (found := self._screenings[hardware].found) is not None:
-            self._unsaid.discard(hardware)
-            self._on_screened(found)
 
     def _notify(self, hardware: str) -> None:
         self._changes[hardware] += 1
@@ -188,8 +155,6 @@ class TrialQueue:
     def is_finished(self, hardware: str) -> bool:
         """The search of this hardware has stopped by itself and nothing of it runs."""
         with self._changed:
-            if self._screenings[hardware].remaining:
-                return False
             answer = self._searches.propose(hardware, self._history, self._pending)
             return isinstance(answer, Finished) and not self._pending[hardware]
 
@@ -201,19 +166,12 @@ class TrialQueue:
         """How many trials of all hardware have ended, and how many are to come."""
         with self._changed:
             histories = [(plan, self._history[hardware]) for hardware, plan in self._plans.items()]
-            ended = sum(screening.ended for screening in self._screenings.values())
-            left = sum(screening.remaining for screening in self._screenings.values())
             # Strategies keep what they have worked out, and are no more than one thread's at a time.
-            count = trial_count(self._spec, histories, self._searches)
-        return TrialCount(ended=count.ended + ended, remaining=count.remaining + left)
+            return trial_count(self._spec, histories, self._searches)
 
     def _enter(self, record: TrialRecord) -> None:
         self._records.append(record)
         if record.hardware not in self._history:
-            return
-        if record.node_screening:
-            self._screenings[record.hardware].enter(record)
-            self._screened[record.hardware].append(record)
             return
         key = record.config.config_id, record.replicate
         if record.status == "interrupted":
@@ -222,7 +180,7 @@ class TrialQueue:
             self._lost[record.hardware].pop(key, None)
             self._ended[record.hardware].append(record)
             outcomes = [outcome_of(self._judged(ended), self._spec) for ended in self._ended[record.hardware]]
-            self._history[record.hardware] = on_mean_node(outcomes, self._screened[record.hardware], self._spec)
+            self._history[record.hardware] = outcomes
 
 
 def last_number(archive: Path) -> int:

@@ -125,7 +125,6 @@ def _record(
             "config_class": request.planned.config_class,
             "replicate": request.replicate,
             "holdout": request.holdout,
-            "node_screening": request.node_screening,
             "simulated": request.facts.simulated,
             "status": status,
             "failure": failure,

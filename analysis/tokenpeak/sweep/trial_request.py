@@ -60,8 +60,6 @@ class TrialRequest:
     """Who offers the load together; empty: this machine."""
     holdout: bool = False
     """A holdout run: its requests are none of any other trial."""
-    node_screening: bool = False
-    """It compares nodes: no config is ranked by it."""
     idle_s: float = 0.0
     """How long the node's idle power is measured before the engine starts."""
     quality: QualityJob | None = None

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from tokenpeak.errors import ArchiveError, FencedError, TokenpeakError
 from tokenpeak.loadgen.remote_worker_pool import LoadHost
 from tokenpeak.node.protocol.requests import limits
-from tokenpeak.plan.node_screening import screening_spec
 from tokenpeak.records import TrialRecord
 from tokenpeak.results.idle_power import ASKED_S
 from tokenpeak.search.history import Finished, Proposal, Wait
@@ -244,7 +243,7 @@ class Worker(threading.Thread, ABC):
         request = TrialRequest(
             sweep_id=self._sweep_id,
             trial_id=trial_id,
-            spec=screening_spec(self._spec) if proposal.node_screening else self._spec,
+            spec=self._spec,
             node=self._site.inventory.node(self.node),
             facts=self._ready.facts,
             hardware=hardware,
@@ -257,8 +256,7 @@ class Worker(threading.Thread, ABC):
             load_hosts=hosts,
             lease_offset_s=lease_offset_s(self._site.inventory, self.node),
             holdout=proposal.holdout,
-            node_screening=proposal.node_screening,
-            quality=None if proposal.node_screening else self._answers.job(hardware, proposal.config_id),
+            quality=self._answers.job(hardware, proposal.config_id),
             early_stop_threshold=proposal.early_stop_threshold,
             idle_s=ASKED_S if self._ready.facts.power_meters and not self._is_idle_known else 0.0,
         )
