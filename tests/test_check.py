@@ -10,7 +10,7 @@ from commands import typed
 from tokenpeak import paths
 from tokenpeak.cli import tokenpeak
 from tokenpeak.node.managers import MANAGERS
-from tokenpeak.sweep.inventory_variables import MANAGER_KEYS, keys_of
+from tokenpeak.sweep.inventory.variables import MANAGER_KEYS, keys_of
 
 SWEEP = """\
 axes:

@@ -14,7 +14,7 @@ from pathlib import Path
 from ansible.plugins.action import ActionBase
 
 from tokenpeak import paths
-from tokenpeak.sweep.dispatch import step_at_work
+from tokenpeak.sweep.ansible.dispatch import step_at_work
 
 TAIL_CHARACTERS = 4000
 

@@ -8,7 +8,7 @@ From a controller it waits until there is something. The result has it as `trial
 
 from ansible.plugins.action import ActionBase
 
-from tokenpeak.sweep.dispatch import next_assignment
+from tokenpeak.sweep.ansible.dispatch import next_assignment
 
 
 class ActionModule(ActionBase):

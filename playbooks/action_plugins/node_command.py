@@ -17,9 +17,8 @@ from pathlib import Path
 
 from ansible.errors import AnsibleConnectionFailure
 
-from tokenpeak.sweep.dispatch import step_at_work
-from tokenpeak.sweep.node_action import TAIL_CHARACTERS, NodeAction
-from tokenpeak.sweep.step import is_down, printed_answer
+from tokenpeak.sweep.ansible.dispatch import is_down, printed_answer, step_at_work
+from tokenpeak.sweep.ansible.node_action import TAIL_CHARACTERS, NodeAction
 
 CHANGES_NOTHING = ("probe", "status", "describe", "observe")
 TAKES_NONE_BY_HAND = ("restore", "uninstall")

@@ -4,8 +4,8 @@ import time
 
 from ansible.executor.play_iterator import HostState, IteratingStates
 
-from tokenpeak.sweep.dispatch import HostQueue
-from tokenpeak.sweep.node_strategy import POLL_S, NodeStrategy
+from tokenpeak.sweep.ansible.dispatch import HostQueue
+from tokenpeak.sweep.ansible.strategy import POLL_S, NodeStrategy
 
 DOCUMENTATION = """
     name: trials

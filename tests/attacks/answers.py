@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from tokenpeak.node.protocol.answers import ProbeAnswer, as_json
-from tokenpeak.sweep.inventory import Inventory, Node
-from tokenpeak.sweep.version import own_script
+from tokenpeak.sweep.installation import own_script
+from tokenpeak.sweep.inventory.nodes import Inventory, Node
 
 HOST, PORT = "192.0.2.7", 8099
 MODEL = {"name": "acme/model", "served_name": "acme/model"}

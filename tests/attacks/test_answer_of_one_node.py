@@ -20,12 +20,12 @@ from tokenpeak.node.protocol import frame
 from tokenpeak.node.protocol.answers import ProbeAnswer, parse
 from tokenpeak.node.protocol.frame import framed
 from tokenpeak.sweep import probe as probing
-from tokenpeak.sweep.inventory import Inventory, Node
-from tokenpeak.sweep.lease import _KEPT_LINES, LeaseChannel
-from tokenpeak.sweep.node_files import NodeFiles
-from tokenpeak.sweep.node_result import WORDS_CHARACTERS, NodeResult, as_object
+from tokenpeak.sweep.ansible.lease import _KEPT_LINES, LeaseChannel
+from tokenpeak.sweep.ansible.node_action import NodeFiles
+from tokenpeak.sweep.ansible.result import WORDS_CHARACTERS, NodeResult, as_object
+from tokenpeak.sweep.ansible.runner import PlaybookResult
+from tokenpeak.sweep.inventory.nodes import Inventory, Node
 from tokenpeak.sweep.probe import ReadyNode, _ready, probe
-from tokenpeak.sweep.runner import PlaybookResult
 
 GUARDED = {"tokenpeak_guard_command": "/usr/local/sbin/tokenpeak-node"}
 DEEP = "[" * 100_000 + "]" * 100_000

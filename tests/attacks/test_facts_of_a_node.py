@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from tokenpeak import paths
-from tokenpeak.sweep.inventory import Node
-from tokenpeak.sweep.inventory_variables import BY_CONTROLLER
-from tokenpeak.sweep.runner import _environment
+from tokenpeak.sweep.ansible.runner import _environment
+from tokenpeak.sweep.inventory.nodes import Node
+from tokenpeak.sweep.inventory.variables import BY_CONTROLLER
 from tokenpeak.sweep.secret import write_node_secrets
 
 READ_HERE = ("src", "secret_file", "script", "request", "job")

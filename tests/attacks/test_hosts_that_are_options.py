@@ -12,7 +12,7 @@ import pytest
 
 from tokenpeak import paths
 from tokenpeak.errors import InventoryError
-from tokenpeak.sweep.inventory import inventory_of
+from tokenpeak.sweep.inventory.nodes import inventory_of
 
 
 def answer(name: str, **variables: Any) -> Any:

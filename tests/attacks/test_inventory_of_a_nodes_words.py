@@ -16,9 +16,8 @@ from tests.sweep.resolved import answers, inventory_request
 from tokenpeak.node.protocol.answers import GpuState
 from tokenpeak.node.protocol.survey import FoundEngine, FoundServer, SurveyAnswer
 from tokenpeak.spec.located import LocatedYaml
-from tokenpeak.sweep.first_inventory import first_inventory
-from tokenpeak.sweep.survey import Surveyed
-from tokenpeak.sweep.variables_yaml import variables_yaml
+from tokenpeak.sweep.inventory.first_inventory import Surveyed, first_inventory
+from tokenpeak.sweep.inventory.variables_yaml import variables_yaml
 
 MANAGERS = ("process", "systemd", "docker", "compose")
 

@@ -15,7 +15,7 @@ from tokenpeak.cli import tokenpeak
 from tokenpeak.errors import ArchiveError
 from tokenpeak.store.archive import archive_below
 from tokenpeak.store.pack import pack, unpacked
-from tokenpeak.sweep import apply_setup
+from tokenpeak.sweep.apply import setup
 
 SECRET = "kn4ry-of-home"
 
@@ -50,7 +50,7 @@ LINKS: dict[str, Callable[[Path, Path], None]] = {
 }
 OPENERS: dict[str, Callable[[Path], object]] = {
     "sweep --resume": lambda archive: archive_below(archive.parent, archive.name),
-    "apply": lambda archive: apply_setup.archive_of(archive.name, archive.parent),
+    "apply": lambda archive: setup.archive_of(archive.name, archive.parent),
 }
 
 

@@ -20,7 +20,7 @@ from tokenpeak.store.archive import Archive
 from tokenpeak.sweep import controller, own_sweeps
 from tokenpeak.sweep.controller import resume_sweep
 from tokenpeak.sweep.interrupt import Interrupt
-from tokenpeak.sweep.inventory import Inventory, Node
+from tokenpeak.sweep.inventory.nodes import Inventory, Node
 from tokenpeak.sweep.progress import ProgressDisplay
 from tokenpeak.sweep.sweep_plan import SweepPlan, plan_nodes
 

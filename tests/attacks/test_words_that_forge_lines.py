@@ -25,9 +25,9 @@ from tokenpeak.node.protocol.answers import RestoreAnswer, StatusAnswer, parse
 from tokenpeak.node.protocol.survey import SurveyAnswer
 from tokenpeak.node.words import one_line
 from tokenpeak.store.archive import Archive, find_archives
-from tokenpeak.sweep.first_inventory import summary
-from tokenpeak.sweep.login_failures import Login, explained, with_remedy
-from tokenpeak.sweep.node_result import failure_words
+from tokenpeak.sweep.ansible.login_failures import Login, explained, with_remedy
+from tokenpeak.sweep.ansible.result import failure_words
+from tokenpeak.sweep.inventory.first_inventory import summary
 from tokenpeak.sweep.progress import ProgressDisplay
 from tokenpeak.terminal import echo, echo_lines, echo_text
 

@@ -26,7 +26,7 @@ from tokenpeak.spec.engine_build import DeclaredBuild
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.store.database import DatabaseChoice, open_database
 from tokenpeak.store.embedded import running_server
-from tokenpeak.sweep.inventory_variables import BY_CONTROLLER, CONTROLLER, MANAGER_KEYS, keys_of
+from tokenpeak.sweep.inventory.variables import BY_CONTROLLER, CONTROLLER, MANAGER_KEYS, keys_of
 
 OF_RECORDS = {
     ("ExternalWorkload", None): "another tool asked; a user cannot",

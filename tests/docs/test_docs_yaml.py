@@ -13,8 +13,8 @@ from tests.front_door.documented import DocBlock, doc_blocks, doc_pages
 from tokenpeak import paths
 from tokenpeak.spec.sweep import read_spec
 from tokenpeak.spec.workload_file import read_workload
-from tokenpeak.sweep.check_inventory import inventory_mistakes
 from tokenpeak.sweep.check_spec import spec_mistakes
+from tokenpeak.sweep.inventory.checks import inventory_mistakes
 
 BLOCKS = [block for page in doc_pages() for block in doc_blocks(page) if block.language == "yaml"]
 COMPLETE = sorted((paths.CONTENT / "docs" / "reference").glob("*.yml"))

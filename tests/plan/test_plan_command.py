@@ -8,7 +8,7 @@ from node_models import named
 from tokenpeak.cli.plan import known_facts, plan
 from tokenpeak.errors import FactsError
 from tokenpeak.paths import INVENTORIES
-from tokenpeak.sweep.inventory import Inventory, Node
+from tokenpeak.sweep.inventory.nodes import Inventory, Node
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from tokenpeak.report import open_archive
 from tokenpeak.report.ranking import rank
 from tokenpeak.search.history import outcome_of
 from tokenpeak.spec.sweep import Objective, SweepSpec, parse_spec
-from tokenpeak.sweep.trial_request import ends_early
+from tokenpeak.sweep.trial.request import ends_early
 
 SIZES = [1, 8]
 

@@ -19,7 +19,7 @@ from tokenpeak.node import clock, serving
 from tokenpeak.node.bundle import write_bundle
 from tokenpeak.node.protocol.answers import parse
 from tokenpeak.node.protocol.commands import ANSWERS
-from tokenpeak.sweep.step import Step, printed_answer
+from tokenpeak.sweep.ansible.dispatch import Step, printed_answer
 
 pytestmark = [pytest.mark.e2e]
 

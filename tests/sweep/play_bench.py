@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenpeak.sweep.inventory import Inventory, Node
-from tokenpeak.sweep.node_result import NodeResult
-from tokenpeak.sweep.trial_play import TrialPlay
+from tokenpeak.sweep.ansible.result import NodeResult
+from tokenpeak.sweep.inventory.nodes import Inventory, Node
+from tokenpeak.sweep.trial.play import TrialPlay
 
 SCRIPT = """
 import json, os, sys

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tokenpeak.sweep.inventory import DECLARATION, WANTED
-from tokenpeak.sweep.resolution import resolution_request, resolver_environment
+from tokenpeak.sweep.inventory.nodes import DECLARATION, WANTED, resolution_request, resolver_environment
 
 _RESOLVE = """
 import json, os, sys

@@ -28,13 +28,12 @@ from tokenpeak.records.quality import AnswersQuality, QualityVerdict, SweepQuali
 from tokenpeak.results.bake import Observed
 from tokenpeak.spec.sweep import parse_spec
 from tokenpeak.store.archive import Archive
-from tokenpeak.sweep.applicable import Applicable, Obstacle, SweepResult, applicable, remaining
-from tokenpeak.sweep.apply import ApplyPlan, NodeApply
-from tokenpeak.sweep.apply_rights import apply_rights
-from tokenpeak.sweep.apply_serial import apply_serially, batches, forbidden
-from tokenpeak.sweep.bake_settings import MOST_ROUNDS, BakeSettings, bake_settings
-from tokenpeak.sweep.inventory import Inventory, Node
-from tokenpeak.sweep.max_unavailable import GroupLimit
+from tokenpeak.sweep.apply.applicable import Applicable, Obstacle, SweepResult, applicable, remaining
+from tokenpeak.sweep.apply.node_apply import ApplyPlan, NodeApply
+from tokenpeak.sweep.apply.setup import apply_rights, apply_serially, batches, forbidden
+from tokenpeak.sweep.inventory.nodes import Inventory, Node
+from tokenpeak.sweep.inventory.variables import MOST_ROUNDS, BakeSettings, bake_settings
+from tokenpeak.sweep.limits import GroupLimit
 
 A100 = node_facts("node-1", GPUS[0], simulated=False)
 WORDS = (

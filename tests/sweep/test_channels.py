@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tokenpeak.errors import NodeError
-from tokenpeak.sweep.channels import channel_argvs
-from tokenpeak.sweep.inventory import Inventory, Node
+from tokenpeak.sweep.ansible.lease import channel_argvs
+from tokenpeak.sweep.inventory.nodes import Inventory, Node
 
 SSH: dict[str, Any] = {
     "ansible_host": "10.0.0.7",

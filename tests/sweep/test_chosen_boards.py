@@ -2,8 +2,8 @@
 
 import pytest
 
-from tokenpeak.sweep.declared import declared_facts
-from tokenpeak.sweep.inventory import Node
+from tokenpeak.sweep.inventory.nodes import Node
+from tokenpeak.sweep.probe import declared_facts
 
 BOARDS = [{"index": index, "name": name} for index, name in enumerate(("NVIDIA T4", "NVIDIA L4", "NVIDIA L4"))]
 

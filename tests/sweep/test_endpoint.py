@@ -20,7 +20,7 @@ from tokenpeak.report.rates import found_rates, open_runs
 from tokenpeak.spec.endpoint import EndpointSpec
 from tokenpeak.spec.sweep import SweepSpec, parse_spec
 from tokenpeak.store.frames import open_frames
-from tokenpeak.sweep.endpoint import look_at
+from tokenpeak.sweep.trial.endpoint import look_at
 
 TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))
 KEY = "a-key-that-nobody-guesses"

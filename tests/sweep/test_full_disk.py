@@ -16,11 +16,11 @@ from tokenpeak import storage
 from tokenpeak.atomic import write_atomically
 from tokenpeak.errors import ArchiveError
 from tokenpeak.records import EndRecord
+from tokenpeak.sweep.ansible.lease import LeaseChannel
 from tokenpeak.sweep.archive_keeper import KeptArchive
 from tokenpeak.sweep.controller import end_problem
-from tokenpeak.sweep.lease import LeaseChannel
-from tokenpeak.sweep.trial_request import write_private
-from tokenpeak.sweep.worker import Worker
+from tokenpeak.sweep.trial.request import write_private
+from tokenpeak.sweep.trial.worker import Worker
 
 Disk = Callable[..., Path]
 

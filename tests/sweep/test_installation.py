@@ -13,9 +13,9 @@ import yaml
 from tokenpeak import paths
 from tokenpeak.node.bundle import write_bundle
 from tokenpeak.sweep import secret
+from tokenpeak.sweep.ansible.result import NodeResult
 from tokenpeak.sweep.installation import install_and_probe
-from tokenpeak.sweep.inventory import Inventory, read_inventory
-from tokenpeak.sweep.node_result import NodeResult
+from tokenpeak.sweep.inventory.nodes import Inventory, read_inventory
 
 CANARY = "canary-in-the-secret-file"
 
@@ -80,7 +80,7 @@ def test_only_what_differs_is_written(controller: Controller) -> None:
     by_hand = controller.install()
     mended = script.read_bytes()
     before = secret.master_secret().name
-    after = secret.rotate().name
+    after = secret.renew_master_secret().name
     rotated = controller.install(tokenpeak_port=8098)
 
     for results in (first, again, by_hand, rotated):

@@ -15,10 +15,18 @@ from resolved import answers, inventory_request
 from node_models import named
 from tokenpeak import paths
 from tokenpeak.errors import InventoryError
-from tokenpeak.sweep.declared import declared_facts, declared_model, engine_builds_of
-from tokenpeak.sweep.inventory import Inventory, inventory_of, nodes_by_name, read_inventory
-from tokenpeak.sweep.load_hosts import load_hosts
-from tokenpeak.sweep.resolution import Resolution, as_extravars, hosts_path, inventory_names
+from tokenpeak.sweep.inventory.nodes import (
+    Inventory,
+    Resolution,
+    as_extravars,
+    hosts_path,
+    inventory_names,
+    inventory_of,
+    nodes_by_name,
+    read_inventory,
+)
+from tokenpeak.sweep.probe import declared_facts, declared_model, engine_builds_of
+from tokenpeak.sweep.trial.load_hosts import load_hosts
 
 
 def write_inventory(folder: Path, hosts: str, group_vars: str) -> Path:

@@ -16,7 +16,7 @@ import pytest
 
 from tokenpeak import paths
 from tokenpeak.errors import InventoryError
-from tokenpeak.sweep.inventory import read_inventory
+from tokenpeak.sweep.inventory.nodes import read_inventory
 
 pytestmark = pytest.mark.integration
 

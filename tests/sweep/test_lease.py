@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tokenpeak.node.protocol.answers import Overlap
-from tokenpeak.sweep.lease import LeaseChannel
+from tokenpeak.sweep.ansible.lease import LeaseChannel
 
 LISTENER = """
 import os, sys

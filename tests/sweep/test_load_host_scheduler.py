@@ -9,8 +9,7 @@ from collections import Counter
 import pytest
 
 from tokenpeak.loadgen.remote_worker_pool import LoadHost
-from tokenpeak.sweep.load_host_scheduler import LoadHostScheduler
-from tokenpeak.sweep.load_hosts import PreparedHost
+from tokenpeak.sweep.trial.load_hosts import LoadHostScheduler, PreparedHost
 
 PER_PROCESS = 1024
 """Streams, as the documentation says."""

@@ -11,14 +11,14 @@ import pytest
 
 from tokenpeak import paths
 from tokenpeak.errors import InventoryError
-from tokenpeak.sweep.inventory import Inventory, Node
-from tokenpeak.sweep.max_unavailable import VARIABLE, group_limits, value_mistake
+from tokenpeak.sweep.inventory.nodes import Inventory, Node
+from tokenpeak.sweep.limits import group_limits, value_mistake
 
 
 def inventory_with(limits: Any) -> Inventory:
     """Seven nodes in two racks, one of which the sweep leaves out, with these limits declared."""
     names = tuple(f"n{number}" for number in range(7))
-    nodes = tuple(Node(name=name, variables={VARIABLE: limits}) for name in names[:6])
+    nodes = tuple(Node(name=name, variables={"tokenpeak_max_unavailable": limits}) for name in names[:6])
     groups = {"all": names, "rack_a": names[:4], "rack_b": names[4:]}
     return Inventory(name="x", hosts_path=Path("hosts.yml"), nodes=nodes, groups=groups)
 
@@ -71,7 +71,7 @@ def test_a_group_that_is_not_there_is_refused_before_any_node_is_asked(command: 
         (tmp_path / folder).symlink_to(paths.ROOT / folder)
     shutil.copytree(paths.INVENTORIES / "sim", tmp_path / "inventory" / "sim")
     variables = tmp_path / "inventory" / "sim" / "group_vars" / "all.yml"
-    variables.write_text(variables.read_text() + f"\n{VARIABLE}: {{rack_c: 1}}\n")
+    variables.write_text(variables.read_text() + "\ntokenpeak_max_unavailable: {rack_c: 1}\n")
     environment = {**os.environ, "TOKENPEAK_HOME": str(tmp_path), "TOKENPEAK_STATE": str(tmp_path / "state")}
     tokenpeak = Path(sys.executable).with_name("tokenpeak")
     argv = [tokenpeak, command, "--inventory", "sim", "--sweep", "quick"]

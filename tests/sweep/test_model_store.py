@@ -13,8 +13,8 @@ import pytest
 
 from tokenpeak import paths
 from tokenpeak.errors import InventoryError
-from tokenpeak.sweep.inventory import Inventory, Node
-from tokenpeak.sweep.model_store import VARIABLE, StoreLimiter, lease_offset_s, model_stores
+from tokenpeak.sweep.inventory.nodes import Inventory, Node
+from tokenpeak.sweep.limits import VARIABLE, StoreLimiter, lease_offset_s, model_stores
 
 
 def inventory_with(*declared: Any) -> Inventory:

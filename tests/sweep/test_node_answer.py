@@ -18,8 +18,8 @@ from tokenpeak.node.protocol.answers import (
     parse,
 )
 from tokenpeak.node.protocol.commands import ANSWERS
-from tokenpeak.sweep.node_answer import LOG_LIMIT_BYTES, unpacked_log, unusable_reasons
-from tokenpeak.sweep.runner import _Collector
+from tokenpeak.sweep.ansible.runner import _Collector
+from tokenpeak.sweep.trial.record import LOG_LIMIT_BYTES, unpacked_log, unusable_reasons
 
 RESTORE = {"task_action": "node_command"}
 BACK = RestoreOutcome(restored=True, was_running=True, model="m", downtime_s=3.5, message="Back.", by="finish")

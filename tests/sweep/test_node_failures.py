@@ -8,13 +8,12 @@ from unittest.mock import MagicMock
 import pytest
 
 from tokenpeak.search.history import Proposal
-from tokenpeak.sweep.concurrency_limiter import ConcurrencyLimiter
+from tokenpeak.sweep.ansible.result import Event
 from tokenpeak.sweep.downtime_budget import Granted
-from tokenpeak.sweep.node_failures import NodeFailures
-from tokenpeak.sweep.node_result import Event
-from tokenpeak.sweep.trial import TrialResult
-from tokenpeak.sweep.trial_request import RequestFiles, TrialRequest
-from tokenpeak.sweep.worker import Worker
+from tokenpeak.sweep.limits import ConcurrencyLimiter, NodeFailures
+from tokenpeak.sweep.trial.execution import TrialResult
+from tokenpeak.sweep.trial.request import RequestFiles, TrialRequest
+from tokenpeak.sweep.trial.worker import Worker
 
 
 class Gone(Worker):

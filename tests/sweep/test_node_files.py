@@ -18,7 +18,7 @@ from tokenpeak.node.bundle import write_bundle
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.protocol.requests import PutRequest
 from tokenpeak.node.state import State
-from tokenpeak.sweep.node_files import NodeFiles
+from tokenpeak.sweep.ansible.node_action import NodeFiles
 
 SECRET, VALUE = "secret-0123abcd", "canary-in-the-secret"
 

@@ -21,13 +21,13 @@ from tokenpeak.records import FAILURE_CAUSES, Failure, Reason, RunRecord, Verdic
 from tokenpeak.search.history import Proposal
 from tokenpeak.store.archive import Archive
 from tokenpeak.sweep.claim import holder_of
-from tokenpeak.sweep.inventory import Node
+from tokenpeak.sweep.inventory.nodes import Node
 from tokenpeak.sweep.resume import _given_back_meanwhile_s
-from tokenpeak.sweep.trial import _with_own_account
-from tokenpeak.sweep.trial_failure import TrialEvidence, failure_of, says_nothing_of_config
+from tokenpeak.sweep.trial.execution import _with_own_account
+from tokenpeak.sweep.trial.failure import TrialEvidence, failure_of, says_nothing_of_config
+from tokenpeak.sweep.trial.record import failed_before_launch
+from tokenpeak.sweep.trial.request import TrialRequest
 from tokenpeak.sweep.trial_queue import TrialQueue
-from tokenpeak.sweep.trial_record import failed_before_launch
-from tokenpeak.sweep.trial_request import TrialRequest
 from tokenpeak.vllm.errors import SYMPTOMS
 
 SPEC = sweep_spec()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.sweep.play_bench import ANSWER, Bench, playing
 
-from tokenpeak.sweep.node_result import NodeResult
+from tokenpeak.sweep.ansible.result import NodeResult
 
 POINTS = ("before_launch", "after_ready", "before_return")
 NOTE = """- name: Say where it is

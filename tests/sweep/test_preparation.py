@@ -2,10 +2,10 @@
 
 import pytest
 
-from tokenpeak.sweep import preparation
-from tokenpeak.sweep.node_result import Event
-from tokenpeak.sweep.preparation import _Answered
-from tokenpeak.sweep.step import Step
+from tokenpeak.sweep import probe
+from tokenpeak.sweep.ansible.dispatch import Step
+from tokenpeak.sweep.ansible.result import Event
+from tokenpeak.sweep.probe import _Answered
 
 
 def events(step: Step, nodes: range) -> list[Event]:
@@ -19,7 +19,7 @@ def events(step: Step, nodes: range) -> list[Event]:
 def said(monkeypatch: pytest.MonkeyPatch, seconds_each: float) -> list[str]:
     """What is said of three nodes, of which every event comes so many seconds after the one before."""
     clock = iter(range(1000))
-    monkeypatch.setattr(preparation.time, "monotonic", lambda: next(clock) * seconds_each)
+    monkeypatch.setattr(probe.time, "monotonic", lambda: next(clock) * seconds_each)
     lines: list[str] = []
     hear = _Answered(3, lines.append)
     for event in [*events("install", range(3)), *events("probe", range(1, 4))]:

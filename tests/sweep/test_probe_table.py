@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tokenpeak.cli.probe import _engines, _memory, _meters, _missing_builds
 from tokenpeak.records import EngineBuild, Gpu, NodeFacts, PowerMeter
-from tokenpeak.sweep.inventory import Inventory, Node
+from tokenpeak.sweep.inventory.nodes import Inventory, Node
 from tokenpeak.sweep.probe import Probe, ReadyNode, _with_rights, _without_gpus
 
 

@@ -11,9 +11,9 @@ from driven_home import Home
 from tokenpeak.errors import NodeError
 from tokenpeak.node import bundle
 from tokenpeak.node.protocol.answers import ProbeAnswer
-from tokenpeak.sweep import probe, secret, version
-from tokenpeak.sweep.inventory import read_inventory
-from tokenpeak.sweep.node_result import NodeResult
+from tokenpeak.sweep import installation, probe, secret
+from tokenpeak.sweep.ansible.result import NodeResult
+from tokenpeak.sweep.inventory.nodes import read_inventory
 
 
 def secrets_on(node: Path) -> dict[str, str]:
@@ -63,7 +63,7 @@ def test_script_of_another_version_is_renewed(home: Home, monkeypatch: pytest.Mo
     ).stdout
     monkeypatch.undo()
 
-    assert version.own_script().encode() not in said
+    assert installation.own_script().encode() not in said
     probed = home.run("probe", "--inventory", "lone")
 
     assert 0 == probed.returncode, probed.stdout

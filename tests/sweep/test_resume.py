@@ -12,7 +12,7 @@ from tokenpeak.node.protocol.answers import RestoreAnswer, RestoreOutcome, Statu
 from tokenpeak.records import Restoration
 from tokenpeak.store.archive import Archive
 from tokenpeak.sweep import resume
-from tokenpeak.sweep.node_result import NodeResult
+from tokenpeak.sweep.ansible.result import NodeResult
 from tokenpeak.sweep.resume import downtime_before_s, give_back
 
 

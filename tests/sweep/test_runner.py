@@ -1,6 +1,6 @@
 """What a playbook's run on a node is said to have come to."""
 
-from tokenpeak.sweep.node_result import failure_words
+from tokenpeak.sweep.ansible.result import failure_words
 
 
 def test_node_that_hung_is_to_be_looked_at() -> None:

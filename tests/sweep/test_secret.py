@@ -7,7 +7,7 @@ import pytest
 
 from tokenpeak.node.engine import trial_key
 from tokenpeak.sweep import secret
-from tokenpeak.sweep.inventory import Node
+from tokenpeak.sweep.inventory.nodes import Node
 
 ONE = Node(name="gpu-1", variables={"ansible_host": "10.0.0.1"})
 OTHERS = [
@@ -55,7 +55,7 @@ def test_secret_that_every_node_held_is_replaced(tmp_path: Path) -> None:
 def test_rotation(tmp_path: Path) -> None:
     """The new secret has another name, the old one's is kept for removal, and the files are this user's alone."""
     before = secret.master_secret()
-    after = secret.rotate()
+    after = secret.renew_master_secret()
 
     assert before.value != after.value
     assert after == secret.master_secret()

@@ -10,22 +10,23 @@ from tokenpeak.errors import NodeError
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.node.engine_command import difference
 from tokenpeak.records import ApplyRecord, Despite
-from tokenpeak.sweep.applicable import remaining
-from tokenpeak.sweep.apply import ApplyPlan, NodeApply
-from tokenpeak.sweep.apply_rights import apply_rights
-from tokenpeak.sweep.apply_serial import apply_serially, forbidden
-from tokenpeak.sweep.apply_setup import (
+from tokenpeak.sweep.apply.applicable import remaining
+from tokenpeak.sweep.apply.node_apply import ApplyPlan, NodeApply
+from tokenpeak.sweep.apply.setup import (
     NodeProposal,
     apply_plan,
+    apply_rights,
+    apply_serially,
     apply_site,
     archive_of,
     descriptions,
+    forbidden,
     open_result,
     propose,
 )
 from tokenpeak.sweep.interrupt import Interrupt, interrupt_on_signals
-from tokenpeak.sweep.inventory import read_inventory
-from tokenpeak.sweep.max_unavailable import group_limits
+from tokenpeak.sweep.inventory.nodes import read_inventory
+from tokenpeak.sweep.limits import group_limits
 from tokenpeak.sweep.probe import not_serving, probe
 from tokenpeak.terminal import echo, echo_lines, echo_text
 

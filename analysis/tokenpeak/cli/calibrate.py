@@ -79,10 +79,9 @@ def _prepared(given: dict[str, Any], folder: Path) -> tuple[Any, Any]:
 def _on_node(inventory_name: str, node_name: str | None, *, placed: bool) -> tuple[Any, Any]:
     """The path from an inventory's load hosts to its node, which is probed only where the server is placed there."""
     from tokenpeak.errors import NodeError
-    from tokenpeak.sweep.calibration import node_server, node_setup
-    from tokenpeak.sweep.inventory import read_inventory
-    from tokenpeak.sweep.load_hosts import prepare_load_hosts
+    from tokenpeak.sweep.inventory.nodes import read_inventory
     from tokenpeak.sweep.probe import probe
+    from tokenpeak.sweep.trial.load_hosts import node_server, node_setup, prepare_load_hosts
 
     inventory = read_inventory(inventory_name)
     node = inventory.node(node_name) if node_name else inventory.nodes[0]

@@ -12,7 +12,7 @@ from tokenpeak.errors import InputError, suggestion
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.spec.located import Mistake
 from tokenpeak.spec.sweep import sweep_names
-from tokenpeak.sweep.resolution import inventory_names
+from tokenpeak.sweep.inventory.nodes import inventory_names
 from tokenpeak.terminal import echo, echo_lines
 
 
@@ -30,8 +30,8 @@ def check(files: tuple[str, ...]) -> None:
     Prints FILE:LINE: MISTAKE, and what to write instead. Exit status 2 when there is one. No node is contacted.
     """
     # Imported here: data sets need Polars, which takes a second that --help should not cost.
-    from tokenpeak.sweep.check_inventory import inventory_mistakes
     from tokenpeak.sweep.check_spec import spec_mistakes
+    from tokenpeak.sweep.inventory.checks import inventory_mistakes
 
     sweeps, inventories = _all() if not files else _given(files)
     found = [each for path in sweeps for each in spec_mistakes(path)]

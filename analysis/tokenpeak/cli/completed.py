@@ -54,13 +54,13 @@ def _is_plain(path: str) -> bool:
 
 
 def _inventories() -> list[str]:
-    from tokenpeak.sweep.resolution import inventory_names
+    from tokenpeak.sweep.inventory.nodes import inventory_names
 
     return inventory_names(paths.INVENTORIES) if _is_own() else []
 
 
 def _examples() -> list[str]:
-    from tokenpeak.sweep.resolution import inventory_names
+    from tokenpeak.sweep.inventory.nodes import inventory_names
 
     return inventory_names(paths.EXAMPLE_INVENTORIES)
 

@@ -13,7 +13,7 @@ from tokenpeak.errors import InputError, NodeError, suggestion
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.names import is_name
 from tokenpeak.own_place import require_working_folder
-from tokenpeak.sweep.resolution import inventory_names
+from tokenpeak.sweep.inventory.nodes import inventory_names
 from tokenpeak.terminal import echo, echo_lines
 
 _SWEEPS = ("quick", "rates")
@@ -106,9 +106,8 @@ def _put(target: Path, source: Path | str) -> None:
 
 def _write_found(hosts: tuple[str, ...], inventory_name: str, port: int) -> None:
     """Look at the hosts and write their inventory; ends with status 1 where one could not be looked at."""
-    from tokenpeak.sweep.check_inventory import inventory_mistakes
-    from tokenpeak.sweep.first_inventory import default_sweep, first_inventory, summary
-    from tokenpeak.sweep.survey import survey_hosts
+    from tokenpeak.sweep.inventory.checks import inventory_mistakes
+    from tokenpeak.sweep.inventory.first_inventory import default_sweep, first_inventory, summary, survey_hosts
 
     if not hosts:
         raise click.UsageError("Give the hosts: tokenpeak init --probe gpu-1 admin@gpu-2.")

@@ -7,8 +7,8 @@ import click
 from tokenpeak.cli import completed
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.sweep.installation import install as put
-from tokenpeak.sweep.inventory import read_inventory
-from tokenpeak.sweep.rotation import rotate as replace_secret
+from tokenpeak.sweep.inventory.nodes import read_inventory
+from tokenpeak.sweep.secret import rotate as replace_secret
 from tokenpeak.terminal import echo
 
 

@@ -28,11 +28,10 @@ from tokenpeak.records import Dropped, EngineBuild, NodeFacts, Plan, PlannedConf
 from tokenpeak.search.outline import duration_text, outline
 from tokenpeak.search.remaining import cost_of, limits_of
 from tokenpeak.spec.sweep import SweepSpec, read_spec, sweep_names, sweep_path
-from tokenpeak.sweep.declared import declared_facts, declared_model, engine_builds_of, planning_env
 from tokenpeak.sweep.downtime_budget import require_deadlines
-from tokenpeak.sweep.inventory import Inventory, read_inventory
-from tokenpeak.sweep.max_unavailable import group_limits
-from tokenpeak.sweep.probe import last_facts
+from tokenpeak.sweep.inventory.nodes import Inventory, read_inventory
+from tokenpeak.sweep.limits import group_limits
+from tokenpeak.sweep.probe import declared_facts, declared_model, engine_builds_of, last_facts, planning_env
 from tokenpeak.sweep.sweep_plan import plan_nodes
 from tokenpeak.terminal import echo_text
 
@@ -88,8 +87,8 @@ def plan(
         raise SpecError(
             f"Inventory {inventory.name} names no default sweep; give --sweep. {suggestion('', sweep_names())}"
         )
-    from tokenpeak.sweep.check_inventory import inventory_mistakes
     from tokenpeak.sweep.check_spec import spec_mistakes
+    from tokenpeak.sweep.inventory.checks import inventory_mistakes
 
     refuse([*inventory_mistakes(inventory.hosts_path.parent, nodes), *spec_mistakes(sweep_path(name))])
     group_limits(inventory)
@@ -143,7 +142,7 @@ def plan(
 def _write_trial(
     path: Path, config_name: str | None, spec: SweepSpec, plan: Plan, inventory: Inventory, facts: Sequence[NodeFacts]
 ) -> None:
-    from tokenpeak.sweep.hand_trial import write_hand_trial
+    from tokenpeak.sweep.trial.request import write_hand_trial
 
     fact = _nodes_of(plan, facts)[0]
     node = inventory.node(fact.node)

@@ -15,10 +15,10 @@ from tokenpeak.exit_status import ExitStatus
 from tokenpeak.node.engine_builds import ONLY
 from tokenpeak.records import NodeFacts
 from tokenpeak.sweep.interrupt import Interrupt, interrupt_on_signals
-from tokenpeak.sweep.inventory import Inventory, read_inventory
-from tokenpeak.sweep.load_hosts import prepare_load_hosts
+from tokenpeak.sweep.inventory.nodes import Inventory, read_inventory
 from tokenpeak.sweep.probe import Probe
 from tokenpeak.sweep.probe import probe as probe_nodes
+from tokenpeak.sweep.trial.load_hosts import prepare_load_hosts
 from tokenpeak.terminal import echo_lines, echo_text
 
 

@@ -13,12 +13,17 @@ from tokenpeak.node.protocol.apply_answers import AppliedState, DescribeAnswer
 from tokenpeak.records import ApplyRecord
 from tokenpeak.spec.sweep import Deadlines, parse_spec
 from tokenpeak.store.archive import Archive
-from tokenpeak.sweep.apply import ApplyPlan, NodeApply
-from tokenpeak.sweep.apply_rights import apply_rights
-from tokenpeak.sweep.apply_serial import apply_serially
-from tokenpeak.sweep.apply_setup import apply_site, archive_of_apply, descriptions, new_apply_id
+from tokenpeak.sweep.apply.node_apply import ApplyPlan, NodeApply
+from tokenpeak.sweep.apply.setup import (
+    apply_rights,
+    apply_serially,
+    apply_site,
+    archive_of_apply,
+    descriptions,
+    new_apply_id,
+)
 from tokenpeak.sweep.interrupt import Interrupt, interrupt_on_signals
-from tokenpeak.sweep.inventory import read_inventory
+from tokenpeak.sweep.inventory.nodes import read_inventory
 from tokenpeak.sweep.probe import ReadyNode, probe
 from tokenpeak.terminal import echo, echo_lines, echo_text
 

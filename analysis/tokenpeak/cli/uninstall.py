@@ -7,8 +7,8 @@ import click
 from tokenpeak.cli import completed
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.node.protocol.answers import UninstallAnswer
-from tokenpeak.sweep.inventory import read_inventory
-from tokenpeak.sweep.runner import run_playbook
+from tokenpeak.sweep.ansible.runner import run_playbook
+from tokenpeak.sweep.inventory.nodes import read_inventory
 from tokenpeak.terminal import echo
 
 

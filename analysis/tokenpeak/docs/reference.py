@@ -21,7 +21,7 @@ from tokenpeak.docs.quantities import metric_tables, status_tables
 from tokenpeak.docs.tables import ReferenceTable
 from tokenpeak.docs.views import frame_tables, view_tables
 from tokenpeak.report import reuse
-from tokenpeak.sweep.schemas import inventory_schema, sweep_schema
+from tokenpeak.sweep.inventory.schemas import inventory_schema, sweep_schema
 
 REFERENCE = FOLDER / "reference"
 ARGUMENTS = paths.PLAYBOOKS / "roles" / "guard" / "meta" / "argument_specs.yml"

@@ -19,35 +19,34 @@ from tokenpeak.spec.workload import DatasetWorkload, TraceWorkload
 from tokenpeak.storage import refusal
 from tokenpeak.store.archive import Archive, archive_below
 from tokenpeak.sweep import own_sweeps
-from tokenpeak.sweep.answers_keeper import AnswersKeeper, recorded
-from tokenpeak.sweep.archive_keeper import KeptArchive
-from tokenpeak.sweep.calibration import calibrate_command, network_paths
+from tokenpeak.sweep.archive_keeper import AnswersKeeper, KeptArchive, recorded
 from tokenpeak.sweep.claim import SweepClaim, alone, begin
-from tokenpeak.sweep.concurrency_limiter import ConcurrencyLimiter
 from tokenpeak.sweep.downtime_budget import DowntimeBudget, require_deadlines
-from tokenpeak.sweep.endpoint import EndpointWorker, endpoint_inventory, look_at
 from tokenpeak.sweep.interrupt import Interrupt
-from tokenpeak.sweep.inventory import Inventory, read_inventory
-from tokenpeak.sweep.load_host_scheduler import scheduler
-from tokenpeak.sweep.load_hosts import PreparedHost, prepare_load_hosts
-from tokenpeak.sweep.max_unavailable import group_limits
-from tokenpeak.sweep.model_store import StoreLimiter, lease_offset_s
-from tokenpeak.sweep.node_failures import NodeFailures
-from tokenpeak.sweep.node_worker import NodeWorker
+from tokenpeak.sweep.inventory.nodes import Inventory, read_inventory
+from tokenpeak.sweep.limits import ConcurrencyLimiter, NodeFailures, StoreLimiter, group_limits, lease_offset_s
 from tokenpeak.sweep.notification import Notifier, lacking
-from tokenpeak.sweep.preparation import prepare
-from tokenpeak.sweep.probe import Probe, ReadyNode, not_serving
+from tokenpeak.sweep.probe import Probe, ReadyNode, not_serving, prepare
 from tokenpeak.sweep.progress import ProgressDisplay
 from tokenpeak.sweep.provenance import read_provenance
 from tokenpeak.sweep.resume import downtime_before_s, give_back, open_before_s, taken_over, unchanged
 from tokenpeak.sweep.secret import master_secret
 from tokenpeak.sweep.sweep_plan import SweepPlan
 from tokenpeak.sweep.terminal_summary import Describer
-from tokenpeak.sweep.trial import TrialSite
-from tokenpeak.sweep.trial_play import TrialPlay
+from tokenpeak.sweep.trial.endpoint import EndpointWorker, endpoint_inventory, look_at
+from tokenpeak.sweep.trial.execution import TrialSite
+from tokenpeak.sweep.trial.load_hosts import (
+    PreparedHost,
+    calibrate_command,
+    network_paths,
+    prepare_load_hosts,
+    scheduler,
+)
+from tokenpeak.sweep.trial.node_worker import NodeWorker
+from tokenpeak.sweep.trial.play import TrialPlay
+from tokenpeak.sweep.trial.request import load_runs
+from tokenpeak.sweep.trial.worker import Worker
 from tokenpeak.sweep.trial_queue import TrialQueue, last_number
-from tokenpeak.sweep.trial_request import load_runs
-from tokenpeak.sweep.worker import Worker
 
 _JOIN_POLL_S = 0.25
 _RANDOM_BYTES = 3

@@ -1,17 +1,19 @@
-"""Installation of the node script by its playbook, alone or before a probe."""
+"""Installation of the node script by its playbook, and whether a node's script is this controller's."""
 
 import contextlib
+import functools
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from tokenpeak import paths
-from tokenpeak.node.bundle import write_bundle
+from tokenpeak.node.bundle import script_digest, write_bundle
+from tokenpeak.node.protocol.answers import NodeAnswer
 from tokenpeak.sweep import secret
-from tokenpeak.sweep.inventory import Inventory, Node
-from tokenpeak.sweep.node_result import Event
-from tokenpeak.sweep.runner import PlaybookResult, run_playbook
+from tokenpeak.sweep.ansible.result import Event
+from tokenpeak.sweep.ansible.runner import PlaybookResult, run_playbook
+from tokenpeak.sweep.inventory.nodes import Inventory, Node
 
 
 def install(
@@ -78,3 +80,23 @@ def _extravars(inventory: Inventory) -> Iterator[dict[str, Any]]:
 def _is_demonstration(node: Node) -> bool:
     """Whether the inventory itself sets the node up, or starts its production."""
     return any(node.variables.get(f"tokenpeak_{name}") for name in ("setup_roles", "produce"))
+
+
+@functools.cache
+def own_script() -> str:
+    """The digest of the node script that this controller installs."""
+    return script_digest()
+
+
+def is_another(answer: NodeAnswer) -> bool:
+    """Whether the answer came from a script of another version; one that says no digest is older."""
+    return answer.script != own_script()
+
+
+def renewal(inventory: Inventory, node: str) -> str:
+    """What is wrong with a node whose script is of another version, and what to do."""
+    as_root = " INSTALL_USER=root" if inventory.node(node).guard_command else ""
+    return (
+        "its node script is of another version than this controller's: "
+        f"make install INVENTORY={inventory.name}{as_root}"
+    )

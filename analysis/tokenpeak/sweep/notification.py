@@ -9,7 +9,7 @@ from tokenpeak import paths
 from tokenpeak.errors import InventoryError
 from tokenpeak.node import notify
 from tokenpeak.records import EndRecord
-from tokenpeak.sweep.inventory import Inventory, Node
+from tokenpeak.sweep.inventory.nodes import Inventory, Node
 
 SIDE = "controller"
 LOG = "notify.log"

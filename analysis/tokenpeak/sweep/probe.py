@@ -1,9 +1,10 @@
-"""Probe of the nodes: TokenPeak's script is put there and their facts are read; nothing is stopped.
+"""Probe of the nodes, and the facts that an inventory declares of them; nothing is stopped.
 
 The facts of the last probe of an inventory are kept in the state folder, so that a plan can be made without a node.
 """
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,16 +16,90 @@ from tokenpeak import paths
 from tokenpeak.atomic import write_atomically
 from tokenpeak.errors import InventoryError, NodeError, StoppedError
 from tokenpeak.names import inside
+from tokenpeak.node.boards import only
 from tokenpeak.node.engine_builds import engine_builds
 from tokenpeak.node.protocol.answers import ProbeAnswer, as_json
 from tokenpeak.node.protocol.requests import limits
 from tokenpeak.node.words import LINES, one_line, wrong_tree
-from tokenpeak.records import NodeFacts
-from tokenpeak.sweep import version
-from tokenpeak.sweep.declared import declared_container, declared_facts, declared_model, planning_env
+from tokenpeak.predict.memory_plan import PLANNING_ENV
+from tokenpeak.records import Container, EngineBuild, ModelName, NodeFacts
+from tokenpeak.spec.engine_build import declared_builds
+from tokenpeak.spec.sweep import ModelSpec
+from tokenpeak.sweep import installation
+from tokenpeak.sweep.ansible.result import WORDS_CHARACTERS, Event, NodeResult
 from tokenpeak.sweep.installation import install_and_probe
-from tokenpeak.sweep.inventory import Inventory, Node
-from tokenpeak.sweep.node_result import WORDS_CHARACTERS, Event, NodeResult
+from tokenpeak.sweep.interrupt import Interrupt
+from tokenpeak.sweep.inventory.nodes import Inventory, Node
+from tokenpeak.sweep.limits import group_limits, model_stores
+from tokenpeak.sweep.progress import ProgressDisplay
+
+
+def declared_model(node: Node) -> ModelName | None:
+    """The model that a node serves when a spec names none."""
+    declared = node.variables.get("tokenpeak_model")
+    if declared is None:
+        return None
+    try:
+        model = ModelSpec.model_validate(declared)
+    except ValidationError as error:
+        raise InventoryError(
+            f"tokenpeak_model of node {node.name} is {declared!r}; give name, and served_name if it differs."
+        ) from error
+    return ModelName(name=model.name, revision=model.revision, served_name=model.served_name or model.name)
+
+
+def declared_facts(node: Node) -> NodeFacts | None:
+    """The facts that the inventory declares for planning without the node; None when it declares none."""
+    declared = node.variables.get("tokenpeak_facts")
+    if not declared:
+        return None
+    engines = engine_builds_of(node)
+    chosen = node.chosen_boards
+    try:
+        facts = NodeFacts.model_validate(
+            {
+                "simulated": bool(node.variables.get("tokenpeak_simulated", False)),
+                "engine_version": engines[0].version,
+                "engines": engines,
+                "engine_env": planning_env(node),
+                "engine_env_allowed": node.engine_env_allowed,
+                "model": declared_model(node),
+                **declared,
+                "node": node.name,
+                "source": "declared",
+            }
+        )
+        return facts.model_copy(update={"gpus": tuple(gpu for gpu in facts.gpus if only([gpu.model_dump()], chosen))})
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise InventoryError(f"tokenpeak_facts of node {node.name}: {where}: {first['msg']}") from error
+
+
+def engine_builds_of(node: Node) -> tuple[EngineBuild, ...]:
+    """The engine builds that the inventory declares for a node, the default one first."""
+    return tuple(
+        EngineBuild(
+            name=name, version=build.version, image=build.image, container=declared_container(build.model_dump())
+        )
+        for name, build in declared_builds(node.name, node.variables).items()
+    )
+
+
+def declared_container(build: Mapping[str, Any]) -> Container | None:
+    """How the image of a declared build is run; None for a build that is a command."""
+    if not build.get("image"):
+        return None
+    limits = {name: str(value) for name, value in (build.get("limits") or {}).items() if value is not None}
+    given = {name: build[name] for name in Container.model_fields if build.get(name) is not None}
+    return Container.model_validate({**given, "limits": limits})
+
+
+def planning_env(node: Node) -> dict[str, str]:
+    """What the inventory sets in the engine's environment and a plan depends on; other variables may be secrets."""
+    given = node.variables.get("tokenpeak_engine_env") or {}
+    return {name: str(given[name]) for name in PLANNING_ENV if name in given}
+
 
 _NO_SENSE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What comes of facts of other types and shapes than they have; a ValidationError is a ValueError."""
@@ -154,8 +229,8 @@ def _ready(name: str, result: NodeResult, inventory: Inventory) -> ReadyNode:
         raise NodeError(f"TokenPeak's command is not there: make install INVENTORY={inventory.name} INSTALL_USER=root")
     if result.failure or answer is None:
         raise NodeError(result.failure or "its probe printed nothing")
-    if version.is_another(answer):
-        raise NodeError(version.renewal(inventory, name))
+    if installation.is_another(answer):
+        raise NodeError(installation.renewal(inventory, name))
     if answer.unusable:
         raise NodeError(f"its probe printed facts that make no sense: {', '.join(answer.unusable)}")
     node = inventory.node(name)
@@ -211,3 +286,46 @@ def _keep(inventory_name: str, facts: Sequence[NodeFacts]) -> None:
 
 def _facts_path(inventory_name: str) -> Path:
     return inside(paths.state_dir() / "probes", f"{inventory_name}.json", error=InventoryError)
+
+
+_MOST_NAMED = 8
+_QUIET_S = 15.0
+"""The longest time without a line while nodes answer."""
+
+
+def prepare(inventory: Inventory, progress: ProgressDisplay, interrupt: Interrupt) -> Probe:
+    """Probe the nodes and say what is wrong with them; raises NodeError when none is left to work on.
+
+    Raises InventoryError before the first is asked when the inventory limits what no group or number can be.
+    """
+    group_limits(inventory)
+    model_stores(inventory)
+    names = [node.name for node in inventory.nodes]
+    progress.say(f"Probing {', '.join(names) if len(names) <= _MOST_NAMED else f'{len(names)} nodes'}")
+    found = probe(inventory, on_event=_Answered(len(names), progress.say), cancelled=interrupt.gentle)
+    if not found.usable:
+        lines = "\n  ".join(found.complaints())
+        raise NodeError(f"No node of inventory {inventory.name} can run a trial; nothing was stopped.\n  {lines}")
+    for complaint in found.complaints():
+        progress.say(f"PROBLEM {complaint}")
+    return found
+
+
+class _Answered:
+    """Counts the nodes whose steps have ended, and says so where some are left after a while."""
+
+    def __init__(self, nodes: int, say: Callable[[str], None]) -> None:
+        self._nodes = nodes
+        self._say = say
+        self._ended = {"install": 0, "probe": 0}
+        self._said_s = time.monotonic()
+
+    def __call__(self, event: Event) -> None:
+        if event.kind == "started" or event.step not in self._ended:
+            return
+        self._ended[event.step] += 1
+        now_s = time.monotonic()
+        if now_s - self._said_s >= _QUIET_S and self._ended["probe"] < self._nodes:
+            self._said_s = now_s
+            installed, probed = self._ended["install"], self._ended["probe"]
+            self._say(f"  {installed} of {self._nodes} nodes have the node script, {probed} have answered the probe")

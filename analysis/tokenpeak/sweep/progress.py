@@ -20,7 +20,7 @@ from tokenpeak.loadgen.run import Status
 from tokenpeak.node.words import one_line
 from tokenpeak.records import TrialRecord
 from tokenpeak.search.remaining import TrialCount
-from tokenpeak.sweep.step import Step
+from tokenpeak.sweep.ansible.dispatch import Step
 
 _PHASE_WORDS: dict[Step, str] = {
     "launch": "engine starts in production's place",

@@ -10,13 +10,13 @@ from tokenpeak.node.protocol.answers import StatusAnswer
 from tokenpeak.records import EndRecord, SweepRecord, TrialRecord
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.store.archive import Archive
+from tokenpeak.sweep.ansible.result import restored_by
+from tokenpeak.sweep.ansible.runner import run_playbook
 from tokenpeak.sweep.claim import SweepClaim, holder_of, require_silence, take_over
 from tokenpeak.sweep.interrupt import Interrupt
-from tokenpeak.sweep.inventory import Inventory
+from tokenpeak.sweep.inventory.nodes import Inventory
 from tokenpeak.sweep.probe import ReadyNode
 from tokenpeak.sweep.progress import ProgressDisplay
-from tokenpeak.sweep.restoration import restored_by
-from tokenpeak.sweep.runner import run_playbook
 
 _MOST_GENERATIONS = 1_000_000
 """A node that says more is not heard."""

@@ -18,7 +18,10 @@ from pathlib import Path
 from tokenpeak import paths
 from tokenpeak.atomic import write_atomically
 from tokenpeak.deletion import delete
-from tokenpeak.sweep.inventory import Node
+from tokenpeak.errors import NodeError
+from tokenpeak.node.protocol.answers import StatusAnswer
+from tokenpeak.sweep.ansible.runner import run_playbook
+from tokenpeak.sweep.inventory.nodes import Inventory, Node
 
 _LOCK_MODE = 0o600
 _FORMER = "node-secret"
@@ -58,7 +61,7 @@ def master_secret() -> MasterSecret:
         return MasterSecret(value=path.read_text().strip())
 
 
-def rotate() -> MasterSecret:
+def renew_master_secret() -> MasterSecret:
     """A new master secret in place of the present one, which nodes remove when they are next reached."""
     present = master_secret()
     with _locked():
@@ -117,3 +120,34 @@ def _locked() -> Iterator[None]:
 
 def _lock_file(path: Path) -> int:
     return os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, _LOCK_MODE)
+
+
+def rotate(inventory: Inventory) -> None:
+    """Make a new master secret; raises NodeError, changing nothing, while a trial of this controller runs."""
+    running = list(_sweeps_here())
+    if running:
+        raise NodeError(f"The secret was not rotated: {', '.join(running)} runs here. Rotate when it has ended.")
+    present = master_secret().name
+    results = run_playbook("status.yml", inventory).nodes
+    answers = {name: result.answer(StatusAnswer) for name, result in results.items()}
+    borrowed = [
+        f"trial {answer.trial_id} of {answer.holder} has {name}"
+        for name, answer in answers.items()
+        if answer is not None and answer.armed and answer.secret == present
+    ]
+    if borrowed:
+        raise NodeError(
+            f"The secret was not rotated: {'; '.join(borrowed)}. Wait until it has ended, or run make restore "
+            f"INVENTORY={inventory.name}."
+        )
+    renew_master_secret()
+
+
+def _sweeps_here() -> Iterator[str]:
+    """The sweeps whose controller runs on this machine, with this state folder."""
+    for lock in sorted((paths.state_dir() / "work").glob("*/lock")):
+        with lock.open("rb") as stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield f"sweep {lock.parent.name}"

@@ -14,8 +14,8 @@ from tokenpeak.records import NodeFacts, Plan
 from tokenpeak.search.remaining import cost_of, limits_of
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.sweep.downtime_budget import require_deadlines
-from tokenpeak.sweep.inventory import Inventory
-from tokenpeak.sweep.model_store import lease_offset_s
+from tokenpeak.sweep.inventory.nodes import Inventory
+from tokenpeak.sweep.limits import lease_offset_s
 from tokenpeak.sweep.probe import Probe
 
 

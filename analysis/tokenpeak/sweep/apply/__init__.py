@@ -1,0 +1,1 @@
+"""Apply of a config to production, and rollback."""

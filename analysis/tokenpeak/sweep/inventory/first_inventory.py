@@ -1,0 +1,360 @@
+"""First inventory of hosts from a survey of them: the YAML that a user goes on from, with a comment for each doubt.
+
+The survey is the node package's; nothing stays on the hosts.
+"""
+
+import json
+import tempfile
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from tokenpeak.errors import InputError
+from tokenpeak.node import process
+from tokenpeak.node.bundle import write_bundle
+from tokenpeak.node.protocol.answers import GpuState
+from tokenpeak.node.protocol.survey import FoundEngine, FoundServer, SurveyAnswer
+from tokenpeak.node.words import one_line, visible, wrong_word
+from tokenpeak.sweep.ansible.login_failures import Login
+from tokenpeak.sweep.ansible.runner import run_playbook
+from tokenpeak.sweep.inventory.nodes import Inventory, Node
+from tokenpeak.sweep.inventory.variables_yaml import Template, variables_yaml
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surveyed:
+    """A host with what was found there, or why nothing was."""
+
+    name: str
+    """The host as it was given, without a user."""
+    address: str
+    """Where ssh goes for that name."""
+    user: str | None
+    """The user who was given; None: the one whom ssh takes."""
+    answer: SurveyAnswer | None = None
+    problem: str | None = None
+
+
+def survey_hosts(hosts: Sequence[str], port: int) -> list[Surveyed]:
+    """Look at each `[USER@]HOST`, as ssh takes it, and at what serves at this port there; nothing is left there."""
+    if wrong := next((host for host in hosts if _is_no_host(host)), None):
+        raise InputError(f"{visible(wrong)!r} is no host: give [USER@]HOST, a name or an address as ssh takes it.")
+    made = [_named(host) for host in hosts]
+    # As ssh knows the host, with what its configuration says of it. What is given is no pattern of Ansible's.
+    nodes = {f"host-{number}": host for number, host in enumerate(made)}
+    entries = {
+        name: {"ansible_host": host.name} | ({"ansible_user": host.user} if host.user else {})
+        for name, host in nodes.items()
+    }
+    with tempfile.TemporaryDirectory(prefix="tokenpeak-survey-") as folder:
+        path = Path(folder, "hosts.json")
+        path.write_text(json.dumps({"all": {"hosts": entries}}))
+        inventory = Inventory(
+            name="survey", hosts_path=path, nodes=tuple(Node(name=name, variables=entries[name]) for name in nodes)
+        )
+        done = run_playbook(
+            "survey.yml",
+            inventory,
+            extravars={
+                "tokenpeak_pyz": str(write_bundle(Path(folder, "survey.pyz"))),
+                "tokenpeak_survey_port": port,
+            },
+            logins=lambda: {name: Login(address=host.address, user=host.user) for name, host in nodes.items()},
+        )
+    found = []
+    for name, host in nodes.items():
+        result = done.nodes[name]
+        answer = result.answer(SurveyAnswer)
+        problem = result.unreachable or result.failure or (None if answer else "it said nothing")
+        found.append(_changed(host, answer=None if problem else answer, problem=problem))
+    return found
+
+
+def _is_no_host(host: str) -> bool:
+    """Whether ssh would take a part of it for an option, or Ansible for a template."""
+    return any(not part or part.startswith("-") or "{" in part or wrong_word(part) for part in host.split("@"))
+
+
+def _named(host: str) -> Surveyed:
+    user, _, name = host.rpartition("@")
+    return Surveyed(name=name, address=_address(host), user=user or None)
+
+
+def _changed(host: Surveyed, **values: object) -> Surveyed:
+    return Surveyed(**{**vars(host), **values})
+
+
+def _address(host: str) -> str:
+    """Where ssh goes for a host, by its configuration."""
+    ran = process.run(["ssh", "-G", "--", host])
+    found = [line.split(" ", 1)[1] for line in ran.out.splitlines() if line.startswith("hostname ")]
+    return found[0] if found else host.rpartition("@")[2]
+
+
+_SCHEMA = "# yaml-language-server: $schema=../../group_vars.schema.json\n---\n"
+_SWEEPS = {
+    "7.0": "volta",
+    "7.5": "turing",
+    "8.0": "ampere",
+    "8.6": "ampere",
+    "8.7": "ampere",
+    "8.9": "ada",
+    "9.0": "hopper",
+}
+"""Compute capability → the sweep grid-NAME that is a sensible first one."""
+_ENGINE = FoundEngine(command=("/opt/vllm/bin/vllm", "serve"))
+_MODEL = "meta-llama/Llama-3.1-8B-Instruct"
+_OWN_STATE = ".local/state/tokenpeak-node"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variable:
+    """A variable of a host, and the comment in front of it."""
+
+    name: str
+    value: Any
+    comment: str = ""
+
+
+def first_inventory(hosts: Sequence[Surveyed], written_by: str) -> tuple[str, str]:
+    """The text of hosts.yml and of group_vars/all.yml: what all hosts share goes into the latter."""
+    variables = {host.name: {one.name: one for one in variables_of(host)} for host in hosts}
+    first = next(iter(variables.values()))
+    own_names = (
+        "ansible_host",
+        *(name for name in first if any(own.get(name) != first[name] for own in variables.values())),
+    )
+    shared = {name: one for name, one in first.items() if name not in own_names}
+    entries = []
+    for name, own in variables.items():
+        entries.append(f"    {_key(name)}:\n")
+        entries += [_indented(_text(one), 6) for key, one in own.items() if key not in shared]
+    written_by = one_line(written_by)
+    hosts_yml = f"---\n# {written_by}\nall:\n  hosts:\n{''.join(entries)}"
+    return hosts_yml, f"{_SCHEMA}# {written_by}\n{''.join(_text(one) for one in shared.values())}"
+
+
+def default_sweep(gpus: Sequence[GpuState]) -> str:
+    """A first sweep for boards; `quick` for those that none was made for."""
+    if not gpus:
+        return "quick"
+    first = gpus[0]
+    if first.compute_capability is None:
+        return "grid-cdna" if "AMD" in first.name or "Instinct" in first.name else "quick"
+    family = _SWEEPS.get(first.compute_capability)
+    if family is None and first.compute_capability.split(".")[0] in ("10", "12"):
+        family = "blackwell"
+    return f"grid-{family}" if family else "quick"
+
+
+def variables_of(host: Surveyed) -> Iterator[Variable]:
+    """The variables of a host that was looked at, in the order in which they are written."""
+    assert host.answer is not None
+    found = host.answer
+    server = found.servers[0] if found.servers else None
+    yield Variable(name="ansible_host", value=host.name)
+    user = host.user or (found.user if not found.is_root else None)
+    if user:
+        yield Variable(name="ansible_user", value=user)
+    if found.is_root and host.user not in (None, "root"):
+        yield Variable(name="ansible_become", value=True, comment="By sudo, which asked for no password.")
+    yield Variable(name="tokenpeak_python", value=found.python)
+    yield _state_folder(found)
+    yield Variable(name="tokenpeak_default_sweep", value=default_sweep(found.gpus))
+    yield from _model(found, server)
+    yield from _engine(found, server)
+    yield Variable(name="tokenpeak_engine_env", value={"VLLM_NO_USAGE_STATS": "1"})
+    if server is not None and server.runs_as and found.is_root:
+        yield Variable(
+            name="tokenpeak_engine_user", value=server.runs_as, comment="Whom the engine runs as: who runs production."
+        )
+    yield Variable(
+        name="tokenpeak_host",
+        value=Template("{{ ansible_host }}") if host.address == host.name else host.address,
+        comment="Where the engine listens and the load is sent to: let only the load host reach this port.",
+    )
+    yield Variable(name="tokenpeak_port", value=8099)
+    yield production(found)
+    yield _facts(found)
+
+
+def _state_folder(found: SurveyAnswer) -> Variable:
+    if found.is_root:
+        return Variable(name="tokenpeak_state_dir", value="/var/lib/tokenpeak")
+    return Variable(
+        name="tokenpeak_state_dir",
+        value=str(PurePosixPath(found.home) / _OWN_STATE),
+        comment="In the home of a user without root, who can borrow only what is that user's own.",
+    )
+
+
+def _model(found: SurveyAnswer, server: FoundServer | None) -> Iterator[Variable]:
+    loaded, served = server.model if server else None, found.served_name
+    is_path = bool(loaded) and str(loaded).startswith("/")
+    name = (
+        loaded
+        if loaded and not is_path
+        else served
+        if served and "/" in served and not served.startswith("/")
+        else None
+    )
+    comment = ""
+    if name is None:
+        name = PurePosixPath(str(loaded)).name if is_path else served or _MODEL
+        comment = "Its name on the hub was not found: correct it, so that its shape is known."
+        if not (loaded or served):
+            comment = "Nothing that serves a model was found: write the model to tune for."
+    yield Variable(name="tokenpeak_model", value={"name": name, "served_name": served or name}, comment=comment)
+    if is_path:
+        yield Variable(name="tokenpeak_model_path", value=loaded)
+
+
+def _engine(found: SurveyAnswer, server: FoundServer | None) -> Iterator[Variable]:
+    own = server.engine if server else None
+    engines = [own] if own else list(found.engines[:1])
+    others = [_shown(one) for one in found.engines if one not in engines]
+    comment = f"Also there: {'; '.join(others)}." if others else ""
+    if not engines:
+        engines, comment = [_ENGINE], "No vLLM was found: write its command, or an image in tokenpeak_engines."
+    engine = engines[0]
+    if engine.image is None:
+        if engine.version:
+            yield Variable(name="tokenpeak_engine_version", value=engine.version)
+        yield Variable(name="tokenpeak_engine_command", value=list(engine.command), comment=comment)
+        return
+    build: dict[str, Any] = {"image": engine.image, "runtime": engine.runtime}
+    if engine.version:
+        build["version"] = engine.version
+    if engine.mounts:
+        build["mounts"] = list(engine.mounts)
+    if engine.user:
+        build["user"] = engine.user
+    yield Variable(name="tokenpeak_engines", value={"found": build}, comment=comment)
+
+
+def production(found: SurveyAnswer) -> Variable:
+    """What production is: one unit or container, several together, a process, or nothing."""
+    doubts = [note for server in found.servers for note in server.notes]
+    value: dict[str, Any]
+    if not found.servers:
+        value = {"manager": "none"}
+        doubts.append(
+            f"Nothing serves at {found.url}. What should be stopped during a trial, if anything, belongs here"
+        )
+    elif len(found.servers) > 1:
+        value = _several(found.servers, doubts)
+    else:
+        value = _one(found.servers[0], doubts)
+        if not found.is_root and value["manager"] == "systemd" and "user" not in value:
+            doubts.append(f"{value['unit']} is a unit of the system, which root alone may stop")
+    if value["manager"] != "none":
+        value["url"] = found.url
+        if found.served_name is None:
+            doubts.append(
+                f"{found.url} names no model: it may want a key (api_key_file), or answer something else (answers_with)"
+            )
+    if found.front:
+        doubts.append(f"In front of it, at {found.url}: {found.front}")
+        if found.listens_as:
+            value["listens_as"] = found.listens_as
+    return Variable(name="tokenpeak_production", value=value, comment=". ".join(doubts) + ("." if doubts else ""))
+
+
+def _one(server: FoundServer, doubts: list[str]) -> dict[str, Any]:
+    if server.manager == "process":
+        doubts.append(
+            f"Nobody manages process {server.pid}, so nobody could start it again. Give it a unit, or let TokenPeak "
+            "keep it: end it, and set tokenpeak_produce: true, by which `tokenpeak probe` starts it as written here"
+        )
+        argv = list(server.argv)
+        if server.runs_as:
+            argv = ["runuser", "-u", server.runs_as, "--", *argv]
+        kept = {"argv": argv, **({"env": dict(server.env)} if server.env else {})}
+        return {"manager": "command", "process": kept | ({"cwd": server.cwd} if server.cwd else {})}
+    value: dict[str, Any] = {"manager": server.manager}
+    if server.file:
+        value["file"] = server.file
+    if server.unit:
+        value["unit"] = server.unit
+    if server.project:
+        value["project"] = server.project
+    if server.user:
+        value["user"] = server.user
+    if server.manager == "kubernetes":
+        value["unit"] = "deployment/NAME"
+    return value
+
+
+def _several(servers: Sequence[FoundServer], doubts: list[str]) -> dict[str, Any]:
+    """Several that serve together, stopped and started by one pair of commands where one manager has them all."""
+    managers = {server.manager for server in servers}
+    names = [str(server.unit or f"process {server.pid}") for server in servers]
+    doubts.append(f"{len(servers)} servers run here: {', '.join(names)}")
+    [manager, *others] = sorted(managers)
+    if not others and manager in ("docker", "podman"):
+        # Compose's containers have names too, which Compose itself starts again by.
+        return {"manager": "command", "start": [manager, "start", *names], "stop": [manager, "stop", *names]}
+    if not others and manager == "systemd" and not any(server.user for server in servers):
+        systemctl = {verb: ["systemctl", verb, *names] for verb in ("start", "stop")}
+        return {"manager": "command", **systemctl, "check": ["systemctl", "is-active", "--quiet", *names]}
+    doubts.append("Give start and stop as one command each")
+    return {
+        "manager": "command",
+        "start": ["/usr/local/sbin/start-production"],
+        "stop": ["/usr/local/sbin/stop-production"],
+    }
+
+
+def _facts(found: SurveyAnswer) -> Variable:
+    gpus = [
+        {
+            name: getattr(gpu, name)
+            for name in ("index", "name", "vram_bytes", "power_limit_w", "compute_capability")
+            if getattr(gpu, name) is not None
+        }
+        for gpu in found.gpus
+    ]
+    comment = (
+        "For planning without a node; a probe replaces it." if gpus else "No GPU was found by nvidia-smi or amd-smi."
+    )
+    return Variable(name="tokenpeak_facts", value={"gpus": gpus}, comment=comment)
+
+
+def _shown(engine: FoundEngine) -> str:
+    version = f" {engine.version}" if engine.version else ""
+    return f"{engine.runtime} image {engine.image}" if engine.image else f"{' '.join(engine.command)}{version}"
+
+
+def summary(found: SurveyAnswer) -> str:
+    """What was found, in a line."""
+    boards = found.gpus[0].name if found.gpus else "no GPU"
+    count = f"{len(found.gpus)}× " if len(found.gpus) > 1 else ""
+    engine = next((server.engine for server in found.servers if server.engine), None) or next(iter(found.engines), None)
+    words = [f"{count}{boards}", f"engine {_shown(engine)}" if engine else "no engine"]
+    servers = [f"{server.manager} {server.unit or server.pid or ''}".strip() for server in found.servers]
+    serves = f" serves {found.served_name}" if found.served_name else ""
+    words.append(f"production: {' and '.join(servers)}{serves}" if servers else "no production")
+    return one_line(", ".join(words))
+
+
+def _text(variable: Variable) -> str:
+    """A variable as YAML, its comment in front; lists of words stand in one line."""
+    comment = "".join(f"# {line}\n" for line in _wrapped(variable.comment))
+    value = variable.value
+    inner = list(value.values()) if isinstance(value, Mapping) and variable.name == "tokenpeak_production" else [value]
+    in_lines = any(isinstance(each, Mapping | list) for each in inner)
+    return comment + variables_yaml({variable.name: value}, in_lines=in_lines)
+
+
+def _key(name: str) -> str:
+    return variables_yaml({name: None}, in_lines=False).removesuffix(": null\n")
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(one_line(" ".join(text.split())), 117)
+
+
+def _indented(text: str, spaces: int) -> str:
+    return "".join(f"{' ' * spaces}{line}\n" for line in text.splitlines())

@@ -1,0 +1,293 @@
+"""Limits of a sweep: nodes at work at once, nodes of a group unavailable, of a model store starting, and failures.
+
+Groups are those of the inventory, a service, a rack, or any other; a share is of all nodes of a group, also of those
+that a sweep leaves out. A node at work has a task of Ansible, its lease's process and a load client of its own on this
+machine. It holds a slot from before its production is stopped until production answers again; a node that waits for
+another's trial holds none. A node whose production did not come back frees its slot, and counts in its groups.
+
+Production of many nodes must not read one model store in the same moment: a node of a store has a longer lease than the
+one before it, so that after the end of a controller their guards start production one after the other. Where this
+controller gives nodes back, only so many of a store start at once.
+"""
+
+import os
+import re
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tokenpeak.errors import InventoryError, suggestion
+from tokenpeak.sweep.inventory.nodes import Inventory
+
+_MAX_UNAVAILABLE = "tokenpeak_max_unavailable"
+_PERCENT = re.compile(r"(\d{1,3})\s*%")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupLimit:
+    """A group of the inventory, and how many of its nodes may be unavailable at a time."""
+
+    group: str
+    nodes: frozenset[str]
+    most: int
+
+    def forbidding(self, unavailable: frozenset[str], node: str) -> str | None:
+        """Why `node` may not become unavailable beside those that are; None where it may."""
+        others = sorted(self.nodes & unavailable - {node})
+        if node not in self.nodes or len(others) < self.most:
+            return None
+        return f"{self.most} of the {len(self.nodes)} nodes of {self.group} may be unavailable: {', '.join(others)}"
+
+
+def group_limits(inventory: Inventory) -> tuple[GroupLimit, ...]:
+    """The limits that the inventory declares; raises InventoryError for one that no group or number can be."""
+    declared = inventory.shared(_MAX_UNAVAILABLE)
+    if declared is None:
+        return ()
+    if not isinstance(declared, Mapping):
+        raise InventoryError(f"{_MAX_UNAVAILABLE} is {declared!r}; write GROUP: NUMBER or GROUP: 25%.")
+    return tuple(_limit(inventory, str(group), value) for group, value in declared.items())
+
+
+def value_mistake(value: Any) -> str | None:
+    """What is wrong with a limit as it is written; None where it can be one."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return None
+    if isinstance(value, str) and (found := _PERCENT.fullmatch(value.strip())) and 1 <= int(found[1]) <= 100:
+        return None
+    return f"{value!r} is no limit; give a number of nodes from 1 on, or a share of the group such as 25%"
+
+
+def _limit(inventory: Inventory, group: str, value: Any) -> GroupLimit:
+    nodes = inventory.groups.get(group)
+    if nodes is None:
+        raise InventoryError(
+            f"{_MAX_UNAVAILABLE} names the group {group!r}, which inventory {inventory.name} does not have. "
+            f"{suggestion(group, sorted(inventory.groups))}"
+        )
+    if mistake := value_mistake(value):
+        raise InventoryError(f"{_MAX_UNAVAILABLE} of {group}: {mistake}.")
+    most = value if isinstance(value, int) else len(nodes) * int(str(value).strip().rstrip("% ")) // 100
+    if most < 1:
+        raise InventoryError(
+            f"{_MAX_UNAVAILABLE} of {group}: {value} of its {len(nodes)} nodes is less than one node, so that no trial "
+            "could begin there. Give a number of nodes, or a larger share."
+        )
+    return GroupLimit(group=group, nodes=frozenset(nodes), most=most)
+
+
+PER_CORE = 4
+"""Nodes at work for each core here: a quarter of a core for each load client, whose own delay must stay small.
+Measured at 50 nodes, one takes 26 MiB of the controller's and 82 MiB of a load client's memory."""
+
+
+def default_parallel() -> int:
+    """How many nodes work at once on this machine unless the user says otherwise."""
+    return PER_CORE * (os.cpu_count() or 1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Waiting:
+    node: str
+    is_to_restore: bool
+
+
+class ConcurrencyLimiter:
+    """At most `at_once` slots are held at a time, and no more of a group than its limit.
+
+    Whoever asked first is next, but for those whose group has no room: they keep nobody else waiting. `down` are nodes
+    that do not serve although nobody here has stopped them.
+    """
+
+    def __init__(self, at_once: int, limits: Sequence[GroupLimit] = (), down: Collection[str] = ()) -> None:
+        self._free = at_once
+        self._limits = tuple(limits)
+        self._held: set[str] = set()
+        self._down = set(down)
+        self._line: deque[_Waiting] = deque()
+        self._changed = threading.Condition()
+
+    def acquire(self, node: str, *, to_restore: bool = False) -> str | None:
+        """Wait for a slot; a reason instead where the node may have none before others serve that nobody restores.
+
+        `to_restore`: production is only brought back, which no group forbids.
+        """
+        me = _Waiting(node, to_restore)
+        with self._changed:
+            self._line.append(me)
+            try:
+                self._changed.wait_for(lambda: self._is_next(me) or self._never(me))
+                if reason := self._never(me):
+                    return reason
+                self._free -= 1
+                self._held.add(node)
+            finally:
+                self._line.remove(me)
+                self._changed.notify_all()
+        return None
+
+    def release(self, node: str, *, serves: bool = True) -> None:
+        """Free the node's slot; the first in line gets it. Unless it `serves`, the node counts in its groups."""
+        with self._changed:
+            self._free += 1
+            self._held.discard(node)
+            (self._down.discard if serves else self._down.add)(node)
+            self._changed.notify_all()
+
+    def _is_next(self, me: _Waiting) -> bool:
+        return self._free > 0 and next((each for each in self._line if self._has_room(each)), None) is me
+
+    def _has_room(self, one: _Waiting) -> bool:
+        return self._forbidding(one, frozenset(self._held | self._down)) is None
+
+    def _never(self, one: _Waiting) -> str | None:
+        return self._forbidding(one, frozenset(self._down - self._held))
+
+    def _forbidding(self, one: _Waiting, unavailable: frozenset[str]) -> str | None:
+        if one.is_to_restore or one.node in self._down:
+            return None
+        found = (limit.forbidding(unavailable, one.node) for limit in self._limits)
+        return next((reason for reason in found if reason is not None), None)
+
+
+FEWEST_TRIALS = 10
+"""Of fewer trials no share is taken: one bad node of a few says nothing of the others."""
+FEWEST_NODES = 3
+"""On fewer nodes it is these nodes that are broken, and each is left out by itself."""
+
+
+class NodeFailures:
+    """Counts trials and those that failed for the node's own reasons; safe to use from several threads."""
+
+    def __init__(self, most_share: float) -> None:
+        self._most_share = most_share
+        self._trials = 0
+        self._failed: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def count(self, node: str, trouble: str | None) -> None:
+        """A trial on the node has ended, or could not begin there; `trouble` is what was wrong with the node."""
+        with self._lock:
+            self._trials += 1
+            if trouble is not None:
+                self._failed[node] = self._failed.get(node, 0) + 1
+
+    @property
+    def too_many(self) -> str | None:
+        """Why no further trial begins; None while the share is not exceeded."""
+        with self._lock:
+            failed, trials, nodes = sum(self._failed.values()), self._trials, len(self._failed)
+        if trials < FEWEST_TRIALS or nodes < FEWEST_NODES or failed <= self._most_share * trials:
+            return None
+        return (
+            f"No further trial begins: {failed} of {trials} trials, on {nodes} nodes, failed for reasons of the nodes; "
+            f"max_node_failures is {self._most_share:.0%}. See what these nodes share, then resume the sweep."
+        )
+
+
+_MODEL_STORE = "tokenpeak_model_store"
+KEYS: Mapping[str, tuple[str, str]] = {
+    "name": ("str", "The store, the same for every node that reads it."),
+    "stagger_s": ("float", "By how many seconds guards start production after one another; 10 when absent."),
+    "most_s": ("float", "How much longer than the lease the last of them may wait; 240 when absent."),
+    "at_once": ("int", "How many start at once where the controller gives nodes back; any number when absent."),
+}
+"""Key of tokenpeak_model_store → its type, and what it is."""
+_STAGGER_S = 10.0
+_MOST_S = 240.0
+_POLL_S = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelStore:
+    """A store, and the nodes of an inventory that share it, in the order in which they come back."""
+
+    name: str
+    nodes: tuple[str, ...]
+    stagger_s: float
+    most_s: float
+    at_once: int | None
+
+    def offset_s(self, node: str) -> float:
+        """How much longer than the sweep's lease the node's is: even steps, smaller where `most_s` needs that."""
+        last = max(1, len(self.nodes) - 1)
+        return self.nodes.index(node) * min(self.stagger_s, self.most_s / last)
+
+
+def model_stores(inventory: Inventory) -> tuple[ModelStore, ...]:
+    """The stores that nodes of the inventory declare; raises InventoryError for one that cannot be."""
+    declared: dict[str, Mapping[str, Any]] = {}
+    nodes: dict[str, list[str]] = {}
+    for node in inventory.nodes:
+        value = node.variables.get(_MODEL_STORE)
+        if value is None:
+            continue
+        for _, mistake in value_mistakes(value):
+            end = "" if mistake.endswith(("?", ".")) else "."
+            raise InventoryError(f"{_MODEL_STORE} of node {node.name}: {mistake}{end}")
+        name = str(value["name"])
+        if declared.setdefault(name, value) != value:
+            raise InventoryError(
+                f"Nodes of inventory {inventory.name} differ in {_MODEL_STORE} of the store {name}: give it once, in "
+                "the vars of their group."
+            )
+        nodes.setdefault(name, []).append(node.name)
+    return tuple(
+        ModelStore(
+            name=name,
+            nodes=tuple(nodes[name]),
+            stagger_s=float(value.get("stagger_s", _STAGGER_S)),
+            most_s=float(value.get("most_s", _MOST_S)),
+            at_once=value.get("at_once"),
+        )
+        for name, value in declared.items()
+    )
+
+
+def lease_offset_s(inventory: Inventory, node: str) -> float:
+    """How much longer than the sweep's lease the node's is; 0 for one without a store."""
+    return next((store.offset_s(node) for store in model_stores(inventory) if node in store.nodes), 0.0)
+
+
+def value_mistakes(value: Any) -> Iterator[tuple[tuple[str, ...], str]]:
+    """What is wrong with a store as it is written: the place in it, and the sentence."""
+    if not isinstance(value, Mapping):
+        yield (), f"{value!r} is no store; write {{name: NAME, stagger_s: 10, most_s: 240, at_once: 4}}"
+        return
+    for key, given in value.items():
+        if key not in KEYS:
+            yield (str(key),), f"{_MODEL_STORE} has no key {key}. {suggestion(str(key), KEYS)}"
+        elif "{{" in str(given):
+            continue
+        elif key == "at_once" and (type(given) is not int or given < 1):
+            yield (key,), f"at_once is {given!r}; give a number of nodes from 1 on"
+        elif key in ("stagger_s", "most_s") and (type(given) not in (int, float) or given < 0):
+            yield (key,), f"{key} is {given!r}; give seconds, 0 or more"
+    if not value.get("name"):
+        yield (), f"{_MODEL_STORE} has no name; give the one that its nodes share"
+
+
+class StoreLimiter:
+    """At most `at_once` nodes of a store are given back at a time."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._free: dict[str, threading.Semaphore] = {}
+        for store in model_stores(inventory):
+            if store.at_once is not None:
+                self._free |= dict.fromkeys(store.nodes, threading.Semaphore(store.at_once))
+
+    @contextmanager
+    def restoring(self, node: str, is_over: Callable[[], bool]) -> Iterator[None]:
+        """Wait until the node may be given back, or `is_over` says that nothing is waited for any more."""
+        free = self._free.get(node)
+        is_held = False
+        while free is not None and not is_held and not is_over():
+            is_held = free.acquire(timeout=_POLL_S)
+        try:
+            yield
+        finally:
+            if free is not None and is_held:
+                free.release()
