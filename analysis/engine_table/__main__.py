@@ -5,8 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from engine_table.arguments import flags, variables
-from engine_table.methods import methods
+from engine_table.arguments import flags, methods, variables
 from engine_table.reader import Release, wanted
 from engine_table.sources import release_files
 

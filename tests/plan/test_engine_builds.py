@@ -6,8 +6,8 @@ from archive_factory import sweep_spec
 from node_models import LLAMA, serving
 from tokenpeak.errors import InventoryError, PlanError
 from tokenpeak.node.engine_builds import is_version
-from tokenpeak.plan.engine_builds import asked_build
 from tokenpeak.plan.matrix import build_plan
+from tokenpeak.plan.node_kinds import asked_build
 from tokenpeak.records import EngineBuild, Gpu, NodeFacts, hardware_groups
 from tokenpeak.spec.engine_build import declared_builds
 from tokenpeak.spec.sweep import SweepSpec

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from tokenpeak.predict.deployment import Deployment
-from tokenpeak.predict.engine_memory import (
+from tokenpeak.predict.deployment import (
     NON_TORCH_BYTES,
     SAMPLER_BYTES_PER_LOGIT,
+    Deployment,
     activation_peak_bytes,
     kv_cache_bytes,
 )

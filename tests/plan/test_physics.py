@@ -2,8 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from tokenpeak.predict.deployment import Deployment
-from tokenpeak.predict.engine_memory import kv_cache_tokens
+from tokenpeak.predict.deployment import Deployment, kv_cache_tokens
 from tokenpeak.predict.hardware import gpu_facts
 from tokenpeak.predict.model import model_facts
 from tokenpeak.predict.physics import HOP_S, MEMORY_EFFICIENCY, V0_STAGE_S, step_time_s

@@ -7,15 +7,13 @@ from typing import Any
 import pytest
 
 from plan.virtual_engine import Judged, VirtualEngine
-from tokenpeak.predict.api_server import request_s
-from tokenpeak.predict.demand import Demand
+from tokenpeak.predict.demand import Demand, arrivals, lengths
 from tokenpeak.predict.deployment import Deployment
 from tokenpeak.predict.hardware import gpu_facts
 from tokenpeak.predict.model import model_facts
-from tokenpeak.predict.physics import step_time_s
+from tokenpeak.predict.physics import request_s, step_time_s
 from tokenpeak.predict.played_run import PlayedRun, Rank, play
 from tokenpeak.predict.prediction import most_per_s
-from tokenpeak.predict.requests import arrivals, lengths
 
 
 def deployment(model: str, gpu: str, **options: Any) -> Deployment:

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from tokenpeak.errors import PlanError
-from tokenpeak.plan.production_edit import Described, Edit, Program, described_model, production_edit
+from tokenpeak.plan.serving import Described, Edit, Program, described_model, production_edit
 from tokenpeak.records import Config, ModelName
+from tokenpeak.vllm.flag_effects import TUNING, is_tuning
 from tokenpeak.vllm.flags import flag_table
-from tokenpeak.vllm.tuning import TUNING, is_tuning
 
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 PROGRAM = ("/opt/vllm/bin/vllm", "serve")

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from tokenpeak.predict.config_json import quantization_of
 from tokenpeak.predict.hardware import gpu_facts
-from tokenpeak.predict.quantization import quantization_of
 
 NVFP4 = {"num_bits": 4, "type": "float", "group_size": 16, "symmetric": True}
 

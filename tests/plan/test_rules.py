@@ -2,8 +2,7 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.plan.advice import advice
-from tokenpeak.plan.rules import RULES, dropped_because
+from tokenpeak.plan.rules import RULES, advice, dropped_because
 from tokenpeak.predict.model import ModelFacts, model_facts
 from tokenpeak.records import Config, Gpu, ModelName, NodeFacts
 

@@ -11,7 +11,7 @@ from tokenpeak.records import Config, ModelName, Plan, PlannedConfig
 from tokenpeak.records.quality import QualityAnswers, QualityMeasurement, QualityPasses
 from tokenpeak.spec.quality import QualitySpec
 from tokenpeak.spec.sweep import SweepSpec
-from tokenpeak.vllm.answer_settings import SAME_ANSWERS, answer_settings, answers_key
+from tokenpeak.vllm.flag_effects import SAME_ANSWERS, answer_settings, answers_key
 from tokenpeak.vllm.flags import flag_table
 
 MODEL = ModelName(name="meta-llama/Llama-3.1-8B-Instruct", served_name="m")

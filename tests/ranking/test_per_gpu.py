@@ -8,8 +8,7 @@ import pytest
 from archive_factory import make_archive, sweep_spec, trial_record
 from node_models import LLAMA
 from tokenpeak.errors import InputError
-from tokenpeak.plan.matrix import configs
-from tokenpeak.plan.objective import with_objective
+from tokenpeak.plan.matrix import configs, with_objective
 from tokenpeak.ranking.objective import objective_value
 from tokenpeak.report import open_archive
 from tokenpeak.report.ranking import rank

@@ -12,7 +12,7 @@ import yaml
 from jsonschema import Draft7Validator
 
 from archive_factory import config_of, make_archive
-from tokenpeak.plan.deployment import for_serving
+from tokenpeak.plan.serving import for_serving
 from tokenpeak.records import Config, Container, EngineBuild, Gpu, NodeFacts
 from tokenpeak.report import open_archive
 from tokenpeak.report.blocks import Snippets

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from running_engine import StartEngine
 
-from tokenpeak.sim.state import NodeState
+from tokenpeak.sim.boards import NodeState
 from tokenpeak.vllm.startup_log import classify_failure
 
 BODY = {"prompt": [1, 2, 3], "max_tokens": 20, "ignore_eos": True}

@@ -1,6 +1,6 @@
 """The KV cache's blocks: shared by hash, given up least recently used first."""
 
-from tokenpeak.sim.blocks import BlockPool, block_hashes
+from tokenpeak.sim.sequence import BlockPool, block_hashes
 
 
 def test_only_full_blocks_have_a_hash() -> None:

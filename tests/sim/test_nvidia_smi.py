@@ -12,9 +12,9 @@ import pytest
 from running_engine import StartEngine
 
 from sim.forked import Forked, nvidia_smi
-from tokenpeak.sim.device import devices
+from tokenpeak.sim.boards import Holder, NodeState, process_started
+from tokenpeak.sim.devices import devices
 from tokenpeak.sim.install import install
-from tokenpeak.sim.state import Holder, NodeState, process_started
 
 MIB = 2**20
 

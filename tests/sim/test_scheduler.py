@@ -5,9 +5,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenpeak.sim.blocks import BlockPool
 from tokenpeak.sim.scheduler import Scheduler, SchedulerLimits, Step
-from tokenpeak.sim.sequence import Sequence
+from tokenpeak.sim.sequence import BlockPool, Sequence
 
 
 def make_scheduler(blocks: int = 1000, *, caching: bool = True, **limits: Any) -> Scheduler:

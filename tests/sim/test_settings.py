@@ -6,9 +6,9 @@ from tokenpeak.predict.hardware import gpu_facts
 from tokenpeak.predict.memory_plan import plan_memory
 from tokenpeak.predict.model import model_facts
 from tokenpeak.records import Config, Gpu, ModelName, NodeFacts
-from tokenpeak.sim.capacity import capacity, shrink_context
-from tokenpeak.sim.device import devices
-from tokenpeak.sim.flags import parse_serve
+from tokenpeak.sim.arguments import parse_serve
+from tokenpeak.sim.devices import devices
+from tokenpeak.sim.memory import capacity, shrink_context
 from tokenpeak.sim.settings import Settings, resolve
 
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"

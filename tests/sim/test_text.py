@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenpeak.sim.text import SPOKEN_TOKENS, detokenize, tokenize, word
+from tokenpeak.sim.language import SPOKEN_TOKENS, detokenize, tokenize, word
 
 VOCABULARY = 128_256
 

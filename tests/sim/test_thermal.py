@@ -13,12 +13,11 @@ from tokenpeak.records import Series
 from tokenpeak.results.board_temperature import board_temperature_c
 from tokenpeak.results.energy import run_energies
 from tokenpeak.results.power_sensor import power_sensor
-from tokenpeak.sim.boards import Looks, SimulatedGpu, boards
-from tokenpeak.sim.device import devices
-from tokenpeak.sim.flags import parse_serve
-from tokenpeak.sim.meter import Meter
+from tokenpeak.sim.arguments import parse_serve
+from tokenpeak.sim.boards import Meter, NodeState
+from tokenpeak.sim.devices import devices
+from tokenpeak.sim.nvidia_smi import Looks, SimulatedGpu, boards
 from tokenpeak.sim.settings import Settings, resolve
-from tokenpeak.sim.state import NodeState
 
 STEP_S = 0.05
 A100_W = 400.0

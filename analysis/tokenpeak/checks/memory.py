@@ -2,8 +2,8 @@
 
 from tokenpeak.checks.evidence import Evidence, value
 from tokenpeak.checks.outcome import CheckOutcome, Finding, Guarded, agrees, figure
+from tokenpeak.predict.config_json import quantization_named
 from tokenpeak.predict.model import ModelFacts, model_facts
-from tokenpeak.predict.quantization import quantization_named
 
 GIB = 1024**3
 

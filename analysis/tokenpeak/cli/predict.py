@@ -8,7 +8,7 @@ from tokenpeak.console import SafeConsole, SafeTable
 from tokenpeak.errors import FactsError, suggestion
 from tokenpeak.plan.rules import dropped_because
 from tokenpeak.predict.demand import Demand
-from tokenpeak.predict.engine_memory import activation_peak_bytes, graph_bytes
+from tokenpeak.predict.deployment import activation_peak_bytes, graph_bytes
 from tokenpeak.predict.hardware import GIB, gpu_facts, gpu_names
 from tokenpeak.predict.memory_plan import plan_memory
 from tokenpeak.predict.model import model_facts

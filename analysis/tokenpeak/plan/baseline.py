@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tokenpeak.errors import PlanError
-from tokenpeak.plan.engine_builds import build_of, known_flags_of
 from tokenpeak.plan.matrix import configs, on_node
+from tokenpeak.plan.node_kinds import build_of, known_flags_of
 from tokenpeak.records import NodeFacts
 from tokenpeak.spec.axes import ExtraConfig, FlagValue
 from tokenpeak.spec.sweep import SweepSpec

@@ -6,23 +6,43 @@ Where neither the spec nor its fixed part names a model, each node's own is tune
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tokenpeak.errors import PlanError
+from tokenpeak.metrics import PER_GPU
 from tokenpeak.node.engine_builds import ONLY
-from tokenpeak.plan.advice import advice
-from tokenpeak.plan.apart import apart
 from tokenpeak.plan.classes import class_key
-from tokenpeak.plan.endpoint import endpoint_config, endpoint_plan
-from tokenpeak.plan.engine_builds import asked_build, build_of, known_flags_of, takes
 from tokenpeak.plan.estimate import trial_time
-from tokenpeak.plan.rules import ONE_NODE, dropped_because, environment_refused
+from tokenpeak.plan.node_kinds import apart, asked_build, build_of, known_flags_of, takes
+from tokenpeak.plan.rules import ONE_NODE, advice, dropped_because, environment_refused
 from tokenpeak.predict.demand import demands, objective_demand
 from tokenpeak.predict.memory_plan import plan_memory
 from tokenpeak.predict.model import ModelFacts, model_facts
 from tokenpeak.predict.prediction import predict
 from tokenpeak.records import Config, Dropped, ModelName, NodeFacts, Plan, PlannedConfig, config_hash, hardware_groups
 from tokenpeak.spec.axes import Alternative, ExtraConfig, FlagValue
+from tokenpeak.spec.endpoint import EndpointSpec
 from tokenpeak.spec.sweep import ModelSpec, SweepSpec
-from tokenpeak.vllm.answer_settings import answers_key
 from tokenpeak.vllm.command import command_line
+from tokenpeak.vllm.flag_effects import answers_key
+
+AS_SERVED = "as served"
+
+
+def endpoint_config(endpoint: EndpointSpec) -> Config:
+    """What is served there, as far as it is known; its id is a hash of the model's name and the address."""
+    content = {"endpoint": endpoint.url, "model": endpoint.model}
+    return Config(
+        config_id=config_hash(content),
+        name=AS_SERVED,
+        model=ModelName(name=endpoint.model, served_name=endpoint.model),
+        endpoint=endpoint.url,
+    )
+
+
+def endpoint_plan(endpoint: EndpointSpec, node: NodeFacts) -> Plan:
+    """The one config there is to measure; nothing is predicted, since its flags are not known."""
+    config = endpoint_config(endpoint)
+    planned = PlannedConfig(config=config, config_class=config.config_id[:8])
+    gpus = len(node.gpus) or 1
+    return Plan(hardware=node.hardware, gpus=gpus, nodes=(node.node,), theoretical=1, feasible=(planned,))
 
 
 def configs(spec: SweepSpec, model: ModelSpec | ModelName | None = None) -> tuple[Config, ...]:
@@ -261,3 +281,24 @@ def _plan(
     )
     time = trial_time(spec, plan, nodes, facts)
     return plan.model_copy(update={"estimated_trial_s": time.each_s if time else None})
+
+
+def with_objective(spec: SweepSpec, configs: Iterable[Config]) -> tuple[SweepSpec, tuple[str, ...]]:
+    """The spec with the objective per GPU where it names none and its configs differ in GPUs; and a note that says so.
+
+    `configs` are those of all kinds of hardware, baselines among them.
+    """
+    per_gpu = PER_GPU.get(spec.objective.metric)
+    if per_gpu is None or "metric" in spec.objective.model_fields_set:
+        return spec, ()
+    counts = sorted({config.gpus for config in configs if config.gpus is not None})
+    if len(counts) < 2:
+        return spec, ()
+    named = ", ".join(map(str, counts[:-1]))
+    return (
+        spec.model_copy(update={"objective": spec.objective.model_copy(update={"metric": per_gpu})}),
+        (
+            f"configs take {named} or {counts[-1]} GPUs, so they are ranked by {per_gpu}; "
+            f"objective: {{metric: {spec.objective.metric}}} ranks them as a whole",
+        ),
+    )

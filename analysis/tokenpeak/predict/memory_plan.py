@@ -4,17 +4,18 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tokenpeak.errors import FactsError
-from tokenpeak.predict.deployment import Deployment, version_tuple
-from tokenpeak.predict.engine_memory import (
+from tokenpeak.predict.config_json import METHODS
+from tokenpeak.predict.deployment import (
     BLOCK_TOKENS,
+    Deployment,
     activation_peak_bytes,
     graph_bytes,
     kv_cache_bytes,
     kv_cache_tokens,
+    version_tuple,
 )
 from tokenpeak.predict.hardware import GIB, GpuFacts, cpu_facts, gpu_facts
 from tokenpeak.predict.model import DTYPE_BYTES, ModelFacts
-from tokenpeak.predict.quantization import METHODS
 from tokenpeak.records import Config, NodeFacts
 from tokenpeak.vllm.engine_core import (
     CORE_VARIABLES,
@@ -26,7 +27,7 @@ from tokenpeak.vllm.engine_core import (
 )
 from tokenpeak.vllm.flags import flag_table, newest_release, size
 from tokenpeak.vllm.model_runner import RunnerQuestion, capture_sizes, reserves_graphs, second_runner
-from tokenpeak.vllm.speculation import speculative_config
+from tokenpeak.vllm.renames import speculative_config
 
 CPU_WORKER_BYTES = int(0.62 * GIB)
 """The CPU engine's worker beside weights and KV cache, which it takes off its share of memory when the size of the

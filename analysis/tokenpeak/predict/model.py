@@ -18,8 +18,7 @@ from tokenpeak import bounded
 from tokenpeak.errors import FactsError
 from tokenpeak.names import inside
 from tokenpeak.paths import data_dir, state_dir
-from tokenpeak.predict.config_json import Experts, Mla, read_config
-from tokenpeak.predict.quantization import Quantization, quantization_of
+from tokenpeak.predict.config_json import Experts, Mla, Quantization, quantization_of, read_config
 
 TABLE = Path(__file__).parent / "data" / "models.json"
 

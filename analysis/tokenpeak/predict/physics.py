@@ -276,3 +276,24 @@ def _pipeline_s(deployment: Deployment, tokens: int) -> float:
     payload = 2 * tokens * deployment.model.hidden * deployment.value_bytes
     hand_over = COLLECTIVE_START_S + payload / one_way + (0.0 if deployment.v1 else V0_STAGE_S)
     return (stages - 1) * hand_over
+
+
+REQUEST_S, REQUEST_S_PER_TOKEN = 2.4e-3, 1.1e-6
+"""Reading, checking, tokenizing and handing over a request; those behind it wait."""
+
+STREAMED_TOKEN_S = 52e-6
+"""Detokenizing a token and sending it."""
+
+TURNS = 8
+"""Of the event loop that a request waits for, each with a token of every stream in it: connection, handler and its
+guard against a client that goes, body, tokenizer, hand-over, the core's answer, the stream's own turn."""
+
+
+def request_s(prompt_tokens: float) -> float:
+    """Time of the process that a request takes."""
+    return REQUEST_S + REQUEST_S_PER_TOKEN * prompt_tokens
+
+
+def turns_s(streams: float) -> float:
+    """Time that a request waits, in its turns, for the streams of others; it keeps no other request waiting."""
+    return TURNS * streams * STREAMED_TOKEN_S

@@ -15,11 +15,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from statistics import fmean
 
-from tokenpeak.predict.api_server import request_s, turns_s
-from tokenpeak.predict.demand import Demand
+from tokenpeak.predict.demand import Demand, arrivals, lengths
 from tokenpeak.predict.deployment import Deployment
-from tokenpeak.predict.physics import step_time_s
-from tokenpeak.predict.requests import arrivals, lengths
+from tokenpeak.predict.physics import request_s, step_time_s, turns_s
 
 OPEN_AT_MOST = 500
 """Requests of an open loop that are played; in steady state more would show the same."""

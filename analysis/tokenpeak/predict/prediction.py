@@ -7,11 +7,10 @@ same run in steady state on ideal hardware: full bandwidth and arithmetic, nothi
 import math
 from dataclasses import dataclass, replace
 
-from tokenpeak.predict.api_server import request_s
 from tokenpeak.predict.demand import Demand
 from tokenpeak.predict.deployment import Deployment
 from tokenpeak.predict.memory_plan import MemoryPlan
-from tokenpeak.predict.physics import StepTime, step_time_s
+from tokenpeak.predict.physics import StepTime, request_s, step_time_s
 from tokenpeak.predict.played_run import OPEN_AT_MOST, Rank, play
 from tokenpeak.records import Prediction
 from tokenpeak.spec.workload import Slo

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tokenpeak.errors import PlanError
-from tokenpeak.plan.deployment import TEMPORARY, for_serving, without_benchmark_flags
+from tokenpeak.plan.serving import TEMPORARY, for_serving, without_benchmark_flags
 from tokenpeak.records import Config, Container, EngineBuild
 from tokenpeak.report.blocks import Sentence, Snippet, Snippets, note
 from tokenpeak.report.container_commands import container_unit, docker_run, podman_run

@@ -28,7 +28,7 @@ from tokenpeak.report.blocks import (
 from tokenpeak.report.curve_figures import curves
 from tokenpeak.report.figures import slug
 from tokenpeak.report.view import SweepView
-from tokenpeak.vllm.speculation import speculative_config
+from tokenpeak.vllm.renames import speculative_config
 
 STAGES = ("baseline", "tuned", "speculative", "routed")
 

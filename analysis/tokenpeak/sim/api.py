@@ -9,16 +9,14 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from tokenpeak.sim.answer import ApiAnswer, ApiError, Asked
-from tokenpeak.sim.chunks import encode
-from tokenpeak.sim.counters import Counters
-from tokenpeak.sim.faults import CUDA_ERROR, Faults
+from tokenpeak.sim.answer import ApiAnswer, ApiError, Asked, encode
+from tokenpeak.sim.devices import CUDA_ERROR, Faults
+from tokenpeak.sim.engine_metrics import Counters, metrics_page
 from tokenpeak.sim.http import HttpReply, HttpRequest
-from tokenpeak.sim.metrics_page import metrics_page
+from tokenpeak.sim.language import chat_prompt, detokenize, tokenize
+from tokenpeak.sim.memory import out_of_memory
 from tokenpeak.sim.pace import Pace
-from tokenpeak.sim.refusals import out_of_memory
 from tokenpeak.sim.settings import Settings
-from tokenpeak.sim.text import chat_prompt, detokenize, tokenize
 
 MAX_LOGPROBS = 20
 """vLLM's default of --max-logprobs."""

@@ -1,251 +1,348 @@
-"""The boards of the simulated node as they are now, and each field that nvidia-smi can be asked for.
+"""State of the simulated node: which process holds which GPU, in a folder that engines write and nvidia-smi reads.
 
-Field names and units are those of nvidia-smi 570 (`nvidia-smi --help-query-gpu`), but for
-`total_energy_consumption`: there the counter is NVML's alone, and this is where a simulated node shows it.
+    DIR/engines/PID.json   one record per process that holds VRAM, written ten times a second while it works
+    DIR/ledger.json        energy of processes that have ended, J per GPU above idle; since when the node runs
+
+A record counts while its process lives (and a little longer where the record says that its memory is released
+slowly). A process is known by its id and its start time, so that an id used again is not taken for it.
 """
 
+import fcntl
+import json
+import os
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime
-from zlib import crc32
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from math import exp
+from pathlib import Path
 
-from tokenpeak.sim.device import Devices
-from tokenpeak.sim.meter import idle_power_w
-from tokenpeak.sim.state import Holder, NodeState
-from tokenpeak.sim.thermal import IDLE_SHARE, after_c, resting_c
-
-CUDA = "12.8"
-MIB = 1024**2
-
-_CLOCKS_MHZ = {"7.0": (1380, 877), "7.5": (1590, 5001), "8.0": (1410, 1593), "8.6": (1695, 6251), "8.9": (2040, 6251),
-               "9.0": (1980, 2619), "10.0": (1965, 3996)}  # fmt: skip
-"""Highest SM and memory clocks by compute capability."""
-AVERAGED_S = 1.0
+from tokenpeak.atomic import write_atomically
+from tokenpeak.deletion import delete
+from tokenpeak.predict.physics import StepTime
+from tokenpeak.sim.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class SimulatedGpu:
-    """One board as it is now."""
+class Holder:
+    """What one process holds and draws, on each GPU of `gpus` alike."""
 
-    index: int
-    devices: Devices
-    holders: tuple[Holder, ...]
-    energy_j: float
-    celsius: float = resting_c(IDLE_SHARE)
-    average_w: float | None = None
-    """Mean draw over the last second, where somebody went on looking."""
+    pid: int
+    process_started: str
+    name: str
+    gpus: tuple[int, ...]
+    vram_bytes: int
+    utilization: float = 0.0
+    """Share of the last window in which the GPU worked, 0 to 1."""
+    memory_utilization: float = 0.0
+    power_w: float = 0.0
+    """Power above the idle GPU's."""
+    energy_j: float = 0.0
+    """Energy above the idle GPU's since the process began, up to `written_at_unix_s`."""
+    steady: bool = True
+    """True when `power_w` goes on until the next record, so that a reader may extend `energy_j`."""
+    written_at_unix_s: float = 0.0
+    release_s: float = 0.0
+    """Seconds for which the memory stays taken after the process has gone."""
+    gone_at_unix_s: float | None = None
+    temperature_c: float | None = None
+    """Of each board at `written_at_unix_s`; None for a process that warms none."""
+    slowed: bool = False
+    """The GPU is too hot and its clock held back."""
+
+    def energy_at(self, unix_s: float) -> float:
+        """Energy above idle until `unix_s`, J."""
+        if self.steady and self.gone_at_unix_s is None:
+            return self.energy_j + self.power_w * max(0.0, unix_s - self.written_at_unix_s)
+        return self.energy_j
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ledger:
+    """What outlives the processes, by GPU index: energy, and how warm a board was, and when, as the last one left."""
+
+    since_unix_s: float
+    launches: int = 0
+    energy_j: dict[str, float] = field(default_factory=dict)
+    warmth: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+
+def process_started(pid: int) -> str | None:
+    """When a process began, in clock ticks since the machine did; None for none, or a zombie, which holds nothing."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] == "Z" else fields[19]
+
+
+class NodeState:
+    """The folder. Every write is atomic; the ledger is changed under a lock."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._engines = folder / "engines"
+        self._ledger = folder / "ledger.json"
+        self._engines.mkdir(parents=True, exist_ok=True)
+
+    def write(self, holder: Holder) -> None:
+        """Put a process's record in place of its last one."""
+        write_atomically(self._engines / f"{holder.pid}.json", json.dumps(asdict(holder)), durable=False)
+
+    def remove(self, pid: int) -> None:
+        """Take the record of a process that ends away, keeping its energy."""
+        with self._locked():
+            holder = self._read(self._engines / f"{pid}.json")
+            if holder is not None:
+                self._settle(holder, time.time())
+
+    def holders(self) -> list[Holder]:
+        """Those that hold VRAM now. Records of processes that have gone are settled on the way."""
+        now = time.time()
+        found = []
+        with self._locked():
+            for path in sorted(self._engines.glob("*.json")):
+                holder = self._read(path)
+                if holder is None:
+                    continue
+                if holder.gone_at_unix_s is None and process_started(holder.pid) != holder.process_started:
+                    holder = replace(holder, gone_at_unix_s=now, power_w=0.0, utilization=0.0, memory_utilization=0.0)
+                    self.write(holder)
+                if holder.gone_at_unix_s is None or now < holder.gone_at_unix_s + holder.release_s:
+                    found.append(holder)
+                else:
+                    self._settle(holder, now)
+        return found
+
+    def vram_held(self, gpu: int) -> int:
+        """Bytes that other processes hold on a GPU."""
+        return sum(holder.vram_bytes for holder in self.holders() if gpu in holder.gpus and holder.pid != os.getpid())
+
+    def energy_above_idle(self, gpu: int, unix_s: float) -> float:
+        """Energy that all processes, ended ones too, took on a GPU above its idle power, J."""
+        live = sum(holder.energy_at(unix_s) for holder in self.holders() if gpu in holder.gpus)
+        return live + self._read_ledger().energy_j.get(str(gpu), 0.0)
+
+    def warmth(self, gpu: int) -> tuple[float, float] | None:
+        """How warm a board was, and when, by the newest that is known; None for one that was never used."""
+        holders = [holder for holder in self.holders() if gpu in holder.gpus]
+        known = [(each.temperature_c, each.written_at_unix_s) for each in holders if each.temperature_c is not None]
+        before = self._read_ledger().warmth.get(str(gpu))
+        known += [before] if before is not None else []
+        return max(known, key=lambda seen: seen[1], default=None)
+
+    def since_unix_s(self) -> float:
+        """When the node was first looked at."""
+        with self._locked():
+            ledger = self._read_ledger()
+            write_atomically(self._ledger, json.dumps(asdict(ledger)), durable=False)
+        return ledger.since_unix_s
+
+    def next_launch(self) -> int:
+        """A number that grows with each launch on the node, from 0."""
+        with self._locked():
+            ledger = self._read_ledger()
+            write_atomically(
+                self._ledger, json.dumps(asdict(replace(ledger, launches=ledger.launches + 1))), durable=False
+            )
+        return ledger.launches
+
+    def _settle(self, holder: Holder, now: float) -> None:
+        ledger = self._read_ledger()
+        energy, warmth = dict(ledger.energy_j), dict(ledger.warmth)
+        for gpu in holder.gpus:
+            energy[str(gpu)] = energy.get(str(gpu), 0.0) + holder.energy_at(now)
+            if holder.temperature_c is not None:
+                warmth[str(gpu)] = (holder.temperature_c, holder.written_at_unix_s)
+        settled = replace(ledger, energy_j=energy, warmth=warmth)
+        write_atomically(self._ledger, json.dumps(asdict(settled)), durable=False)
+        delete(self._engines / f"{holder.pid}.json")
+
+    def _read_ledger(self) -> _Ledger:
+        try:
+            return _Ledger(**json.loads(self._ledger.read_text()))
+        except FileNotFoundError:
+            return _Ledger(since_unix_s=time.time())
+
+    @staticmethod
+    def _read(path: Path) -> Holder | None:
+        try:
+            raw = json.loads(path.read_text())
+        except FileNotFoundError:
+            return None
+        return Holder(**{**raw, "gpus": tuple(raw["gpus"])})
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with (self.folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+AMBIENT_C = 28.0
+RISE_C = 40.0
+"""Above the ambient, at rest, of a board that draws its TDP."""
+FOLLOWS_S = 45.0
+LEAKAGE_PER_DEGREE = 0.0015
+"""Of the power, for each degree: what the ranking assumes of real boards as well (ranking/energy_intervals.py)."""
+IDLE_SHARE = 0.12
+"""Of its TDP, what a board draws with nothing on it."""
+
+
+def resting_c(share: float) -> float:
+    """Where a board comes to rest that draws this share of its TDP."""
+    return AMBIENT_C + RISE_C * share
+
+
+def after_c(temperature_c: float, share: float, seconds: float) -> float:
+    """How warm a board is that has drawn this share of its TDP for some time."""
+    rest_c = resting_c(share)
+    return rest_c + (temperature_c - rest_c) * exp(-max(0.0, seconds) / FOLLOWS_S)
+
+
+def leakage_w(power_w: float, temperature_c: float) -> float:
+    """What a board draws at a temperature beyond what it would draw when as cool as an idle one."""
+    return power_w * LEAKAGE_PER_DEGREE * (temperature_c - resting_c(IDLE_SHARE))
+
+
+CONTEXT_SHARE = 0.06
+WINDOW_S = 0.1
+
+
+def idle_power_w(tdp_w: float) -> float:
+    """What a board draws with nothing on it."""
+    return tdp_w * IDLE_SHARE
+
+
+def step_power_w(tdp_w: float, step: StepTime) -> float:
+    """What a board draws during a step."""
+    if step.total_s <= 0:
+        return tdp_w * (IDLE_SHARE + CONTEXT_SHARE)
+    memory = min(1.0, (step.weights_s + step.kv_s) / step.total_s)
+    arithmetic = min(1.0, step.compute_s / step.total_s)
+    return tdp_w * min(0.97, 0.35 + 0.30 * memory + 0.55 * arithmetic)
+
+
+class Meter:
+    """Adds up steps and writes the process's record, at most ten times a second while there is work."""
+
+    def __init__(
+        self, state: NodeState | None, settings: Settings, release_s: float, throttle_after_s: float | None
+    ) -> None:
+        self._state = state if settings.gpus else None
+        self._tdp_w = settings.devices.gpu.tdp_w
+        self._limit_w = settings.devices.power_limit_w
+        self._gpus = settings.gpus
+        self._release_s = release_s
+        self._slowed_from = float("inf") if throttle_after_s is None else time.time() + throttle_after_s
+        self._pid = os.getpid()
+        self._started = process_started(self._pid) or ""
+        self._vram_bytes = 0
+        self._energy_j = 0.0
+        self._busy_s = 0.0
+        self._memory_s = 0.0
+        self._above_j = 0.0
+        self._window_from = time.time()
+        self._temperature_c = self._found_c()
+        self._is_steady = False
+        self._steady_w = 0.0
+        self._context_w = self._tdp_w * CONTEXT_SHARE
+        self._base_w = 0.0
 
     @property
-    def total_mib(self) -> int:
-        """VRAM."""
-        return self.devices.gpu.vram_bytes // MIB
+    def active(self) -> bool:
+        """True when there is a node whose state is to be written."""
+        return self._state is not None
 
-    @property
-    def reserved_mib(self) -> int:
-        """What the driver keeps."""
-        return (self.devices.gpu.vram_bytes - self.devices.gpu.usable_bytes) // MIB
+    def hold(self, vram_bytes: int) -> None:
+        """Take this much memory on each GPU from now on, and be there."""
+        self._settle_window()
+        self._vram_bytes = vram_bytes
+        self._base_w = self._context_w
+        self._rest()
 
-    @property
-    def used_mib(self) -> int:
-        """What processes hold, and a little for the driver."""
-        held = sum(holder.vram_bytes for holder in self.holders) // MIB
-        return min(self.total_mib - self.reserved_mib, held + (4 if held else 1))
+    def worked(self, step: StepTime, duration_s: float) -> None:
+        """A step that took `duration_s` has ended."""
+        if self._state is None:
+            return
+        self._busy_s += duration_s
+        if step.total_s > 0:
+            self._memory_s += duration_s * min(1.0, (step.weights_s + step.kv_s) / step.total_s)
+        busy_w = min(self._limit_w, step_power_w(self._tdp_w, step)) - idle_power_w(self._tdp_w)
+        self._above_j += duration_s * (busy_w - self._base_w)
+        if time.time() - self._window_from >= WINDOW_S:
+            self._write(steady=False)
 
-    @property
-    def utilization(self) -> float:
-        """Share of time with work on it, 0 to 1."""
-        return min(1.0, sum(holder.utilization for holder in self.holders))
+    def begins(self) -> None:
+        """Work begins after a pause: what was drawn in the pause is settled."""
+        if self._state is not None:
+            self._settle_window()
+            self._write(steady=False)
 
-    @property
-    def power_w(self) -> float:
-        """Draw of the board."""
-        idle = idle_power_w(self.devices.gpu.tdp_w)
-        return min(self.devices.power_limit_w, idle + sum(holder.power_w for holder in self.holders))
+    def idle(self) -> None:
+        """There is nothing to do until `begins`."""
+        if self._state is not None:
+            self._write(steady=False)
+            self._rest()
 
-    @property
-    def shown_w(self) -> float:
-        """What `power.draw` says: from Ampere on, but for GA100, the mean over a second."""
-        looks_back = self.devices.gpu.compute_capability not in ("7.0", "7.5", "8.0")
-        return self.average_w if looks_back and self.average_w is not None else self.power_w
+    def leave(self) -> None:
+        """The process ends and gives its memory back, unless it does so slowly."""
+        if self._state is not None and not self._release_s:
+            self._settle_window()
+            self._write(steady=False)
+            self._state.remove(self._pid)
 
-    @property
-    def temperature_c(self) -> int:
-        """As the driver shows it."""
-        return round(self.celsius)
+    def _found_c(self) -> float:
+        """How warm the board is when the process begins: it cools from what it was when it was last used."""
+        last = self._state.warmth(self._gpus[0]) if self._state is not None and self._gpus else None
+        if last is None:
+            return resting_c(IDLE_SHARE)
+        return after_c(last[0], IDLE_SHARE, self._window_from - last[1])
 
-    @property
-    def clocks_mhz(self) -> tuple[int, int]:
-        """SM and memory clock: the highest while a process has a context and it is not too hot, else the idle ones."""
-        highest = self.max_clocks_mhz
-        if not self.holders:
-            return 210, highest[1] if self.hbm else 405
-        return (round(0.7 * highest[0]), highest[1]) if self.slowed else highest
+    def _rest(self) -> None:
+        """There is nothing to do from now on."""
+        if self._state is not None:
+            self._is_steady = True
+            self._steady_w = self._base_w + self._leakage_w(self._base_w)
+            self._write(steady=True)
 
-    @property
-    def slowed(self) -> bool:
-        """It is too hot."""
-        return any(holder.slowed for holder in self.holders)
+    def _leakage_w(self, above_idle_w: float) -> float:
+        return leakage_w(idle_power_w(self._tdp_w) + above_idle_w, self._temperature_c)
 
-    @property
-    def max_clocks_mhz(self) -> tuple[int, int]:
-        """The highest SM and memory clock."""
-        return _CLOCKS_MHZ.get(self.devices.gpu.compute_capability, (1800, 5000))
+    def _settle_window(self) -> tuple[float, float, float]:
+        now = time.time()
+        window_s = max(1e-9, now - self._window_from)
+        power_w = self._base_w + self._above_j / window_s
+        # What a reader was shown of a pause holds, so that no counter goes back.
+        power_w = self._steady_w if self._is_steady else power_w + self._leakage_w(power_w)
+        self._is_steady = False
+        self._energy_j += power_w * window_s
+        share = (idle_power_w(self._tdp_w) + power_w) / self._tdp_w
+        self._temperature_c = after_c(self._temperature_c, share, window_s)
+        shares = min(1.0, self._busy_s / window_s), min(1.0, self._memory_s / window_s)
+        self._busy_s = self._memory_s = self._above_j = 0.0
+        self._window_from = now
+        return power_w, *shares
 
-    @property
-    def hbm(self) -> bool:
-        """HBM keeps its clock when idle."""
-        return self.devices.gpu.compute_capability in ("7.0", "8.0", "9.0", "10.0")
-
-    @property
-    def uuid(self) -> str:
-        """A name that stays."""
-        a, b, c = (crc32(f"{self.devices.gpu.name} {self.index} {part}".encode()) for part in "abc")
-        return f"GPU-{a:08x}-{b >> 16:04x}-{b & 0xFFFF:04x}-{c >> 16:04x}-{c & 0xFFFF:04x}{a:08x}"
-
-    @property
-    def bus_id(self) -> str:
-        """Where it is plugged in."""
-        return f"00000000:{self.index + 1:02X}:00.0"
-
-
-def _mib(value: float) -> tuple[str, str]:
-    return f"{int(value)}", "MiB"
-
-
-def _w(value: float) -> tuple[str, str]:
-    return f"{value:.2f}", "W"
-
-
-def _plain(value: object) -> tuple[str, str]:
-    return str(value), ""
-
-
-GPU_FIELDS: Mapping[str, Callable[[SimulatedGpu], tuple[str, str]]] = {
-    "timestamp": lambda _: _plain(datetime.now().astimezone().strftime("%Y/%m/%d %H:%M:%S.%f")[:-3]),
-    "driver_version": lambda gpu: _plain(gpu.devices.driver),
-    "count": lambda gpu: _plain(gpu.devices.count),
-    "name": lambda gpu: _plain(gpu.devices.gpu.name),
-    "gpu_name": lambda gpu: _plain(gpu.devices.gpu.name),
-    "serial": lambda _: _plain("[N/A]"),
-    "uuid": lambda gpu: _plain(gpu.uuid),
-    "gpu_uuid": lambda gpu: _plain(gpu.uuid),
-    "pci.bus_id": lambda gpu: _plain(gpu.bus_id),
-    "index": lambda gpu: _plain(gpu.index),
-    "persistence_mode": lambda _: _plain("Enabled"),
-    "pstate": lambda gpu: _plain("P0" if gpu.holders or gpu.hbm else "P8"),
-    "fan.speed": lambda _: _plain("[N/A]"),
-    "memory.total": lambda gpu: _mib(gpu.total_mib),
-    "memory.reserved": lambda gpu: _mib(gpu.reserved_mib),
-    "memory.used": lambda gpu: _mib(gpu.used_mib),
-    "memory.free": lambda gpu: _mib(gpu.total_mib - gpu.reserved_mib - gpu.used_mib),
-    "compute_mode": lambda _: _plain("Default"),
-    "compute_cap": lambda gpu: _plain(gpu.devices.gpu.compute_capability),
-    "utilization.gpu": lambda gpu: (f"{round(100 * gpu.utilization)}", "%"),
-    "utilization.memory": lambda gpu: (
-        f"{round(100 * min(1.0, sum(holder.memory_utilization for holder in gpu.holders)))}",
-        "%",
-    ),
-    "ecc.mode.current": lambda gpu: _plain("Enabled" if gpu.hbm else "Disabled"),
-    "ecc.mode.pending": lambda gpu: _plain("Enabled" if gpu.hbm else "Disabled"),
-    "mig.mode.current": lambda gpu: _plain(_mig(gpu)),
-    "mig.mode.pending": lambda gpu: _plain(_mig(gpu)),
-    "temperature.gpu": lambda gpu: _plain(gpu.temperature_c),
-    "temperature.memory": lambda gpu: _plain(gpu.temperature_c + 6 if gpu.hbm else "N/A"),
-    "power.management": lambda _: _plain("Enabled"),
-    "power.draw": lambda gpu: _w(gpu.shown_w),
-    "power.draw.average": lambda gpu: _w(gpu.average_w or gpu.power_w),
-    "power.draw.instant": lambda gpu: _w(gpu.power_w),
-    "power.limit": lambda gpu: _w(gpu.devices.power_limit_w),
-    "enforced.power.limit": lambda gpu: _w(gpu.devices.power_limit_w),
-    "power.default_limit": lambda gpu: _w(gpu.devices.gpu.tdp_w),
-    "power.min_limit": lambda gpu: _w(gpu.devices.gpu.tdp_w / 4),
-    "power.max_limit": lambda gpu: _w(gpu.devices.gpu.tdp_w),
-    "total_energy_consumption": lambda gpu: (f"{int(gpu.energy_j * 1000)}", "mJ"),
-    "clocks.current.sm": lambda gpu: (f"{gpu.clocks_mhz[0]}", "MHz"),
-    "clocks.sm": lambda gpu: (f"{gpu.clocks_mhz[0]}", "MHz"),
-    "clocks.gr": lambda gpu: (f"{gpu.clocks_mhz[0]}", "MHz"),
-    "clocks.current.graphics": lambda gpu: (f"{gpu.clocks_mhz[0]}", "MHz"),
-    "clocks.mem": lambda gpu: (f"{gpu.clocks_mhz[1]}", "MHz"),
-    "clocks.current.memory": lambda gpu: (f"{gpu.clocks_mhz[1]}", "MHz"),
-    "clocks.max.sm": lambda gpu: (f"{gpu.max_clocks_mhz[0]}", "MHz"),
-    "clocks.max.mem": lambda gpu: (f"{gpu.max_clocks_mhz[1]}", "MHz"),
-    "clocks_throttle_reasons.active": lambda gpu: _plain(_reasons(gpu)),
-    "clocks_event_reasons.active": lambda gpu: _plain(_reasons(gpu)),
-    "clocks_event_reasons.sw_power_cap": lambda _: _plain("Not Active"),
-    "clocks_event_reasons.hw_thermal_slowdown": lambda gpu: _plain("Active" if gpu.slowed else "Not Active"),
-    "clocks_event_reasons.sw_thermal_slowdown": lambda _: _plain("Not Active"),
-    "pcie.link.gen.current": lambda gpu: _plain(4 if gpu.holders else 1),
-    "pcie.link.gen.max": lambda _: _plain(4),
-    "pcie.link.width.current": lambda _: _plain(16),
-    "pcie.link.width.max": lambda _: _plain(16),
-    "vbios_version": lambda _: _plain("SIM.00.00.00.01"),
-    "display_active": lambda _: _plain("Disabled"),
-    "accounting.mode": lambda _: _plain("Disabled"),
-}
-
-APP_FIELDS: Mapping[str, Callable[[SimulatedGpu, Holder], tuple[str, str]]] = {
-    "timestamp": lambda gpu, _: GPU_FIELDS["timestamp"](gpu),
-    "gpu_name": lambda gpu, _: _plain(gpu.devices.gpu.name),
-    "gpu_bus_id": lambda gpu, _: _plain(gpu.bus_id),
-    "gpu_serial": lambda _gpu, _: _plain("[N/A]"),
-    "gpu_uuid": lambda gpu, _: _plain(gpu.uuid),
-    "pid": lambda _, holder: _plain(holder.pid),
-    "process_name": lambda _, holder: _plain(holder.name),
-    "name": lambda _, holder: _plain(holder.name),
-    "used_gpu_memory": lambda _, holder: _mib(holder.vram_bytes // MIB),
-    "used_memory": lambda _, holder: _mib(holder.vram_bytes // MIB),
-}
-
-
-def _reasons(gpu: SimulatedGpu) -> str:
-    return f"0x{0x40 if gpu.slowed else 0:016x}"
-
-
-def _mig(gpu: SimulatedGpu) -> str:
-    return "Disabled" if gpu.devices.gpu.compute_capability in ("8.0", "9.0", "10.0") else "[N/A]"
-
-
-class Looks:
-    """What was seen of the boards' energy within the last second or so, for the mean of their power."""
-
-    def __init__(self) -> None:
-        self._seen: dict[int, deque[tuple[float, float]]] = {}
-
-    def average_w(self, index: int, unix_s: float, energy_j: float) -> float | None:
-        """Mean power since the last look that is a second old, or the oldest one; None at the first."""
-        seen = self._seen.setdefault(index, deque())
-        seen.append((unix_s, energy_j))
-        while len(seen) > 2 and seen[1][0] <= unix_s - AVERAGED_S:
-            seen.popleft()
-        begun_s, begun_j = seen[0]
-        return (energy_j - begun_j) / (unix_s - begun_s) if unix_s > begun_s else None
-
-
-def boards(node: Devices, state: NodeState, looks: Looks | None = None) -> list[SimulatedGpu]:
-    """The boards as they are now."""
-    holders = state.holders()
-    since, now = state.since_unix_s(), time.time()
-    energies = [
-        idle_power_w(node.of(index).gpu.tdp_w) * (now - since) + state.energy_above_idle(index, now)
-        for index in range(node.count)
-    ]
-    found = [
-        SimulatedGpu(
-            index=index,
-            devices=node.of(index),
-            holders=tuple(holder for holder in holders if index in holder.gpus),
-            energy_j=energy_j,
-            average_w=looks.average_w(index, now, energy_j) if looks is not None else None,
+    def _write(self, *, steady: bool) -> None:
+        if self._state is None:
+            return
+        power_w, utilization, memory = (self._steady_w, 0.0, 0.0) if steady else self._settle_window()
+        self._state.write(
+            Holder(
+                pid=self._pid,
+                process_started=self._started,
+                name="VLLM::EngineCore",
+                gpus=self._gpus,
+                vram_bytes=self._vram_bytes,
+                utilization=utilization,
+                memory_utilization=memory,
+                power_w=power_w,
+                energy_j=self._energy_j,
+                steady=steady,
+                written_at_unix_s=self._window_from,
+                release_s=self._release_s,
+                temperature_c=self._temperature_c,
+                slowed=self._window_from >= self._slowed_from,
+            )
         )
-        for index, energy_j in enumerate(energies)
-    ]
-    return [replace(board, celsius=_celsius(board, state, now)) for board in found]
-
-
-def _celsius(board: SimulatedGpu, state: NodeState, unix_s: float) -> float:
-    """How warm the board is: on its way from what was known last to where its power brings it."""
-    share = board.power_w / board.devices.gpu.tdp_w
-    last = state.warmth(board.index)
-    return resting_c(share) if last is None else after_c(last[0], share, unix_s - last[1])

@@ -20,21 +20,17 @@ from zlib import crc32
 
 from tokenpeak.errors import TokenpeakError
 from tokenpeak.sim.api import Api
-from tokenpeak.sim.blocks import BlockPool
-from tokenpeak.sim.capacity import Capacity, shrink_context
-from tokenpeak.sim.counters import Counters
-from tokenpeak.sim.device import devices
-from tokenpeak.sim.faults import CUDA_ERROR, Faults, faults
-from tokenpeak.sim.flags import parse_serve
+from tokenpeak.sim.arguments import parse_serve
+from tokenpeak.sim.boards import Holder, Meter, NodeState, process_started
+from tokenpeak.sim.devices import CUDA_ERROR, Faults, devices, faults
+from tokenpeak.sim.engine_metrics import Counters
 from tokenpeak.sim.http import HttpRequest, HttpServer
-from tokenpeak.sim.log import EngineLog
-from tokenpeak.sim.meter import Meter
+from tokenpeak.sim.memory import Capacity, shrink_context
 from tokenpeak.sim.pace import Pace
-from tokenpeak.sim.release import release_number
 from tokenpeak.sim.scheduler import Scheduler, SchedulerLimits
-from tokenpeak.sim.settings import Settings, resolve
-from tokenpeak.sim.startup import Start, StartError, sleep
-from tokenpeak.sim.state import Holder, NodeState, process_started
+from tokenpeak.sim.sequence import BlockPool
+from tokenpeak.sim.settings import Settings, release_number, resolve
+from tokenpeak.sim.startup import EngineLog, Start, StartError, sleep
 from tokenpeak.vllm.flags import DEFAULT_RELEASE
 
 STATS_EVERY_S = 10.0

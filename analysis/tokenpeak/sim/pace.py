@@ -11,10 +11,9 @@ import random
 import time
 from collections.abc import Callable
 
-from tokenpeak.predict.api_server import request_s, turns_s
-from tokenpeak.predict.physics import StepTime, step_time_s
-from tokenpeak.sim.counters import Counters
-from tokenpeak.sim.meter import Meter
+from tokenpeak.predict.physics import StepTime, request_s, step_time_s, turns_s
+from tokenpeak.sim.boards import Meter
+from tokenpeak.sim.engine_metrics import Counters
 from tokenpeak.sim.scheduler import Scheduler, Step
 from tokenpeak.sim.sequence import Sequence
 from tokenpeak.sim.settings import Settings

@@ -10,8 +10,7 @@ Source: vllm/v1/core/sched/scheduler.py (0.32.0), vllm/core/scheduler.py (0.8.5)
 from collections import deque
 from dataclasses import dataclass
 
-from tokenpeak.sim.blocks import BlockPool, block_hashes
-from tokenpeak.sim.sequence import Sequence
+from tokenpeak.sim.sequence import BlockPool, Sequence, block_hashes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

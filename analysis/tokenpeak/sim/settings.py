@@ -4,19 +4,74 @@ Source: vllm/engine/arg_utils.py, vllm/config/{model,scheduler,cache}.py of the 
 """
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from tokenpeak.errors import FactsError
 from tokenpeak.predict.deployment import Deployment
 from tokenpeak.predict.hardware import GIB
 from tokenpeak.predict.model import ModelFacts, facts_from_config, model_facts
-from tokenpeak.sim.device import Devices
-from tokenpeak.sim.flags import ServeArguments
-from tokenpeak.sim.release import Release, release_number
-from tokenpeak.sim.release import release as played
-from tokenpeak.vllm.engine_core import CoreQuestion, batch_defaults, chunks_prefill, schedules_ahead
+from tokenpeak.sim.arguments import ServeArguments
+from tokenpeak.sim.devices import Devices
+from tokenpeak.vllm.engine_core import CoreQuestion, batch_defaults, chunks_prefill, runs_v1, schedules_ahead
+from tokenpeak.vllm.flags import known_flags
 from tokenpeak.vllm.model_runner import RunnerQuestion, capture_sizes, reserves_graphs, second_runner
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """A vLLM release. `number` is (major, minor, patch); `v1` says which of the two engines it runs."""
+
+    text: str
+    number: tuple[int, int, int]
+    v1: bool
+
+    @property
+    def one_kv_line(self) -> bool:
+        """KV cache size and maximum concurrency share a line (vllm/v1/core/kv_cache_utils.py, from 0.32)."""
+        return self.number >= (0, 32, 0)
+
+    @property
+    def banner(self) -> bool:
+        """The log begins with a drawing of the name (vllm/entrypoints/utils.py, from 0.15)."""
+        return self.number >= (0, 15, 0)
+
+    @property
+    def names_api_server(self) -> bool:
+        """`Starting vLLM API server` (vllm/entrypoints/openai/api_server.py, up to 0.27)."""
+        return self.number < (0, 28, 0)
+
+    @property
+    def process_prefixes(self) -> bool:
+        """Log lines begin with the process, as `(EngineCore pid=1)` (vllm/utils/system_utils.py, from 0.10)."""
+        return self.number >= (0, 10, 0)
+
+    @property
+    def core_name(self) -> str:
+        """What the engine's process is called in the log (vllm/v1/engine/utils.py)."""
+        return "EngineCore" if self.number >= (0, 18, 0) else "EngineCore_DP0"
+
+    @property
+    def default_memory_utilization(self) -> float:
+        """`gpu_memory_utilization` unless given."""
+        default = known_flags(self.text)["gpu_memory_utilization"].default
+        return float(default) if isinstance(default, int | float) else 0.9
+
+
+def release_number(version: str) -> tuple[int, int, int]:
+    """Major, minor and patch of the release called `version`; raises FactsError for what is no version."""
+    match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", version)
+    if match is None:
+        raise FactsError(f"TOKENPEAK_SIM_VERSION is {version!r}, which is no vLLM version. Give one as 0.32.0.")
+    return int(match[1]), int(match[2]), int(match[3] or 0)
+
+
+def release(version: str, asked: CoreQuestion) -> Release:
+    """The release called `version`, running the engine core that it would choose."""
+    return Release(text=version, number=asked.release, v1=runs_v1(asked))
+
 
 _UNKNOWN_MODEL = {
     "model_type": "llama",
@@ -143,17 +198,17 @@ def resolve(
         mla=model.mla is not None,
         windowed=model.sliding_window is not None,
     )
-    release = played(version, asked)
+    played = release(version, asked)
     given_len = arguments.max_model_len if arguments.max_model_len not in (None, -1) else None
     max_model_len = given_len or model.max_context
     batched, sequences = batch_defaults(
         asked,
-        v1=release.v1,
+        v1=played.v1,
         device=devices.gpu.name,
         memory_gib=devices.gpu.usable_bytes / GIB,
         world=arguments.tensor_parallel_size * arguments.pipeline_parallel_size,
     )
-    chunked = chunks_prefill(asked, v1=release.v1, max_model_len=max_model_len)
+    chunked = chunks_prefill(asked, v1=played.v1, max_model_len=max_model_len)
     if arguments.performance_mode == "throughput":
         sequences, batched = 2 * sequences, 2 * batched
     if not chunked:
@@ -164,7 +219,7 @@ def resolve(
     key = environ.get("VLLM_API_KEY")
     return Settings(
         arguments=arguments,
-        release=release,
+        release=played,
         devices=devices,
         model=model,
         served_names=arguments.served_model_name or (arguments.model,),
@@ -173,19 +228,19 @@ def resolve(
         kv_cache_dtype=arguments.kv_cache_dtype,
         max_model_len=max_model_len,
         max_model_len_given=given_len is not None,
-        gpu_memory_utilization=arguments.gpu_memory_utilization or release.default_memory_utilization,
+        gpu_memory_utilization=arguments.gpu_memory_utilization or played.default_memory_utilization,
         max_num_seqs=arguments.max_num_seqs or min(sequences, batched),
         max_num_batched_tokens=batched,
         chunked_prefill=chunked,
-        schedules_ahead=schedules_ahead(asked, v1=release.v1),
-        prefix_caching=release.v1 if prefix_caching is None else prefix_caching,
+        schedules_ahead=schedules_ahead(asked, v1=played.v1),
+        prefix_caching=played.v1 if prefix_caching is None else prefix_caching,
         block_size=arguments.block_size or (128 if devices.is_cpu else 16),
         eager=arguments.enforce_eager,
         tensor_parallel=arguments.tensor_parallel_size,
         pipeline_parallel=arguments.pipeline_parallel_size,
         data_parallel=arguments.data_parallel_size,
         draft_tokens=int(speculative.get("num_speculative_tokens", 0)),
-        scheduler_steps=1 if release.v1 else arguments.num_scheduler_steps,
+        scheduler_steps=1 if played.v1 else arguments.num_scheduler_steps,
         api_keys=arguments.api_key or ((key,) if key else ()),
         runner_env={name: environ[name] for name in ("VLLM_USE_V2_MODEL_RUNNER",) if name in environ},
         cpu_kv_cache_bytes=int(environ.get("VLLM_CPU_KVCACHE_SPACE") or 4) * GIB,

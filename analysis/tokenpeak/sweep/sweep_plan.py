@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 
 from tokenpeak.errors import PlanError
 from tokenpeak.plan.baseline import baselines
-from tokenpeak.plan.matrix import build_plan, configs, kinds_of, model_facts_of
-from tokenpeak.plan.objective import with_objective
+from tokenpeak.plan.matrix import build_plan, configs, kinds_of, model_facts_of, with_objective
 from tokenpeak.predict.hub import facts_from_hub
 from tokenpeak.predict.model import ModelFacts
 from tokenpeak.quality.reference import with_reference_first

@@ -9,9 +9,9 @@ from datetime import timedelta
 from math import exp
 
 from tokenpeak.metrics import metric_of, title_of
-from tokenpeak.plan.deployment import for_serving
 from tokenpeak.plan.highest import highest_lines
 from tokenpeak.plan.matrix import served_models
+from tokenpeak.plan.serving import for_serving
 from tokenpeak.predict.demand import objective_run
 from tokenpeak.quality.applied import verdict_of
 from tokenpeak.ranking.choice import Choice, Launch, choose

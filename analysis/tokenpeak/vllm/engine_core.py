@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenpeak.vllm.flags import size
-from tokenpeak.vllm.speculation import speculative_config
+from tokenpeak.vllm.renames import speculative_config
 
 CORE_VARIABLES = ("VLLM_ATTENTION_BACKEND", "VLLM_FLASH_ATTN_VERSION", "VLLM_USE_V1")
 """Variables that the core depends on."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenpeak.vllm.flags import json_value, size
-from tokenpeak.vllm.speculation import speculative_config
+from tokenpeak.vllm.renames import speculative_config
 
 SECOND_SINCE_0_24 = frozenset({"qwen3", "deepseek_v2", "qwen2_moe", "granitemoe", "llama", "mistral"})
 """Model types that 0.24 to 0.27 give the second runner (0.24.0 config/vllm.py 68-77); 0.22 only a dense qwen3."""

@@ -7,9 +7,9 @@ from tokenpeak.errors import FactsError, InputError, PlanError, suggestion
 from tokenpeak.node.engine_builds import is_version
 from tokenpeak.node.protocol.apply_answers import DescribeAnswer
 from tokenpeak.plan.baseline import parse_arguments
-from tokenpeak.plan.engine_builds import build_of
 from tokenpeak.plan.matrix import own_models
-from tokenpeak.plan.production_edit import Described, Edit, Program, described_model, production_edit
+from tokenpeak.plan.node_kinds import build_of
+from tokenpeak.plan.serving import Described, Edit, Program, described_model, production_edit
 from tokenpeak.quality.applied import verdict_of
 from tokenpeak.ranking.objective import objective_value
 from tokenpeak.ranking.precision import precision_of
@@ -17,7 +17,7 @@ from tokenpeak.records import Config, Despite, EndRecord, NodeFacts, Plan, Sweep
 from tokenpeak.records.quality import SweepQuality
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.sweep.terminal_summary import choice, ranking
-from tokenpeak.vllm.speculation import speculative_config
+from tokenpeak.vllm.renames import speculative_config
 
 IMAGE_MANAGERS = ("docker", "podman", "compose", "kubernetes")
 """Managers whose production is an image; of the others it is a program on the node."""

@@ -17,7 +17,7 @@ from tokenpeak.node.protocol import requests
 from tokenpeak.node.protocol.answers import AnyAnswer, RestoreAnswer, RestoreOutcome
 from tokenpeak.node.protocol.apply_answers import ChangeAnswer, ConfirmAnswer, DescribeAnswer, ObserveAnswer
 from tokenpeak.node.protocol.apply_requests import ChangeRequest, ConfirmRequest, ObserveRequest
-from tokenpeak.plan.production_edit import Edit
+from tokenpeak.plan.serving import Edit
 from tokenpeak.records import (
     ApplyRecord,
     Bake,

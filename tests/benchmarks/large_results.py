@@ -139,7 +139,7 @@ def measured_database(results: Path, state: Path) -> Iterator[tuple[str, str]]:
     with open_database(choice) as database:
         loaded = run("ingest", results)
         with psycopg.connect(database.url, autocommit=True) as connection:
-            rows = sum(_count(connection, f"SELECT count(*) FROM {table.name}") for table in TABLES)  # noqa: S608
+            rows = sum(_count(connection, f"SELECT count(*) FROM {table.name}") for table in TABLES)
             yield "load into Postgres", f"{words(loaded)}, {rows:,} rows, {rows / loaded.seconds:,.0f} rows/s"
             sweep_id = max(path.name for path in results.iterdir())
             for which, condition in (("of one sweep", f" WHERE sweep_id = '{sweep_id}'"), ("of all sweeps", "")):
@@ -156,7 +156,7 @@ def _count(connection: psycopg.Connection, query: str) -> int:
 
 def _query_s(connection: psycopg.Connection, view: str, condition: str) -> float:
     """What Postgres takes to make every row and column of a view, without sending them."""
-    query = f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) SELECT * FROM {view}{condition}"  # noqa: S608 - our own names
+    query = f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) SELECT * FROM {view}{condition}"
     row = connection.execute(query.encode()).fetchone()
     assert row is not None, "a plan has a row"
     return float(row[0][0]["Execution Time"]) / 1000

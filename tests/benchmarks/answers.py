@@ -167,7 +167,7 @@ def main() -> None:
         write_recordings(found, options.record)
     damaged = [each for each in found if any(fnmatchcase(each.config, pattern) for pattern in options.damaged)]
     sound = [each.answers for each in found if each not in damaged]
-    draw = random.Random(26)  # noqa: S311
+    draw = random.Random(26)
     counted = false_alarms(sound, draw)
     total: Counter[QualityStatus] = sum(counted, Counter())
     alarmed = sum(counts["fail"] > 0 for counts in counted)
