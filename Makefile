@@ -25,7 +25,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # alone, so that nothing exported answers for whoever types.
 VALUES := INVENTORY SWEEP RESUME PARALLEL ARCHIVE INSTALL_USER SERIAL SWEEP_ID TARGET DEST FORMAT NEW \
   REGRESSION HOURS PLAN DRY_RUN YES ACCEPT RELEASE ROTATE TEXTS KEEP_EVERYTHING \
-  ORDER CASES TRIALS SWEEPS FAULTS FAULT_NODES SEED RUNS REVISION RENEW NODES
+  ORDER FAULTS FAULT_NODES SEED RUNS REVISION RENEW NODES
 LISTS := NODE DESPITE FILES AGAINST ONLY E2E
 ACTS := YES ACCEPT RELEASE ROTATE TEXTS KEEP_EVERYTHING DEST DESPITE
 typed = $(filter command,$(origin $(1)))
@@ -177,16 +177,8 @@ e2e: $(READY) ## Run the long tests: real vLLM sweeps, nodes with systemd and ss
 	$(BIN)/pytest -s -m e2e --durations=15 $(E2E)
 
 .PHONY: bench
-bench: $(READY) ## Measure the load client and the rate search against targets and peers (CASES=200: searches)
-	$(BIN)/python -m benchmarks.load_generator $(if $(CASES),--cases $(CASES))
-
-.PHONY: exhaustive
-exhaustive: $(READY) ## Measure the search beside an exhaustive `vllm bench sweep serve` on the CPU engine (an hour)
-	$(BIN)/python -m benchmarks.exhaustive_search
-
-.PHONY: bench-large
-bench-large: $(READY) ## Measure site, Postgres and exports of TRIALS=20000 in SWEEPS=20 (half an hour, 20 GB of disk)
-	$(BIN)/python -m benchmarks.large_results $(if $(TRIALS),--trials=$(TRIALS)) $(if $(SWEEPS),--sweeps=$(SWEEPS))
+bench: $(READY) ## Measure the load client's accuracy and CPU time against targets, httpx and `vllm bench serve`
+	PYTHONPATH=tests $(BIN)/python -m benchmarks.load_generator
 
 .PHONY: faults
 faults: $(READY) ## Strike at sweeps in every phase and print the fault matrix (FAULTS=ci: a part)

@@ -31,10 +31,10 @@ TERMS = {
     "posterior": "search/posterior.py",
     "preemption": "loadgen/metrics_page.py",
     "prefix cache": "loadgen/metrics_page.py",
-    "quantization": "predict/quantization.py",
+    "quantization": "predict/config_json.py",
     "randomized block": "search/finals.py",
     "roofline": "predict/physics.py",
-    "speculative decoding": "vllm/speculation.py",
+    "speculative decoding": "vllm/renames.py",
     "verdict": "results/verdict.py",
     "watchdog": "node/guard.py",
 }

@@ -1,1 +1,1 @@
-"""Benchmarks of TokenPeak itself: load generator and search beside their peers, large results. Not in the package."""
+"""Benchmarks of the load client beside its peers, and simulated servers whose sustainable rate is known."""

@@ -1,23 +1,16 @@
 """Benchmark of the load generator: accuracy and CPU per token against their limits. `make bench`.
 
 The test server and the peers run on the same machine in the same minute: the ratio between them means more than the
-milliseconds. Peers: httpx with one client for all streams, and `vllm bench serve`. `--only NAME` (repeatable) runs a
-part: streams, rate, search, engine, peers, vllm. `engine` and `vllm` take some minutes each. `--cases N`: how many
-searches in virtual time; two hundred take an hour of one core, and those that have ended are kept.
+milliseconds. Peers: httpx with one client for all streams, and `vllm bench serve`, which takes some minutes. The rate
+search is judged by tests/loadgen.
 """
 
-import argparse
 import asyncio
 import json
-import os
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from time import perf_counter, process_time
 
@@ -25,10 +18,9 @@ import httpx
 import numpy as np
 import uvloop
 
-from benchmarks import rate_search, vllm_bench_serve
+from benchmarks import vllm_bench_serve
 from tokenpeak.loadgen.job import LoadJob, run_job
 from tokenpeak.loadgen.test_server_process import local_test_server
-from tokenpeak.paths import state_dir
 from tokenpeak.records import RunRecord
 
 TTFT_S = 0.050
@@ -36,8 +28,6 @@ ITL_S = 0.020
 STREAMS = 256
 TOKENS = 64
 ROUNDS = 4
-SEARCHES = 18
-ENGINE_CASES = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,93 +112,6 @@ def rate() -> Iterator[Line | str]:
     )
 
 
-def search(number: int = SEARCHES) -> Iterator[Line | str]:
-    """The rate search on simulated servers in virtual time, beside the truth and a bisection."""
-    found = rate_search.cases(number, state_dir() / "rate-search.jsonl")
-    yield from (*rate_search.table(found), *rate_search.summary(found))
-    within = float(np.mean([abs(case.error) <= 0.05 for case in found]))
-    covered = float(np.mean([case.covered for case in found]))
-    above = max(case.above_capacity for case in found)
-    probes = float(np.median([case.probes for case in found]))
-    what = f"rate search, {len(found)} cases"
-    yield Line(what=f"{what}: within 5%", value=100 * within, limit=95, unit="%", at_least=True)
-    yield Line(what=f"{what}: above capacity", value=100 * above, limit=1, unit="%")
-    yield Line(what=f"{what}: interval holds the truth", value=100 * covered, limit=85, unit="%", at_least=True)
-    yield Line(what=f"{what}: median probes", value=probes, limit=8, unit="probes")
-
-
-@contextmanager
-def _simulated_engine(seed: int) -> Iterator[str]:
-    port = 18_200 + seed
-    with tempfile.TemporaryDirectory() as folder:
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "tokenpeak.sim.engine", "serve", "meta-llama/Llama-3.1-8B-Instruct"),
-                *("--host", "127.0.0.1", "--port", str(port), "--served-model-name", "timetable"),
-                *("--max-num-seqs", str(8 + 4 * seed), "--max-model-len", "4096"),
-            ],
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-                "TOKENPEAK_SIM_GPU": "NVIDIA H100 80GB HBM3",
-                "TOKENPEAK_SIM_DIR": folder,
-                "TOKENPEAK_SIM_START_S": "0.5",
-                "TOKENPEAK_SIM_SEED": str(seed),
-            },
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-            url = f"http://127.0.0.1:{port}"
-            end = time.monotonic() + 30
-            while time.monotonic() < end:
-                try:
-                    if httpx.get(f"{url}/health").status_code == 200:
-                        break
-                except httpx.TransportError:
-                    time.sleep(0.1)
-            yield url
-        finally:
-            process.terminate()
-            process.wait(10)
-
-
-def engine() -> Iterator[Line | str]:
-    """The rate search over HTTP against the simulated engine: what it found must hold 5% below and miss 5% above."""
-    good = 0
-    for seed in range(ENGINE_CASES):
-        with _simulated_engine(seed) as url:
-            slo = {"ttft_p95_ms": 250.0}
-            level = {
-                "max_rate_under": slo,
-                "arrivals": "constant",
-                "screening_requests": 200,
-                "confirming_requests": 600,
-            }
-            found = _run(url, level, 16).max_rate
-            assert found is not None
-            if found.rate_per_s is None:
-                yield f"engine {seed}: {found.ended}"
-                continue
-            held = []
-            for factor in (0.95, 1.05):
-                level = {"rate_per_s": found.rate_per_s * factor, "arrivals": "constant", "requests": 1000}
-                held.append(_run(url, level, 16, slo=slo).slo_met)
-            right = held == [True, False]
-            good += right
-            yield (
-                f"engine {seed}: {found.rate_per_s:.2f}/s in {len(found.probes)} probes; "
-                f"5% below {'holds' if held[0] else 'misses'}, 5% above {'holds' if held[1] else 'misses'}"
-            )
-    yield Line(
-        what=f"rate search over HTTP, {ENGINE_CASES} engines: within 5%",
-        value=good,
-        limit=ENGINE_CASES,
-        unit="cases",
-        at_least=True,
-    )
-
-
 async def _peer(url: str, client: httpx.AsyncClient) -> tuple[list[float], float]:
     """TTFTs as an httpx client sees them, and its CPU per token."""
     body = {"model": "timetable", "prompt": "x", "max_tokens": TOKENS, "stream": True}
@@ -253,26 +156,11 @@ def vllm() -> Iterator[Line | str]:
     yield from vllm_bench_serve.lines(found)
 
 
-PARTS: dict[str, Callable[[], Iterator[Line | str]]] = {
-    "streams": streams,
-    "rate": rate,
-    "search": search,
-    "peers": peers,
-    "engine": engine,
-    "vllm": vllm,
-}
-
-
 def main() -> int:
     """Print the table; exit status 1 when a limit was missed."""
-    options = argparse.ArgumentParser()
-    options.add_argument("--only", action="append", choices=list(PARTS))
-    options.add_argument("--cases", type=int, default=SEARCHES)
-    given = options.parse_args()
-    parts: dict[str, Callable[[], Iterator[Line | str]]] = {**PARTS, "search": partial(search, given.cases)}
     missed = 0
-    for name in given.only or list(PARTS):
-        for line in parts[name]():
+    for part in (streams, rate, peers, vllm):
+        for line in part():
             if isinstance(line, str):
                 text = f"    {line}"
             else:

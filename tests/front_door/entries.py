@@ -480,7 +480,7 @@ ENTRIES = (
     Entry(line="make clean", check=cleaned),
 )
 DEVELOP = (
-    *("check", "test", "integration", "golden", "e2e", "bench", "bench-large", "exhaustive", "faults", "chaos"),
+    *("check", "test", "integration", "golden", "e2e", "bench", "faults", "chaos"),
     *("mutants", "many-nodes", "front-door", "wheel", "lock"),
 )
 """Development targets: `make -n` expands them to commands that exist."""

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from plan.published import read_rows
 from tokenpeak.predict.deployment import (
     NON_TORCH_BYTES,
     SAMPLER_BYTES_PER_LOGIT,
@@ -12,7 +13,6 @@ from tokenpeak.predict.deployment import (
 )
 from tokenpeak.predict.hardware import GIB, gpu_facts
 from tokenpeak.predict.model import model_facts
-from tokenpeak.predict.published import read_rows
 
 ROWS = read_rows("gtc-h200-llama70b-fp8")
 NAMES = [row["config"] for row in ROWS]

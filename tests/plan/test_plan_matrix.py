@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 
 from node_models import LLAMA, named, serving
+from plan.published import read_rows
 from tokenpeak.errors import PlanError
 from tokenpeak.plan.classes import agreements
 from tokenpeak.plan.matrix import build_plan, configs
-from tokenpeak.predict.published import read_rows
 from tokenpeak.records import Gpu, NodeFacts, Plan
 from tokenpeak.spec.sweep import ModelSpec, SweepSpec, parse_spec, read_spec, sweep_names
 

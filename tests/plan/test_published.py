@@ -1,10 +1,10 @@
 import pytest
 from click.testing import CliRunner
 
+from plan.published import Comparison, a100x8, median_error, presets, read_rows
 from tokenpeak.cli.predict import predict
 from tokenpeak.errors import FactsError
 from tokenpeak.predict.prediction import UNCERTAINTY
-from tokenpeak.predict.published import Comparison, a100x8, median_error, presets, read_rows, summary
 
 Rows = list[Comparison]
 
@@ -59,14 +59,6 @@ def test_binds_the_small_models_by_launches(of_presets: Rows) -> None:
     reasons = {row.binding for row in of_presets if "1.5B" in row.row}
 
     assert {"launch_overhead"} == reasons
-
-
-def test_prints_them_for_people(of_presets: Rows) -> None:
-    """`tokenpeak predict --published` prints each row with its ratio, and names those not bound by the GPU."""
-    printed = CliRunner().invoke(predict, ["--published"]).output
-
-    assert summary(of_presets) in printed
-    assert "as published: not the GPU" in printed
 
 
 def predicted(*options: str) -> str:

@@ -1,8 +1,7 @@
 """Forty launches of one sound model on a real engine, and damaged ones: no false alarm, and the damage is found.
 
-`recorded-cpu.json.zst` was made by `python -m benchmarks.answers … --record` of three sweeps on vLLM's CPU engine: the
-model at one place after another, with settings that batch or compile otherwise, and with normal noise of a share of
-each matrix's own spread added to its weights.
+`recorded-cpu.json.zst` is of three sweeps on vLLM's CPU engine: the model at one place after another, with
+settings that batch or compile otherwise, and with normal noise of a share of each matrix's spread added to its weights.
 """
 
 import random
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.answers import Recording, false_alarms, finds, read_recordings, same
+from quality.recorded_launches import Recording, false_alarms, finds, read_recordings, same
 from tokenpeak.ranking.intervals import clopper_pearson_interval
 
 DRAWS = 40

@@ -11,7 +11,7 @@ from tokenpeak import paths
 
 pytestmark = pytest.mark.integration
 
-HEAVY = ("papermill", "nbformat", "IPython", "altair", "vl_convert", "jinja2", "psycopg", "optuna", "scipy")
+HEAVY = ("papermill", "nbformat", "IPython", "altair", "vl_convert", "jinja2", "psycopg", "scipy")
 CODE = """
 import json, sys
 from tokenpeak.report import open_archive

@@ -18,7 +18,7 @@ from tokenpeak.records import ModelName
 from tokenpeak.search.greedy import Greedy
 from tokenpeak.search.history import Outcome, Proposal
 from tokenpeak.search.landscape import landscape_of_rows, landscapes_of
-from tokenpeak.search.replay import Searcher, replay, summarize
+from tokenpeak.search.replay import replay, summarize
 from tokenpeak.search.space import space_of
 from tokenpeak.search.strategy import make_strategy
 from tokenpeak.spec.search import SearchSpec
@@ -98,14 +98,6 @@ def test_unknown_columns_are_named() -> None:
         landscape_of_rows("x", [{"a": "1", "tok_per_s": "2"}], value="tok")
     with pytest.raises(ArchiveError, match="no number"):
         landscape_of_rows("x", [{"a": "1", "tok_per_s": "fast"}])
-
-
-@pytest.mark.parametrize("searcher", ["optuna", "optuna-shipped"])
-def test_optuna_is_there_to_compare_with(searcher: Searcher) -> None:
-    """Optuna's sampler makes as many trials, none twice."""
-    found = replay(landscape("V100", 1), searcher, trials=6, seeds=2)
-
-    assert [6, 6] == [one.trials for one in found]
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
-"""`tokenpeak predict`: what the physics says of one set-up, or of the published results beside what they measured."""
+"""`tokenpeak predict`: what the physics says of one set-up."""
 
 import sys
 
 import click
 
-from tokenpeak.console import SafeConsole, SafeTable
+from tokenpeak.console import SafeConsole
 from tokenpeak.errors import FactsError, suggestion
 from tokenpeak.plan.rules import dropped_because
 from tokenpeak.predict.demand import Demand
@@ -13,13 +13,12 @@ from tokenpeak.predict.hardware import GIB, gpu_facts, gpu_names
 from tokenpeak.predict.memory_plan import plan_memory
 from tokenpeak.predict.model import model_facts
 from tokenpeak.predict.prediction import predict as predict_run
-from tokenpeak.predict.published import Comparison, a100x8, presets, summary
 from tokenpeak.records import Config, Gpu, ModelName, NodeFacts
 from tokenpeak.vllm.flags import DEFAULT_RELEASE
 
 
 @click.command(short_help="Predict the speed of a model on a device.")
-@click.argument("model", required=False, help="Hub name, or the folder of a config.json.")
+@click.argument("model", help="Hub name, or the folder of a config.json.")
 @click.option(
     "--gpu", "gpu_name", default="NVIDIA H100 80GB HBM3", show_default=True, help="Device, as nvidia-smi names it."
 )
@@ -47,9 +46,8 @@ from tokenpeak.vllm.flags import DEFAULT_RELEASE
 @click.option(
     "--output-tokens", default=300, show_default=True, type=click.IntRange(1), help="Generated tokens of a request."
 )
-@click.option("--published", is_flag=True, help="Compare with every row of the published results instead.")
 def predict(
-    model: str | None,
+    model: str,
     gpu_name: str,
     tensor_parallel: int,
     pipeline_parallel: int,
@@ -61,15 +59,9 @@ def predict(
     concurrency: int,
     input_tokens: int,
     output_tokens: int,
-    published: bool,
 ) -> None:
     """Predict the speed of MODEL on a device, and what binds it; touches nothing."""
     console = SafeConsole(width=None if sys.stdout.isatty() else 170, highlight=False)
-    if published:
-        _published(console)
-        return
-    if model is None:
-        raise click.UsageError("Give a model's name or the folder of its config.json, or --published.")
     facts, gpu = model_facts(model), gpu_facts(gpu_name)
     if facts is None:
         raise FactsError(
@@ -104,7 +96,7 @@ def predict(
     if plan is None:
         raise FactsError(
             f"How wide weights of {quantization or facts.name} are is unknown here. Name a method of METHODS in "
-            "predict/quantization.py, or add it there."
+            "predict/config_json.py, or add it there."
         )
     if not plan.fits:
         console.print(f"may not fit: {plan.reason}", markup=False)
@@ -139,33 +131,3 @@ def predict(
     console.print(
         f"bound by {(found.binding or '?').replace('_', ' ')}; {speed / limit:.0%} of the hardware's {limit:,.0f} tok/s"
     )
-
-
-def _published(console: SafeConsole) -> None:
-    for title, rows in (
-        ("Presets × model × context, 10 requests at a time (eager, V0)", list(presets())),
-        ("Llama 70B bfloat16 on 8 A100 (V0 0.7.3)", list(a100x8())),
-    ):
-        console.print()
-        console.print(title, style="bold")
-        console.print(_table(rows))
-        console.print(summary(rows))
-
-
-def _table(rows: list[Comparison]) -> SafeTable:
-    table = SafeTable(box=None, pad_edge=False, header_style="bold")
-    table.add_column("row", overflow="fold")
-    for column in ("published tok/s", "predicted", "ratio", "of limit"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("bound by", no_wrap=True)
-    for row in rows:
-        outside = "" if row.gpu_bound else "; as published: not the GPU"
-        table.add_row(
-            row.row,
-            f"{row.published_tok_per_s:.1f}",
-            f"{row.predicted_tok_per_s:.1f}",
-            f"{row.ratio:.2f}",
-            f"{row.share_of_limit:.0%}",
-            row.binding.replace("_", " ") + outside,
-        )
-    return table

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tokenpeak.search.landscape import Landscape
     from tokenpeak.search.replay import Replay
 
-SEARCHERS = ("adaptive", "greedy", "random", "grid", "optuna", "optuna-shipped")
+SEARCHERS = ("adaptive", "greedy", "random", "grid")
 COMPARED = ("random", "grid")
 COMPARED_IN_ROUNDS = ("greedy", "random", "grid")
 MOST_CSV_ROWS, MOST_CSV_CELLS = 100_000, 2_000_000

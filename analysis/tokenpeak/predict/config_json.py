@@ -269,7 +269,7 @@ def quantization_named(method: str) -> Quantization:
     if method not in METHODS:
         raise FactsError(
             f"Quantization method {method!r} is unknown. {suggestion(method, METHODS)} "
-            "Add it to METHODS in predict/quantization.py to plan with it."
+            "Add it to METHODS in predict/config_json.py to plan with it."
         )
     return METHODS[method]
 

@@ -13,7 +13,6 @@ from functools import partial
 from statistics import fmean, median
 from typing import Literal
 
-from tokenpeak.metrics import Direction
 from tokenpeak.ranking.intervals import clopper_pearson_interval
 from tokenpeak.ranking.objective import metric_direction
 from tokenpeak.records import Plan, PlannedConfig, Prediction
@@ -22,9 +21,8 @@ from tokenpeak.search.landscape import Landscape
 from tokenpeak.search.strategy import make_strategy
 from tokenpeak.spec.search import SearchSpec
 
-Searcher = Literal["adaptive", "greedy", "random", "grid", "optuna", "optuna-shipped"]
-"""`greedy` is the adaptive search blind to pending trials, and `optuna` its TPE sampler set for few trials, both for
-comparison; `optuna-shipped` has the settings it comes with."""
+Searcher = Literal["adaptive", "greedy", "random", "grid"]
+"""`greedy` is the adaptive search blind to pending trials, for comparison."""
 
 Prior = Literal["recorded", "wrong", "none"]
 """The predictions as recorded, turned upside down, or left out."""
@@ -180,12 +178,6 @@ def _strategy(landscape: Landscape, searcher: Searcher, trials: int, seed: int) 
     plan = landscape.plan
     if searcher == "grid":
         plan = plan.model_copy(update={"feasible": plan.feasible[:trials]})
-    if searcher in ("optuna", "optuna-shipped"):
-        from tokenpeak.search.optuna_tpe import OptunaTpe
-
-        direction: Direction = "lower" if landscape.sign < 0 else "higher"
-        found = SearchSpec(trials=trials, seed=seed)
-        return OptunaTpe(found, plan, direction=direction, as_shipped=searcher == "optuna-shipped")
     if searcher == "greedy":
         from tokenpeak.search.greedy import Greedy
 

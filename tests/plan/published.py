@@ -1,7 +1,6 @@
-"""Predictions beside published measurements: the external check of the predictor.
+"""Predictions beside published measurements.
 
-Each row gives the speed of one request, predicted and published, what binds the prediction, and the published share of
-the hardware's limit. A row below a fifth of that limit was not bound by the GPU, whatever else it measured: a host that
+A row below a fifth of that limit was not bound by the GPU, whatever else it measured: a host that
 launches kernels one by one, a client, or a network did.
 """
 
@@ -12,7 +11,6 @@ from pathlib import Path
 from statistics import median
 
 from tokenpeak import paths
-from tokenpeak.errors import FactsError
 from tokenpeak.predict.demand import Demand
 from tokenpeak.predict.deployment import Deployment
 from tokenpeak.predict.hardware import GpuFacts, gpu_facts
@@ -94,15 +92,13 @@ def read_rows(name: str) -> list[dict[str, str]]:
 
 def _gpu(name: str) -> GpuFacts:
     facts = gpu_facts(name)
-    if facts is None:
-        raise FactsError(f"The published results name {name!r}, which data/gpus.json lacks. Add it there.")
+    assert facts is not None, name
     return facts
 
 
 def _model(name: str) -> ModelFacts:
     facts = model_facts(name)
-    if facts is None:
-        raise FactsError(f"The published results name {name!r}, which data/models.json lacks. Add it there.")
+    assert facts is not None, name
     return facts
 
 
@@ -219,17 +215,3 @@ def a100x8() -> Iterator[Comparison]:
 def median_error(pairs: Sequence[tuple[float, float]]) -> float:
     """Median of |predicted ÷ published - 1| over pairs of (published, predicted)."""
     return median(abs(predicted / published - 1) for published, predicted in pairs)
-
-
-def summary(comparisons: Sequence[Comparison]) -> str:
-    """The median ratio, how many rows the GPU does not bind, and how far throughput and TTFT are off."""
-    ratios = sorted(one.ratio for one in comparisons)
-    middle = ratios[len(ratios) // 2]
-    outside = sum(not one.gpu_bound for one in comparisons)
-    words = (
-        f"{len(ratios)} rows: predicted ÷ published {ratios[0]:.2f} to {ratios[-1]:.2f}, median {middle:.2f}; "
-        f"{outside} not bound by the GPU (under {NOT_GPU_BOUND_BELOW:.0%} of its limit). Off in the median: throughput "
-        f"of all requests by {median_error([one.output_tok_per_s for one in comparisons]):.0%}"
-    )
-    first = [one.ttft_s for one in comparisons if one.ttft_s is not None]
-    return f"{words}, TTFT of {len(first)} by {median_error(first):.0%}" if first else words

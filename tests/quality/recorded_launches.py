@@ -1,33 +1,24 @@
-"""How often the verdict on answers is wrong, over recorded launches of a real engine.
+"""Verdicts on recorded launches of a real engine.
 
-`python -m benchmarks.answers ARCHIVE … --damaged PATTERN …`: launches of configs whose name matches a pattern have a
-damaged model, all others the same sound one. Each sound launch is judged against each other one, with the noise floor
-of a third, as a sweep would: none may fail. Each damaged launch is judged again and again over prompts drawn anew, as
-many of each kind as there are, so that it shows how likely another set of prompts would have found the damage.
+Each sound launch is judged against each other one, with the noise floor of a third, as a sweep would. A damaged launch
+is judged again and again over prompts drawn anew, so that it shows how likely another set of prompts would have found
+the damage.
 """
 
-import argparse
-import hashlib
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 import zstandard
 
 from tokenpeak.quality.comparison import floor_of
 from tokenpeak.quality.verdict import Reference, judge
-from tokenpeak.ranking.intervals import clopper_pearson_interval
 from tokenpeak.records.quality import QualityAnswers, QualityStatus
 from tokenpeak.spec.quality import QualitySpec
-from tokenpeak.store.archive import Archive
 
-DRAWS = 200
-DECIMALS = 3
 MARGIN_NATS = QualitySpec().margin
 
 
@@ -39,48 +30,11 @@ class Recording:
     answers: QualityAnswers
 
 
-def recordings(archives: Iterable[Archive]) -> list[Recording]:
-    """The first pass of every launch whose answers were measured."""
-    return [
-        Recording(config=trial.config.name, answers=passes.passes[0])
-        for archive in archives
-        for trial in archive.trials()
-        if (passes := archive.read_answers(trial.trial_id)) is not None
-    ]
-
-
-def write_recordings(found: Sequence[Recording], path: Path) -> None:
-    """Keep the recordings in one file, each different answer once."""
-    answers: dict[str, Any] = {}
-    launches = []
-    for each in found:
-        # When it was recorded and how many requests at a time are no part of what was answered.
-        content = _rounded({**each.answers.model_dump(mode="json"), "recorded_at": "2026-01-01T00:00:00Z"})
-        digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
-        answers[digest] = content
-        launches.append([each.config, digest])
-    text = json.dumps({"launches": launches, "answers": answers}, separators=(",", ":"))
-    settings = zstandard.ZstdCompressionParameters.from_level(19, enable_ldm=True, window_log=27)
-    path.write_bytes(zstandard.ZstdCompressor(compression_params=settings).compress(text.encode()))
-
-
 def read_recordings(path: Path) -> list[Recording]:
     """The recordings of a file, one for each launch."""
     kept = json.loads(zstandard.ZstdDecompressor(max_window_size=1 << 27).decompress(path.read_bytes()))
     answers = {digest: QualityAnswers.model_validate(content) for digest, content in kept["answers"].items()}
     return [Recording(config=config, answers=answers[digest]) for config, digest in kept["launches"]]
-
-
-def _rounded(value: Any) -> Any:
-    match value:
-        case float():
-            return round(value, DECIMALS)
-        case list() | tuple():
-            return [_rounded(each) for each in value]
-        case dict():
-            return {name: _rounded(each) for name, each in value.items()}
-        case _:
-            return value
 
 
 def reference_of(answers: QualityAnswers, again: QualityAnswers) -> Reference:
@@ -116,7 +70,7 @@ def false_alarms(sound: Sequence[QualityAnswers], draw: random.Random) -> list[C
 
 
 def finds(
-    damaged: QualityAnswers, sound: Sequence[QualityAnswers], draw: random.Random, draws: int = DRAWS
+    damaged: QualityAnswers, sound: Sequence[QualityAnswers], draw: random.Random, draws: int
 ) -> Counter[QualityStatus]:
     """The verdicts on a damaged launch over prompts, and launches of the reference, that are drawn anew."""
     counts: Counter[QualityStatus] = Counter()
@@ -153,34 +107,3 @@ def _with(
             "answers": tuple(answer[old].model_copy(update={"name": new}) for old, new in questions),
         }
     )
-
-
-def main() -> None:
-    """Print how often sound launches fail and damaged ones are found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("archives", nargs="+", type=Path, metavar="ARCHIVE")
-    parser.add_argument("--damaged", nargs="*", default=[], metavar="PATTERN")
-    parser.add_argument("--record", type=Path, metavar="FILE")
-    options = parser.parse_args()
-    found = recordings(Archive(path) for path in options.archives)
-    if options.record:
-        write_recordings(found, options.record)
-    damaged = [each for each in found if any(fnmatchcase(each.config, pattern) for pattern in options.damaged)]
-    sound = [each.answers for each in found if each not in damaged]
-    draw = random.Random(26)
-    counted = false_alarms(sound, draw)
-    total: Counter[QualityStatus] = sum(counted, Counter())
-    alarmed = sum(counts["fail"] > 0 for counts in counted)
-    bound = clopper_pearson_interval(alarmed, len(sound), confidence=0.9).high
-    different = sum(not any(same(each, other) for other in sound[:place]) for place, each in enumerate(sound))
-    print(f"{len(sound)} launches of the sound model, which answered in {different} different ways")
-    print(f"{total.total()} pairs of them: {total['fail']} fail, {total['unknown']} unknown, {total['pass']} pass")
-    print(f"launches that fail against any other: {alarmed}; in 95% at most {bound:.1%} of launches do")
-    for each in damaged:
-        counts = finds(each.answers, sound, draw)
-        figures = ", ".join(f"{status} {counts[status] / DRAWS:.1%}" for status in ("fail", "unknown", "pass"))
-        print(f"{each.config}: {figures} of {DRAWS} draws of prompts")
-
-
-if __name__ == "__main__":
-    main()
