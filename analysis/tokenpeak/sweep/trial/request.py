@@ -22,7 +22,6 @@ from tokenpeak.node.engine_builds import engine_build
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.protocol import requests
 from tokenpeak.node.protocol.requests import limits
-from tokenpeak.plan.engine_builds import build_of, known_flags_of
 from tokenpeak.plan.node_kinds import build_of, known_flags_of
 from tokenpeak.ranking.objective import objective_direction
 from tokenpeak.records import Config, NodeFacts, Plan, PlannedConfig, Production
