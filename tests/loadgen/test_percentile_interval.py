@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tokenpeak.results.percentile_interval import percentile_interval
+from tokenpeak.results.steady_state import percentile_interval
 
 
 def latencies(load: float, number: int, random: np.random.Generator) -> np.ndarray:

@@ -12,7 +12,7 @@ from tokenpeak import paths
 from tokenpeak.plan.matrix import served_models
 from tokenpeak.predict.hardware import gpu_facts
 from tokenpeak.records import Gpu, ModelName, NodeFacts
-from tokenpeak.results.energy_length import ShortEnergyRun, short_energy_runs
+from tokenpeak.results.run_length import ShortEnergyRun, short_energy_runs
 from tokenpeak.spec.sweep import SweepSpec, parse_spec, read_spec, sweep_names
 from tokenpeak.sweep.sweep_plan import plan_nodes
 

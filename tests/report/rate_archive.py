@@ -17,9 +17,9 @@ from tokenpeak.loadgen.offered_load import Offered
 from tokenpeak.loadgen.rate_search import search_rate
 from tokenpeak.loadgen.stream import Reply
 from tokenpeak.records import RunRecord, Verdict
-from tokenpeak.results.open_loop import percentile_intervals, steady_state_of
 from tokenpeak.results.run_summary import summarize
 from tokenpeak.results.slo_met import slo_met
+from tokenpeak.results.steady_state import percentile_intervals, steady_state_of
 from tokenpeak.results.verdict import RunEvidence, judge
 from tokenpeak.spec.workload import ClosedLoad, LoadLevel, MaxRateLoad, OpenLoad, Slo
 from tokenpeak.store.archive import Archive

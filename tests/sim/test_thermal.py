@@ -10,7 +10,7 @@ import pytest
 from tokenpeak.predict.physics import StepTime
 from tokenpeak.ranking.temperature_drift import temperature_drift
 from tokenpeak.records import Series
-from tokenpeak.results.board_temperature import board_temperature_c
+from tokenpeak.results.board_readings import board_temperature_c
 from tokenpeak.results.energy import run_energies
 from tokenpeak.results.power_sensor import power_sensor
 from tokenpeak.sim.arguments import parse_serve

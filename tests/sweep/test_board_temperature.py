@@ -1,7 +1,7 @@
 """Temperature of the boards when a run begins."""
 
 from tokenpeak.records import Series
-from tokenpeak.results.board_temperature import board_temperature_c
+from tokenpeak.results.board_readings import board_temperature_c
 
 TIMES = (0.0, 0.2, 1.0, 1.2, 2.0, 2.2, 9.0)
 FIRST = (40.0, None, 50.0, None, 60.0, None, 70.0)

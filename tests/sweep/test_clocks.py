@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tokenpeak.records import ClientHealth, Distribution, RunRecord, RunSummary, Series, Verdict
-from tokenpeak.results.gpu_clocks import clock_reasons
+from tokenpeak.results.board_readings import clock_reasons
 from tokenpeak.spec.workload import ClosedLoad, LoadLevel, Slo, Stage, StagedLoad, SyntheticWorkload
 
 NONE = Distribution(n=0)

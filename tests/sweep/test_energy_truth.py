@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from metered_boards import FAMILIES, MeteredRun, metered_run
-from tokenpeak.results.energy_length import figure_needs_s
 from tokenpeak.results.power_sensor import power_sensor
+from tokenpeak.results.run_length import figure_needs_s
 
 CASES_EACH = 32
 

@@ -6,7 +6,7 @@ from driven_home import SPEC, Home
 from tests.node.conftest import Node, node
 
 from tokenpeak.records import Phase, Series
-from tokenpeak.results.idle_power import ASKED_S, idle_power
+from tokenpeak.results.board_readings import ASKED_S, idle_power
 from tokenpeak.results.power_sensor import UNKNOWN
 
 __all__ = ["node"]

@@ -116,8 +116,7 @@ def plan(
     grids = [cost_of(as_grid, one, facts, models) for one in plans]
     outlines = [outline(spec, one, cost, grid) for one, cost, grid in zip(plans, estimates, grids, strict=True)]
     # Imported here: they need SciPy, which takes a second that --help should not cost.
-    from tokenpeak.results.energy_length import short_energy_runs
-    from tokenpeak.results.run_length import short_runs
+    from tokenpeak.results.run_length import short_energy_runs, short_runs
 
     kinds = [(one, _nodes_of(one, facts)[0]) for one in plans]
     short = short_runs(spec)

@@ -15,8 +15,8 @@ from tokenpeak.loadgen.queue_model import Timings
 from tokenpeak.loadgen.rate_probe import WARMUP_SHARE, ProbeAsked, ProbeSeen
 from tokenpeak.loadgen.sustainable_rate import RateAnswer, SustainableRateSearch
 from tokenpeak.records import MaxRate, RateProbe
-from tokenpeak.results.open_loop import percentile_intervals, steady_state_of
 from tokenpeak.results.run_summary import gaps_s, per_request, summarize
+from tokenpeak.results.steady_state import percentile_intervals, steady_state_of
 from tokenpeak.spec.workload import ClosedLoad, LoadLevel, MaxRateLoad, OpenLoad, Slo
 
 RAMP_STEPS = 16

@@ -22,9 +22,9 @@ from tokenpeak.loadgen.target import Server
 from tokenpeak.loadgen.tokens import Vocabulary
 from tokenpeak.loadgen.worker_pool import WorkerPool
 from tokenpeak.records import ClientHealth, LoadHostHealth, MaxRate, NetworkHealth, RunRecord
-from tokenpeak.results.open_loop import percentile_intervals, steady_state_of
 from tokenpeak.results.run_summary import distribution, summarize, turn_summaries
 from tokenpeak.results.slo_met import slo_met
+from tokenpeak.results.steady_state import percentile_intervals, steady_state_of
 from tokenpeak.results.verdict import RunEvidence, judge
 from tokenpeak.spec.workload import (
     ClosedLoad,

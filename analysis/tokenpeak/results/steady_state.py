@@ -1,18 +1,25 @@
-"""Steady-state test of an open-loop run: steady, overloaded, or too short to say. Pure.
+"""Steady-state test of an open-loop run (steady, overloaded, or too short), and intervals of its percentiles. Pure.
 
 Requests in flight are counted over the run's arrivals. At a rate that the engine holds they come back to a level; where
 it is overloaded they grow by a share of the arrivals, 1 − capacity ÷ rate. The growth is the mean step of their number
 between stretches of the run, and its standard error follows from how the steps differ (Student's t). Overloaded: it
 grew with a confidence of 99.5%. Steady: with that confidence it grew by less than the margin. Otherwise the run is too
 short to say, and `requests_needed` says how long one has to be.
+
+The interval of a percentile follows from order statistics: how many of n independent values lie below the true one is
+binomial. Values of one queue resemble their neighbours, so n values are worth fewer: the variance of the share below
+the percentile between stretches of the run, against the binomial one, says how many.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from tokenpeak.records import RunState
+from tokenpeak.records import PercentileIntervals, RunState, SteadyStateRecord
+from tokenpeak.results.run_summary import per_request
+from tokenpeak.spec.workload import Slo
 
 Numbers = NDArray[np.float64]
 
@@ -92,3 +99,83 @@ def requests_needed(margin: float = MARGIN, variance: float = 2.0) -> int:
 def relaxation_requests(load: float, variance: float = 2.0) -> float:
     """Requests after which a queue at a share `load` of capacity has forgotten how it began: variance ÷ (1 − load)²."""
     return variance / max(1 - load, 1e-6) ** 2
+
+
+INTERVAL_CONFIDENCE = 0.95
+PERCENTILE_STRETCHES = 8
+FEWEST_BEYOND = 2
+"""Values beyond the percentile in each stretch, on average, from which on stretches can be compared."""
+
+
+def percentile_interval(
+    values: Numbers, share: float, *, confidence: float = INTERVAL_CONFIDENCE
+) -> tuple[float | None, float | None]:
+    """Both ends of the interval of a percentile, `share` as 0.95, of values in the order of their requests.
+
+    None: that end lies beyond what so few values show.
+    """
+    from scipy.stats import binom  # most of a second, which a load client has after its run and not before
+
+    number = int(values.size)
+    if not number:
+        return None, None
+    # Few values beyond the percentile do not show how alike they are; the middle ones do, and are more so.
+    each = min(1.0, _independence(values, share, confidence), _independence(values, 0.5, confidence))
+    worth = max(1, round(number * each))
+    tail = (1 - confidence) / 2
+    below = float(binom.ppf(tail, worth, share)) / worth
+    above = (float(binom.ppf(1 - tail, worth, share)) + 1) / worth
+    ordered = np.sort(values)
+    low = float(ordered[max(0, int(np.floor(below * number)) - 1)]) if below > 0 else None
+    high = float(ordered[min(number, int(np.ceil(above * number))) - 1]) if above <= 1 else None
+    return low, high
+
+
+def _independence(values: Numbers, share: float, confidence: float) -> float:
+    """How many independent values each of these is worth, at most 1."""
+    number = values.size
+    stretches = min(PERCENTILE_STRETCHES, int(number * min(share, 1 - share) / FEWEST_BEYOND))
+    if stretches < 4:
+        return 1.0
+    below = values <= np.quantile(values, share)
+    means = np.array([part.mean() for part in np.array_split(below, stretches)])
+    variance = float(means.var(ddof=1)) / stretches
+    # The variance is itself known by few stretches only.
+    tail = (1 + confidence) / 2
+    from scipy.special import stdtrit  # half a second, which reading an archive does not spend
+
+    wider = float(stdtrit(stretches - 1, tail) / stdtrit(1e6, tail)) ** 2
+    binomial = share * (1 - share) / number
+    return binomial / (variance * wider) if variance > 0 else 1.0
+
+
+ALWAYS = (("ttft_s", "p95"), ("tpot_s", "p95"))
+"""Metrics whose intervals are known without an SLO too: rate curves show them."""
+
+
+def steady_state_of(requests: pl.DataFrame, margin: float = RUN_MARGIN) -> SteadyStateRecord:
+    """The state of a run with these requests, failed ones left out."""
+    ended = requests.filter(pl.col("error").is_null())
+    found = steady_state(ended["due_s"].to_numpy(), ended["last_token_s"].to_numpy(), margin=margin)
+    return SteadyStateRecord(
+        state=found.state,
+        growth=found.growth,
+        growth_error=found.error,
+        margin=margin,
+        requests_needed=found.requests_needed,
+    )
+
+
+def percentile_intervals(requests: pl.DataFrame, slo: Slo, found: SteadyStateRecord) -> PercentileIntervals:
+    """The interval of each percentile of the SLO, ITL's left out, which are of gaps; none of an overloaded run."""
+    if found.state == "overloaded":
+        return {}
+    ok = per_request(requests, from_due=True).sort("due_s")
+    wanted = dict.fromkeys((*((metric, percentile) for metric, percentile, _ in slo.limits()), *ALWAYS))
+    intervals: PercentileIntervals = {}
+    for metric, percentile in wanted:
+        if metric == "itl_s":
+            continue
+        values = ok[metric].drop_nulls().to_numpy().astype(np.float64)
+        intervals[f"{metric}_{percentile}"] = percentile_interval(values, int(percentile.removeprefix("p")) / 100)
+    return intervals

@@ -15,9 +15,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tokenpeak.records import OVERLOADED, ClientHealth, EngineCounters, Reason, RunSummary, Verdict
-from tokenpeak.results.open_loop import steady_state_of
 from tokenpeak.results.preemption import recomputed_share
 from tokenpeak.results.run_summary import per_request, token_moments
+from tokenpeak.results.steady_state import steady_state_of
 from tokenpeak.spec.workload import ClosedLoad, LoadLevel, OpenLoad, Slo, SyntheticWorkload, Workload
 
 DISPATCH_FLOOR_S = 0.010

@@ -9,8 +9,7 @@ from tokenpeak.quality.applied import verdict_of, with_verdict
 from tokenpeak.ranking.objective import objective_value
 from tokenpeak.records import Series, SweepRecord, TrialRecord
 from tokenpeak.records.quality import SweepQuality
-from tokenpeak.results.energy_reading import with_energy_intervals
-from tokenpeak.results.power_sensor import PowerSensor
+from tokenpeak.results.power_sensor import PowerSensor, with_energy_intervals
 from tokenpeak.results.slo_met import judged_under
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.spec.workload import Slo

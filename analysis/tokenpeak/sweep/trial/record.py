@@ -26,10 +26,9 @@ from tokenpeak.records import (
     TrialRecord,
 )
 from tokenpeak.records.quality import QualityMeasurement
-from tokenpeak.results.board_temperature import board_temperature_c
+from tokenpeak.results.board_readings import board_temperature_c, clock_reasons
+from tokenpeak.results.board_readings import idle_power as measured_idle_power
 from tokenpeak.results.energy import run_energies
-from tokenpeak.results.gpu_clocks import clock_reasons
-from tokenpeak.results.idle_power import idle_power as measured_idle_power
 from tokenpeak.results.power_sensor import boards_sensor
 from tokenpeak.results.trial_time import clock_offset_s, fill_gaps, load_phase, merged, node_phases, step_spans
 from tokenpeak.sweep.ansible.dispatch import Step

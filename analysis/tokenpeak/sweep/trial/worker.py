@@ -10,7 +10,7 @@ from tokenpeak.errors import ArchiveError, FencedError, TokenpeakError
 from tokenpeak.loadgen.remote_worker_pool import LoadHost
 from tokenpeak.node.protocol.requests import limits
 from tokenpeak.records import TrialRecord
-from tokenpeak.results.idle_power import ASKED_S
+from tokenpeak.results.board_readings import ASKED_S
 from tokenpeak.search.history import Finished, Proposal, Wait
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.storage import refusal
