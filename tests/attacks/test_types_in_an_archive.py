@@ -12,7 +12,7 @@ import pytest
 
 from tokenpeak.exchange.vllm_bench import REQUEST_SCHEMA
 from tokenpeak.loadgen.request_rows import SCHEMA
-from tokenpeak.store import parquet, requests
+from tokenpeak.store import request_files
 
 ROWS = 3
 
@@ -44,7 +44,7 @@ def written(path: Path, schema: dict[str, Any], **others: pl.Series) -> Path:
 )
 def test_another_type(column: str, values: pl.Series, tmp_path: Path) -> None:
     """The file is named, with the column and its type."""
-    reason = parquet.unreadable(written(tmp_path / "a.parquet", SCHEMA, **{column: values}))
+    reason = request_files.unreadable(written(tmp_path / "a.parquet", SCHEMA, **{column: values}))
 
     assert f"holds {column} as " in str(reason)
 
@@ -59,6 +59,6 @@ def test_other_widths(others: dict[str, pl.Series], first: str, tmp_path: Path) 
     }
     both = [("s", name, files[name]) for name in sorted(files, key=lambda name: name != first)]
 
-    assert {None} == {parquet.unreadable(path) for path in files.values()}
-    assert [2 * ROWS] == [part.height for part in requests.parts(both)]
-    assert parquet.REQUEST_TYPES.keys() <= requests.scanned(both).collect_schema().keys()
+    assert {None} == {request_files.unreadable(path) for path in files.values()}
+    assert [2 * ROWS] == [part.height for part in request_files.parts(both)]
+    assert request_files.REQUEST_TYPES.keys() <= request_files.scanned(both).collect_schema().keys()

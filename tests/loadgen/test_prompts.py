@@ -9,6 +9,7 @@ from tokenpeak.errors import LoadError
 from tokenpeak.loadgen.assignment import RequestTemplate
 from tokenpeak.loadgen.prompts import Prompts, make
 from tokenpeak.loadgen.tokens import UNKNOWN
+from tokenpeak.spec.schema import read_workload, schema
 from tokenpeak.spec.workload import (
     ConversationWorkload,
     DatasetWorkload,
@@ -18,7 +19,6 @@ from tokenpeak.spec.workload import (
     TraceWorkload,
     Workload,
 )
-from tokenpeak.spec.workload_file import read_workload, schema
 
 
 def prompts(workload: Workload, number: int | None = 4, salt: str = "s1", seed: int = 0) -> Prompts:

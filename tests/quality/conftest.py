@@ -7,7 +7,7 @@ import pytest
 from tests.sim.running_engine import MODEL, RunningEngine, StartEngine, engines
 
 from tokenpeak.loadgen.target import Server
-from tokenpeak.quality.comparison import floor_of
+from tokenpeak.quality.agreement import floor_of
 from tokenpeak.quality.measure import Measured, measure
 from tokenpeak.quality.verdict import Reference
 from tokenpeak.spec.quality import QualityJob

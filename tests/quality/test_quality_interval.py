@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from tokenpeak.quality.interval import CONFIDENCE, few_values, interval
+from tokenpeak.quality.verdict import CONFIDENCE, few_values, interval
 
 
 def test_interval_is_students_for_normal_values() -> None:

@@ -11,8 +11,8 @@ from tests.sim.running_engine import MODEL, RunningEngine
 from tokenpeak.errors import LoadError
 from tokenpeak.loadgen.target import Server
 from tokenpeak.quality.engine import QualityEngine
-from tokenpeak.quality.paired import mcnemar, paired
-from tokenpeak.quality.tasks import Task, graded, matches, read_tasks
+from tokenpeak.quality.measure import Task, graded, matches, read_tasks
+from tokenpeak.quality.verdict import mcnemar, paired
 
 
 @pytest.mark.parametrize(

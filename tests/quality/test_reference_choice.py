@@ -5,8 +5,13 @@ from datetime import UTC, datetime
 import pytest
 
 from tokenpeak.errors import PlanError
-from tokenpeak.quality.reference import changes, choose_reference, with_reference_first
-from tokenpeak.quality.sweep_quality import MeasuredLaunch, SweepAnswers
+from tokenpeak.quality.sweep_quality import (
+    MeasuredLaunch,
+    SweepAnswers,
+    changes,
+    choose_reference,
+    with_reference_first,
+)
 from tokenpeak.records import Config, ModelName, Plan, PlannedConfig
 from tokenpeak.records.quality import QualityAnswers, QualityMeasurement, QualityPasses
 from tokenpeak.spec.quality import QualitySpec

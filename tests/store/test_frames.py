@@ -12,7 +12,7 @@ from archive_factory import MANY_AXES, make_archive
 from tokenpeak.errors import ArchiveError
 from tokenpeak.exchange.export import export_tables
 from tokenpeak.records.quality import AnswersQuality, QualityInterval, QualityVerdict, SweepQuality
-from tokenpeak.store import requests
+from tokenpeak.store import request_files
 from tokenpeak.store.frames import Frames, frames_of_each, open_frames
 from tokenpeak.store.tables import TABLES
 
@@ -148,7 +148,7 @@ def test_sweeps_one_after_the_other_have_the_rows_of_all_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each archive's trials, and its requests in parts of three trials, are those of all archives; others are named."""
-    monkeypatch.setattr(requests, "TRIALS_A_PART", 3)
+    monkeypatch.setattr(request_files, "TRIALS_A_PART", 3)
     for name in ("a", "b"):
         make_archive(tmp_path / name, seconds=2, seed=ord(name))
     make_archive(tmp_path / "c", seconds=2).path.joinpath("sweep.json").write_text("{")

@@ -13,8 +13,7 @@ from archive_factory import make_archive
 from tokenpeak.cli import tokenpeak
 from tokenpeak.errors import InputError
 from tokenpeak.records import EndRecord
-from tokenpeak.store.archive import Archive
-from tokenpeak.store.retention import Kept, Retention
+from tokenpeak.store.archive import Archive, Kept, Retention
 
 NOW = datetime(2026, 11, 24, tzinfo=UTC)
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from driven_home import SPEC, Home
 
-from tokenpeak.quality.applied import verdict_of
+from tokenpeak.quality.recorded import verdict_of
 from tokenpeak.search.history import outcome_of
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.store.archive import Archive

@@ -91,8 +91,7 @@ def role(name: str, purpose: str, password_file: Path | None, *, is_printed: boo
     Dashboards need one for reading. Commands that load archives need one for loading, which a superuser or the
     database's owner makes once: set DATABASE_URL to such a login for this command, and to the role's afterwards.
     """
-    from tokenpeak.store.database import SCHEMA, choose, open_database
-    from tokenpeak.store.roles import statements
+    from tokenpeak.store.database import SCHEMA, choose, open_database, statements
 
     choice = choose()
     if choice.folder is not None:

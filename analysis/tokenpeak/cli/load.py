@@ -99,7 +99,7 @@ def load(
     from tokenpeak.loadgen.job import job_server, read_job, run_job
 
     if workload_schema:
-        from tokenpeak.spec.workload_file import schema
+        from tokenpeak.spec.schema import schema
 
         echo_text(json.dumps(schema(), indent=2))
         return
@@ -107,7 +107,7 @@ def load(
         job = read_job(job_path)
         run_job(job)
         if job.quality is not None:
-            from tokenpeak.quality.after_load import measure_after
+            from tokenpeak.quality.measure import measure_after
 
             measure_after(job, job.quality)
         return
@@ -147,7 +147,7 @@ def _job(url: str, folder: Path, given: dict[str, Any]) -> Any:
     from tokenpeak.errors import WorkloadError
     from tokenpeak.loadgen.datasets import has_chats
     from tokenpeak.loadgen.job import LoadJob
-    from tokenpeak.spec.workload_file import read_workload
+    from tokenpeak.spec.schema import read_workload
 
     if sum(given[name] is not None for name in ("concurrency", "rate", "max_rate_under")) != 1:
         raise click.UsageError("Give one of --concurrency, --rate and --max-rate-under.")

@@ -14,7 +14,7 @@ from tokenpeak.errors import ArchiveError
 from tokenpeak.terminal import echo
 
 if TYPE_CHECKING:
-    from tokenpeak.store.retention import Kept
+    from tokenpeak.store.archive import Kept
 
 
 @click.command(short_help="Remove old archives; keeps the newest, or those of the last days.")
@@ -29,8 +29,8 @@ def prune(keep: str, folder: Path | None, pack_into: Path | None, *, dry_run: bo
     Sweeps that run, or were interrupted and can be resumed, stay, and do not count; so do packed files. An archive is
     the truth that everything else is made of: what Postgres has of it stays there, its pages go with the next report.
     """
+    from tokenpeak.store.archive import Retention
     from tokenpeak.store.pack import SUFFIX, pack
-    from tokenpeak.store.retention import Retention
 
     rule = Retention.parsed(keep)
     place = folder or paths.RESULTS
@@ -58,8 +58,7 @@ def prune(keep: str, folder: Path | None, pack_into: Path | None, *, dry_run: bo
 
 def _archives(folder: Path) -> Iterator["Kept"]:
     """The archives directly below a folder; one that cannot be read is named, and stays."""
-    from tokenpeak.store.archive import open_archive
-    from tokenpeak.store.retention import Kept
+    from tokenpeak.store.archive import Kept, open_archive
 
     for path in sorted(each.parent for each in folder.glob("*/sweep.json")):
         if path.is_symlink():

@@ -53,9 +53,9 @@ def quality() -> None:
 def record(url: str, model: str, tokens: int | None, tasks: Path | None, output: Path, **given: Any) -> None:
     """Have the server at URL answer the built-in questions, and measure how much another batch changes its answers."""
     from tokenpeak.atomic import write_atomically
-    from tokenpeak.quality.comparison import floor_of
+    from tokenpeak.quality.agreement import floor_of
     from tokenpeak.quality.measure import measure
-    from tokenpeak.quality.passes import written
+    from tokenpeak.quality.recorded import written
     from tokenpeak.quality.verdict import Reference, judge
     from tokenpeak.records.quality import QualityPasses
     from tokenpeak.spec.quality import MARGIN_NATS, TOKENS, QualityJob
@@ -90,9 +90,9 @@ def compare(
     The exit status is 0 where they pass, 3 where they fail and 4 where it cannot be known.
     """
     from tokenpeak.atomic import write_atomically
-    from tokenpeak.quality.comparison import floor_of
+    from tokenpeak.quality.agreement import floor_of
     from tokenpeak.quality.measure import measure
-    from tokenpeak.quality.passes import read_passes
+    from tokenpeak.quality.recorded import read_passes
     from tokenpeak.quality.verdict import Reference, judge
     from tokenpeak.spec.quality import MARGIN_NATS, QualityJob
 
@@ -122,7 +122,7 @@ def lm_eval(reference: Path, candidate: Path, metric: str | None, margin: float)
     99% interval of the difference is above minus the margin, and is unknown otherwise. The exit status is as compare's.
     """
     from tokenpeak.exchange.lm_eval import read_samples
-    from tokenpeak.quality.paired import paired
+    from tokenpeak.quality.verdict import paired
 
     found = paired(read_samples(reference, metric), read_samples(candidate, metric), margin=margin / 100)
     echo(f"{found.status}: {found.reason}")

@@ -16,6 +16,8 @@ def schema(kind: str) -> None:
     """
     from tokenpeak.spec import workload_file
     from tokenpeak.sweep.inventory.schemas import inventory_schema, sweep_schema
+    from tokenpeak.spec import schema
+    from tokenpeak.sweep.schemas import inventory_schema, sweep_schema
 
-    found = {"sweep": sweep_schema, "inventory": inventory_schema, "workload": workload_file.schema}[kind]()
+    found = {"sweep": sweep_schema, "inventory": inventory_schema, "workload": schema.schema}[kind]()
     echo_text(json.dumps(found, indent=1, ensure_ascii=False))

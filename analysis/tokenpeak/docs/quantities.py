@@ -3,7 +3,7 @@
 from tokenpeak.docs.tables import ReferenceTable, row
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.metrics import METRICS, STATISTICS
-from tokenpeak.spec.described import field_docstrings
+from tokenpeak.spec.schema import field_docstrings
 
 
 def metric_tables() -> list[ReferenceTable]:

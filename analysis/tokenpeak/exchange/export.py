@@ -17,7 +17,7 @@ from tokenpeak.spec.workload import ClosedLoad, ExternalLoad, OpenLoad
 from tokenpeak.store.analysis import LATENCIES, VALUE, VALUE_MEANING, axes_of, for_analysis, with_latencies
 from tokenpeak.store.archive import Archive
 from tokenpeak.store.frames import Frames
-from tokenpeak.store.parquet import unreadable
+from tokenpeak.store.request_files import unreadable
 from tokenpeak.store.tables import EXPORTED, REQUESTS
 
 TIMES = {"ttft_s": "ttft", "tpot_s": "tpot", "itl_s": "itl", "latency_s": "e2el"}

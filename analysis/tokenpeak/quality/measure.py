@@ -1,28 +1,143 @@
-"""Quality measurement of a launch over HTTP: texts that it scores, and questions that it answers.
-
-Texts are scored by `prompt_logprobs`, in prefill. Drafting and decode kernels do not work there, so questions are
-answered as well, greedily and many at a time, behind a prefix cache where there is one. Scored texts are short: an
-engine keeps the whole vocabulary's log-probabilities of each place that it scores in memory.
-"""
+"""Measurement of a launch: texts scored, questions and the user's tasks answered, as the last part of a load job."""
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import isclose
+from pathlib import Path
 from random import Random
-from typing import TypeVar
+from typing import Any, Literal, TypeVar
 
 import httpx
+from pydantic import Field, PositiveInt, ValidationError, model_validator
 
-from tokenpeak.errors import LoadError
+from tokenpeak import bounded
+from tokenpeak.atomic import write_atomically
+from tokenpeak.errors import LoadError, TokenpeakError
+from tokenpeak.loadgen.job import ANSWERS, QUALITY, LoadJob, job_server
 from tokenpeak.loadgen.target import Server
 from tokenpeak.quality.engine import REQUEST_LIMIT_S, Generated, QualityEngine, QualityError
 from tokenpeak.quality.prompts import LONG_CONTEXT, LONG_QUESTIONS, VERSION, Question, long_questions, questions, texts
 from tokenpeak.quality.prompts import sentence as filler
-from tokenpeak.quality.tasks import Task, graded, read_tasks
-from tokenpeak.records.quality import GeneratedAnswer, QualityAnswers, QualityMeasurement, ScoredText, TaskResult
+from tokenpeak.quality.recorded import written
+from tokenpeak.records.quality import (
+    GeneratedAnswer,
+    QualityAnswers,
+    QualityMeasurement,
+    QualityPasses,
+    ScoredText,
+    TaskResult,
+)
 from tokenpeak.spec.quality import MEASUREMENT_LIMIT_S, QualityJob
+from tokenpeak.spec.workload import Declaration
+
+MOST_TASKS = 10_000
+_NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?")
+
+
+class Task(Declaration):
+    """One labelled task."""
+
+    name: str = ""
+    prompt: str | None = None
+    messages: tuple[dict[str, Any], ...] | None = None
+    answer: str
+    match: Literal["exact", "numeric", "regex", "choice"] = "exact"
+    choices: tuple[str, ...] = ()
+    max_tokens: PositiveInt = Field(default=256, le=8192)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _inferred(cls, raw: Any) -> Any:
+        """A number as the answer, and choices, say how to match."""
+        if not isinstance(raw, dict):
+            return raw
+        answer = raw.get("answer")
+        if isinstance(answer, int | float) and not isinstance(answer, bool):
+            raw = {"match": "numeric", **raw, "answer": str(answer)}
+        return {"match": "choice", **raw} if raw.get("choices") else raw
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Task":
+        if (self.prompt is None) == (self.messages is None):
+            raise ValueError("give prompt or messages")
+        if (self.match == "choice") != bool(self.choices):
+            raise ValueError("choices go with match: choice")
+        if self.choices and (self.messages is not None or self.answer not in self.choices):
+            raise ValueError("choices need a prompt, and the answer among them")
+        if self.match == "numeric" and not _NUMBER.fullmatch(self.answer.strip()):
+            raise ValueError(f"answer is {self.answer!r}, no number")
+        if self.match == "regex":
+            try:
+                re.compile(self.answer)
+            except re.error as error:
+                raise ValueError(f"answer is no regular expression: {error}") from error
+        return self
+
+
+def read_tasks(path: Path) -> tuple[Task, ...]:
+    """The tasks in a file; raises LoadError that names the line which is none."""
+    lines = bounded.read_bytes(path, error=LoadError).decode("utf-8", "replace").splitlines()
+    found: list[Task] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            task = Task.model_validate(bounded.parse_json(line.encode(), f"{path}, line {number}", error=LoadError))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise LoadError(f"{path}, line {number}: {where or 'task'}: {first['msg']}") from error
+        found.append(task if task.name else task.model_copy(update={"name": f"line {number}"}))
+    if not 0 < len(found) <= MOST_TASKS:
+        raise LoadError(f"{path} has {len(found):,} tasks; give 1 to {MOST_TASKS:,}.")
+    if len({task.name for task in found}) < len(found):
+        raise LoadError(f"{path}: two tasks share a name.")
+    return tuple(found)
+
+
+async def graded(engine: QualityEngine, task: Task) -> TaskResult:
+    """Whether an engine does the task right."""
+    if task.match == "choice":
+        chosen = await _likeliest(engine, str(task.prompt), task.choices)
+        return TaskResult(name=task.name, right=chosen == task.answer, answer=chosen)
+    asked = {"messages": list(task.messages)} if task.messages is not None else {"prompt": task.prompt}
+    text = await engine.answer(asked, task.max_tokens)
+    return TaskResult(name=task.name, right=matches(task, text), answer=text)
+
+
+def matches(task: Task, text: str) -> bool:
+    """Whether a generated text is the right answer."""
+    if task.match == "regex":
+        return re.search(task.answer, text) is not None
+    if task.match == "numeric":
+        numbers = _NUMBER.findall(text)
+        return bool(numbers) and isclose(_value(numbers[-1]), _value(task.answer), rel_tol=1e-6)
+    expected, given = task.answer.strip(), text.strip()
+    return given == expected or given.partition("\n")[0].strip() == expected
+
+
+def _value(text: str) -> float:
+    return float(text.strip().replace(",", ""))
+
+
+async def _likeliest(engine: QualityEngine, prompt: str, choices: Sequence[str]) -> str:
+    """The choice of the largest sum of its tokens' log-probabilities after the prompt."""
+    scored = [await engine.score(prompt + choice) for choice in choices]
+    common = 0
+    while all(common + 1 < len(tokens) and tokens[common] == scored[0][0][common] for tokens, _ in scored):
+        common += 1
+    if common == 0:
+        raise QualityError("The choices of a task do not begin with the same prompt.")
+    sums = [
+        sum(score[token] for token, score in zip(tokens[common:], scores[common - 1 :], strict=True))
+        for tokens, scores in scored
+    ]
+    return choices[max(range(len(choices)), key=sums.__getitem__)]
+
 
 ANSWER_TOKENS = 24
 BATCH = 16
@@ -198,3 +313,16 @@ async def _batched(ask_for: Callable[[Each], Awaitable[Result]], each_of: Iterab
 
 def _grown(before: Mapping[str, float], after: Mapping[str, float], name: str) -> int | None:
     return int(after[name] - before[name]) if name in before and name in after else None
+
+
+def measure_after(job: LoadJob, asked: QualityJob) -> None:
+    """Measure the server of a load job after its runs, into the job's folder; what goes wrong is written there too."""
+    began = datetime.now(UTC)
+    try:
+        found = measure(job_server(job), job.model, asked)
+    except TokenpeakError as error:
+        found = Measured(measurement=QualityMeasurement(problem=str(error)[:500], started_at=began))
+    if found.passes:
+        file = job.output_dir / ANSWERS
+        write_atomically(file, written(QualityPasses(passes=found.passes), file))
+    write_atomically(job.output_dir / QUALITY, found.measurement.model_dump_json())

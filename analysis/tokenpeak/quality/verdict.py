@@ -6,14 +6,16 @@ intervals lie below the margin, and fails where one lies above it. Tasks can fai
 they never block a pass.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from functools import lru_cache
+from math import comb, sqrt
+from statistics import NormalDist, fmean
 
-from tokenpeak.quality.agreement import coverage
-from tokenpeak.quality.comparison import Floor, LaunchComparison, compare
-from tokenpeak.quality.interval import few_values, interval
-from tokenpeak.quality.paired import LEVEL, mcnemar
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenpeak.quality.agreement import Floor, LaunchComparison, compare, coverage
 from tokenpeak.quality.prompts import LONG_CONTEXT, questions
 from tokenpeak.records.quality import (
     QualityAnswers,
@@ -22,6 +24,124 @@ from tokenpeak.records.quality import (
     QualityStatus,
     QualityVerdict,
 )
+
+RESAMPLES = 4000
+CONFIDENCE = 0.99
+
+Floats = NDArray[np.float64]
+
+
+def interval(
+    values: Sequence[float], kinds: Sequence[str], weights: Mapping[str, float] | None = None
+) -> QualityInterval:
+    """The mean of the kinds' means with its interval; a kind weighs as given, else by its number.
+
+    Values are resampled within their kind, as a set of prompts holds a fixed number of each. The same values give the
+    same interval.
+    """
+    array, labels = np.asarray(values, dtype=float), np.asarray(kinds)
+    own = {str(kind): array[labels == kind] for kind in sorted(set(kinds))}
+    weigh = {kind: weights[kind] if weights else float(len(each)) for kind, each in own.items()}
+    total = sum(weigh.values())
+    mean, error = 0.0, 0.0
+    means, errors = np.zeros(RESAMPLES), np.zeros(RESAMPLES)
+    for place, (kind, each) in enumerate(own.items()):
+        share, count = weigh[kind] / total, len(each)
+        middle = float(each.mean())
+        off = each - middle
+        drawn = _drawn(count, place)
+        moved = drawn @ off / count
+        mean += share * middle
+        means += share * (middle + moved)
+        if count > 1:
+            error += share**2 * float(off @ off) / (count - 1) / count
+            errors += share**2 * np.maximum(0.0, drawn @ off**2 / count - moved**2) / (count - 1)
+    # A resample of one value over and over has no error of its own: it says nothing, but for the mean that all share.
+    usable = errors > 1e-6 * error
+    if error <= 0 or not usable.any():
+        return QualityInterval(estimate=mean, low=mean, high=mean)
+    students = (means[usable] - mean) / np.sqrt(errors[usable])
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(students, [tail, 1 - tail])
+    half = float(np.sqrt(error))
+    return QualityInterval(estimate=mean, low=mean - float(high) * half, high=mean - float(low) * half)
+
+
+def few_values(values: Sequence[float]) -> QualityInterval:
+    """The mean of some ten values, by percentiles: of skewed values the lower end is rather too low."""
+    array = np.asarray(values, dtype=float)
+    means = _drawn(len(array), 0) @ array / len(array)
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(means, [tail, 1 - tail])
+    return QualityInterval(estimate=float(array.mean()), low=float(low), high=float(high))
+
+
+@lru_cache(maxsize=64)
+def _drawn(count: int, place: int) -> Floats:
+    """(RESAMPLES, count): how often each of so many values is drawn; the same for the same place among kinds."""
+    random = np.random.default_rng((count, place))
+    drawn: Floats = random.multinomial(count, np.full(count, 1 / count), size=RESAMPLES).astype(float)
+    return drawn
+
+
+LEVEL = 0.01
+_CONFIDENCE = 0.99
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paired:
+    """Of samples that both answered: how many are right, and the verdict by the change."""
+
+    status: QualityStatus
+    reason: str
+    samples: int
+    right: int
+    reference_right: int
+    low: float
+    high: float
+    """Of the change of the share that is right."""
+
+
+def paired(
+    reference: Mapping[tuple[str, str], bool], candidate: Mapping[tuple[str, str], bool], *, margin: float
+) -> Paired:
+    """The comparison by (task, sample); `margin` is the share of answers that may be lost."""
+    shared = reference.keys() & candidate.keys()
+    worse = sum(reference[name] and not candidate[name] for name in shared)
+    better = sum(candidate[name] and not reference[name] for name in shared)
+    n, p = len(shared), mcnemar(worse, better)
+    # Half a change more on each side: without it no change at all would have an interval of no width.
+    change = (better - worse) / (n + 2)
+    spread = sqrt(max(0.0, better + worse + 1 - (better - worse) ** 2 / (n + 2))) / (n + 2)
+    half = NormalDist().inv_cdf((1 + _CONFIDENCE) / 2) * spread
+    low, high = change - half, change + half
+    right, theirs = sum(candidate[name] for name in shared), sum(reference[name] for name in shared)
+    words = (
+        f"{right:,} of {n:,} samples are right, {theirs:,} of the reference's; {worse} became wrong and {better} right "
+        f"({low:+.1%} to {high:+.1%})"
+    )
+    if n and p < LEVEL:
+        status, why = "fail", f", p = {p:.2g}."
+    elif n and low > -margin:
+        status, why = "pass", f", less than {margin:.1%} lost."
+    else:
+        status, why = "unknown", f"; the interval holds a loss of {margin:.1%}." if n else "."
+    return Paired(
+        status=status,  # type: ignore[arg-type]
+        reason=words + why,
+        samples=n,
+        right=right,
+        reference_right=theirs,
+        low=low,
+        high=high,
+    )
+
+
+def mcnemar(worse: int, better: int) -> float:
+    """The probability of at least `worse` of `worse + better` changes being for the worse by chance; exact."""
+    n = worse + better
+    return float(sum(comb(n, k) for k in range(worse, n + 1)) / 2**n)
+
 
 FEWEST_TEXTS = 24
 LONG_SHARE = 1 / 3

@@ -21,7 +21,7 @@ from tokenpeak.report.former_trials import FormerTrials
 from tokenpeak.report.known_words import known_words, node_labels
 from tokenpeak.spec.sweep import parse_spec
 from tokenpeak.store.archive import Archive
-from tokenpeak.store.parquet import unreadable
+from tokenpeak.store.request_files import unreadable
 
 CLAIMS = "claims.yml"
 LOG_SUFFIX = ".engine.log.zst"

@@ -13,7 +13,7 @@ import polars as pl
 from tokenpeak.node.protocol.answers import LEFT_DOWN
 from tokenpeak.predict.correction import measured_as_predicted
 from tokenpeak.predict.demand import objective_run
-from tokenpeak.quality.applied import with_verdict
+from tokenpeak.quality.recorded import with_verdict
 from tokenpeak.ranking.intervals import CONFIDENCE
 from tokenpeak.ranking.slo_confidence import requests_needed, share, slo_confidence
 from tokenpeak.records import Restoration, RunRecord, TrialRecord

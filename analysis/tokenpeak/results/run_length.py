@@ -2,7 +2,8 @@
 
 Three things need requests: the steady-state test, which separates an overload of RUN_MARGIN from a steady state; the
 SLO's percentiles, each of which rests on as many as would assure it were all within the limit; and the time that the
-engine takes to fill, for which its first requests say nothing. An energy figure needs a run that is long for its boards' sensor.
+engine takes to fill, for which its first requests say nothing. An energy figure needs a run that is long for its
+boards' sensor.
 """
 
 from collections.abc import Mapping, Sequence

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
 
-from tokenpeak.spec.span import span_s
+from tokenpeak.spec.window import span_s
 from tokenpeak.spec.workload import Declaration
 
 MARGIN = 0.02

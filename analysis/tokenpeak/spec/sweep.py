@@ -24,8 +24,7 @@ from tokenpeak.spec.energy import EnergyFactors
 from tokenpeak.spec.quality import QualitySpec
 from tokenpeak.spec.search import SearchSpec
 from tokenpeak.spec.secrets import secret_in
-from tokenpeak.spec.span import span_s
-from tokenpeak.spec.window import parse_window
+from tokenpeak.spec.window import parse_window, span_s
 from tokenpeak.spec.workload import AnyLevel, AnyWorkload, ConversationWorkload, Declaration, MaxRateLoad, OpenLoad, Slo
 
 LONGEST_GIVEN = 200

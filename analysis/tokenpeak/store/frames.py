@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from tokenpeak.errors import ArchiveError, SpecError
-from tokenpeak.quality.applied import verdict_of
+from tokenpeak.quality.recorded import verdict_of
 from tokenpeak.ranking.objective import objective_direction
 from tokenpeak.ranking.rank import effects_of, ranks
 from tokenpeak.records import (
@@ -24,15 +24,10 @@ from tokenpeak.results.power_sensor import UNKNOWN, boards_sensor
 from tokenpeak.spec.parameters import Parameters
 from tokenpeak.spec.sweep import SweepSpec, parse_spec
 from tokenpeak.store.archive import Archive, Malformed, find_archives
-from tokenpeak.store.columns import SqlTable, canonical_json
-from tokenpeak.store.configs import Row, config_rows
 from tokenpeak.store.kept_rows import KeptRows
-from tokenpeak.store.parquet import unreadable
-from tokenpeak.store.quality import config_quality
-from tokenpeak.store.requests import RequestFile, parts, scanned
-from tokenpeak.store.runs import with_idle_power
-from tokenpeak.store.tables import CONFIGS, NODES, RECORDS, RUNS, SERIES, SWEEPS, TRIALS
-from tokenpeak.store.trial_rows import IdlePowers, trial_rows
+from tokenpeak.store.request_files import RequestFile, parts, scanned, unreadable
+from tokenpeak.store.rows import IdlePowers, Row, config_quality, config_rows, trial_rows, with_idle_power
+from tokenpeak.store.tables import CONFIGS, NODES, RECORDS, RUNS, SERIES, SWEEPS, TRIALS, SqlTable, canonical_json
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
-from tokenpeak.store.configs import Row
-from tokenpeak.store.trial_rows import IdlePowers, TrialRows
+from tokenpeak.store.rows import IdlePowers, Row, TrialRows
 
 FRAMES = ("trials", "runs", "series", "configs")
 IDLE_POWER = "idle_power.json"

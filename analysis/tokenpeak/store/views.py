@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tokenpeak.store.columns import SqlColumn
-from tokenpeak.store.tables import COMPUTED, TABLES
+from tokenpeak.store.tables import COMPUTED, TABLES, SqlColumn
 
 _STATEMENT = re.compile(
     r"(?P<says>(?:^--[^\n]*\n)*)^CREATE (?:OR REPLACE )?VIEW (?P<view>\w+) AS\n(?P<query>.*?);\n"

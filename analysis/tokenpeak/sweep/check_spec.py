@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from tokenpeak import paths
 from tokenpeak.errors import ArchiveError, InputError, LoadError, TokenpeakError, suggestion
 from tokenpeak.loadgen.datasets import read_samples, read_trace
-from tokenpeak.quality.passes import read_passes
-from tokenpeak.quality.reference import reference_file
-from tokenpeak.quality.tasks import read_tasks
+from tokenpeak.quality.measure import read_tasks
+from tokenpeak.quality.recorded import read_passes
+from tokenpeak.quality.sweep_quality import reference_file
 from tokenpeak.spec.located import LocatedYaml, Mistake, unreadable
 from tokenpeak.spec.sweep import SweepSpec, complaints, read_spec
 from tokenpeak.spec.workload import DatasetWorkload, TraceWorkload

@@ -12,7 +12,7 @@ from tokenpeak.errors import ArchiveError, FencedError, NodeError
 from tokenpeak.loadgen.calibration import calibration_record, checked
 from tokenpeak.loadgen.datasets import read_samples, read_trace
 from tokenpeak.names import inside
-from tokenpeak.quality.tasks import read_tasks
+from tokenpeak.quality.measure import read_tasks
 from tokenpeak.records import EndRecord, SweepRecord, TrialRecord
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.spec.workload import DatasetWorkload, TraceWorkload

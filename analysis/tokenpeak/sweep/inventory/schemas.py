@@ -14,9 +14,9 @@ from tokenpeak.node.answering import KINDS
 from tokenpeak.node.managers import MANAGERS
 from tokenpeak.records import NodeFacts
 from tokenpeak.spec.axes import Values
-from tokenpeak.spec.described import DescribedSchema
 from tokenpeak.spec.energy import FACTORS
 from tokenpeak.spec.engine_build import NAME, DeclaredBuild
+from tokenpeak.spec.schema import DescribedSchema
 from tokenpeak.spec.sweep import ModelSpec, SweepSpec
 from tokenpeak.sweep.inventory.variables import (
     BALANCER_KEYS,

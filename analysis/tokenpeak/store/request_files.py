@@ -1,15 +1,16 @@
-"""Bounds of a Parquet file of requests, seen before anything in it is decoded.
+"""Parquet files of an archive's requests: bounds that are seen before anything is decoded, and the rows as frames.
 
 A column's values are counted by the heads of its pages, as the reader that decodes them goes through them: what the
 file's footer says of them may be anything. A head is a struct of Thrift's compact protocol.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import polars as pl
 
+from tokenpeak.errors import ArchiveError
 from tokenpeak.names import shown
 from tokenpeak.records import REQUEST_COLUMNS
 from tokenpeak.store.tables import REQUESTS
@@ -235,3 +236,49 @@ class _Thrift:
             raise ValueError("a head ends too soon")
         self.place += count
         return data
+
+
+RequestFile = tuple[str, str, Path]
+"""sweep_id, trial_id and the file."""
+TRIALS_A_PART = 50
+
+
+def parts(files: Sequence[RequestFile]) -> Iterator[pl.DataFrame]:
+    """The requests of the files, those of some trials at a time; ArchiveError where a file has changed meanwhile."""
+    for first in range(0, len(files), TRIALS_A_PART):
+        some = files[first : first + TRIALS_A_PART]
+        try:
+            part = scanned(some).collect()
+        except pl.exceptions.PolarsError as error:
+            where = ", ".join(sorted({str(path.parent) for _, _, path in some}))
+            raise ArchiveError(f"The requests in {where} cannot be read ({shown(str(error), 200)}).") from error
+        yield part
+
+
+def scanned(files: Sequence[RequestFile]) -> pl.LazyFrame:
+    """All requests with their sweep and trial; the list of event times is the last column."""
+    if not files:
+        return pl.LazyFrame(schema={**REQUESTS.schema(), "event_times_us": pl.List(pl.Int64)})
+    owner = pl.LazyFrame(
+        {
+            "path": [str(path) for _, _, path in files],
+            "sweep_id": [sweep_id for sweep_id, _, _ in files],
+            "trial_id": [trial_id for _, trial_id, _ in files],
+        }
+    )
+    rows = pl.scan_parquet(
+        [path for _, _, path in files],
+        schema=REQUEST_TYPES,
+        # Measured ones have narrower types than those that another tool wrote.
+        cast_options=pl.ScanCastOptions(integer_cast="upcast", float_cast="upcast"),
+        include_file_paths="path",
+        extra_columns="ignore",
+    )
+    # Older searches for the highest rate counted the requests of each probe from 0.
+    run = ["path", "run_index", "phase"]
+    again = pl.col("request_index").is_duplicated().any().over(run)
+    rows = rows.with_columns(
+        request_index=pl.when(again).then(pl.int_range(pl.len()).over(run)).otherwise("request_index")
+    )
+    columns = [pl.col(column.name).cast(column.dtype) for column in REQUESTS.columns]
+    return rows.join(owner, on="path", maintain_order="left").select(*columns, "event_times_us")

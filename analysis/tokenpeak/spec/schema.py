@@ -1,4 +1,4 @@
-"""What is said of each field: the docstring below it, for JSON Schemas and for the reference.
+"""JSON Schemas for editors, with the docstring below each field as its description; and a workload in its own file.
 
 Docstrings of fields are no part of a class at run time, so they are read from the source of its module. pydantic can do
 the same on import (`use_attribute_docstrings`), which would make every command a second slower.
@@ -11,10 +11,15 @@ import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+
+from tokenpeak import bounded
+from tokenpeak.errors import WorkloadError, suggestion
+from tokenpeak.spec.workload import Workload
 
 
 def field_docstrings(declared: type) -> Mapping[str, str]:
@@ -64,3 +69,35 @@ class DescribedSchema(GenerateJsonSchema):
             if (place := found.get("properties", {}).get(alias or name)) is not None:
                 place["description"] = in_yaml(docstring)
         return found
+
+
+_ADAPTER: TypeAdapter[Workload] = TypeAdapter(Workload)
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a workload file."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "TokenPeak workload",
+        **_ADAPTER.json_schema(schema_generator=DescribedSchema),
+    }
+
+
+def read_workload(path: Path) -> Workload:
+    """The workload in a file; raises WorkloadError naming the key that is wrong and the nearest right one."""
+    raw = bounded.read_yaml(path, error=WorkloadError)
+    if not isinstance(raw, dict):
+        raise WorkloadError(f"{path} must be a mapping of keys, not {type(raw).__name__}.")
+    try:
+        return _ADAPTER.validate_python({"name": path.stem, **raw})
+    except ValidationError as error:
+        finding = error.errors()[0]
+        where = ".".join(str(part) for part in finding["loc"][1:]) or "kind"
+        if finding["type"] == "extra_forbidden":
+            known = schema()["$defs"][_model(raw)]["properties"]
+            raise WorkloadError(f"{path}: {where}: unknown key. {suggestion(where, known)}") from error
+        raise WorkloadError(f"{path}: {where}: {finding['msg']} (given: {finding['input']!r})") from error
+
+
+def _model(raw: dict[str, Any]) -> str:
+    return f"{str(raw['kind']).capitalize()}Workload"
