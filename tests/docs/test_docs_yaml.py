@@ -13,8 +13,6 @@ from tests.front_door.documented import DocBlock, doc_blocks, doc_pages
 from tokenpeak import paths
 from tokenpeak.spec.schema import read_workload
 from tokenpeak.spec.sweep import read_spec
-from tokenpeak.spec.workload_file import read_workload
-from tokenpeak.sweep.check_inventory import inventory_mistakes
 from tokenpeak.sweep.check_spec import spec_mistakes
 from tokenpeak.sweep.inventory.checks import inventory_mistakes
 

@@ -11,10 +11,8 @@ from pathlib import Path
 
 from tokenpeak import paths
 from tokenpeak.errors import ArchiveError, FencedError
-from tokenpeak.quality.applied import with_verdict
-from tokenpeak.quality.passes import read_passes
-from tokenpeak.quality.reference import reference_file
-from tokenpeak.quality.sweep_quality import MeasuredLaunch, SweepAnswers
+from tokenpeak.quality.recorded import read_passes, with_verdict
+from tokenpeak.quality.sweep_quality import MeasuredLaunch, SweepAnswers, reference_file
 from tokenpeak.records import EndRecord, Plan, SweepRecord, TrialRecord
 from tokenpeak.records.quality import QualityPasses, SweepQuality
 from tokenpeak.spec.quality import QualityJob, QualitySpec

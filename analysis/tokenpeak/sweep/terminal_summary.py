@@ -13,7 +13,7 @@ from tokenpeak.plan.highest import highest_lines
 from tokenpeak.plan.matrix import served_models
 from tokenpeak.plan.serving import for_serving
 from tokenpeak.predict.demand import objective_run
-from tokenpeak.quality.applied import verdict_of
+from tokenpeak.quality.recorded import verdict_of
 from tokenpeak.ranking.choice import Choice, Launch, choose
 from tokenpeak.ranking.drift import drift_words
 from tokenpeak.ranking.intervals import Interval, ratio_interval
