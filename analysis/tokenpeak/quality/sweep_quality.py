@@ -14,8 +14,8 @@ from pathlib import Path
 from tokenpeak import paths
 from tokenpeak.errors import FactsError, PlanError, suggestion
 from tokenpeak.plan.baseline import DEFAULTS, PRODUCTION
+from tokenpeak.predict.config_json import METHODS
 from tokenpeak.predict.model import ModelFacts, model_facts
-from tokenpeak.predict.quantization import METHODS
 from tokenpeak.quality.agreement import floor_of
 from tokenpeak.quality.verdict import Reference, judge
 from tokenpeak.ranking.precision import precision_of
@@ -23,7 +23,7 @@ from tokenpeak.records import Config, Plan, PlannedConfig
 from tokenpeak.records.quality import AnswersQuality, QualityMeasurement, QualityPasses, QualityVerdict
 from tokenpeak.spec.quality import QualityJob, QualitySpec
 from tokenpeak.spec.sweep import SweepSpec
-from tokenpeak.vllm.answer_settings import answer_settings, other_settings
+from tokenpeak.vllm.flag_effects import answer_settings, other_settings
 
 _WIDTHS = {"float32": 32.0, "fp8": 8.0, "int8": 8.0, "fp4": 4.0}
 _SIXTEEN = 16.0

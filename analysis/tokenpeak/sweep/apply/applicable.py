@@ -10,8 +10,6 @@ from tokenpeak.plan.baseline import parse_arguments
 from tokenpeak.plan.matrix import own_models
 from tokenpeak.plan.node_kinds import build_of
 from tokenpeak.plan.serving import Described, Edit, Program, described_model, production_edit
-from tokenpeak.quality.applied import verdict_of
-from tokenpeak.plan.production_edit import Described, Edit, Program, described_model, production_edit
 from tokenpeak.quality.recorded import verdict_of
 from tokenpeak.ranking.objective import objective_value
 from tokenpeak.ranking.precision import precision_of
