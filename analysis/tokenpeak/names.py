@@ -4,6 +4,7 @@ A sweep's id, a trial's id and an inventory's name are parts of paths in archive
 is no plain name; `inside` refuses, of any source, what would lead out of its folder.
 """
 
+import hashlib
 import re
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from tokenpeak.errors import ArchiveError, TokenpeakError
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,119}$"
 """One part of a path: no separator, no dot or dash in front, and short enough for every file system."""
+
+LONGEST_SLUG = 60
+"""Three of them make a file's name, which has at most 255 bytes."""
 
 _NAME = re.compile(NAME.removeprefix("^").removesuffix("$"))
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -43,3 +47,12 @@ def shown(text: object, most: int = 80) -> str:
     """Words of another's file as an error message quotes them: without control characters, and not long."""
     quoted = repr(text)
     return quoted if len(quoted) <= most else f"{quoted[: most - 2]}…'"
+
+
+def slug(text: str) -> str:
+    """A name for addresses and files: lower case, digits and single dashes; a long one is cut and has a digest."""
+    words = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in text.lower()).split("-")
+    name = "-".join(word for word in words if word)
+    if len(name) <= LONGEST_SLUG:
+        return name
+    return f"{name[: LONGEST_SLUG - 9]}-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:8]}"

@@ -10,7 +10,7 @@ from published_names import A100, H200, PRESETS, T4, V100
 
 from tokenpeak import paths
 from tokenpeak.checks.outcome import VERDICT_WORDS
-from tokenpeak.report import claims, open_archive
+from tokenpeak.report import checks, open_archive
 from tokenpeak.report.cleaned_copy import cleaned_copy
 from tokenpeak.report.pages import SWEEP_PAGES
 from tokenpeak.report.publish import leaving
@@ -53,7 +53,7 @@ def test_every_effort_has_every_page(name: str, site: Path) -> None:
 def test_claims_stand_with_verdict_and_arithmetic(name: str, site: Path) -> None:
     """Every claim is on its page with its verdict, each step of the computation, what holds, and why it matters."""
     page = words(site / name / "claims.html")
-    judged = claims.judged(open_archive(paths.ARCHIVES / name))
+    judged = checks.judged(open_archive(paths.ARCHIVES / name))
     found = [
         text
         for each in judged
@@ -75,7 +75,7 @@ def test_claims_hold_without_node_names(tmp_path: Path) -> None:
     """A copy under labels names no preset, also not in its claims, whose verdicts stay."""
     cleaned_copy(paths.ARCHIVES / PRESETS, tmp_path / "copy", node_names=False)
     found = "".join(path.read_text() for path in (tmp_path / "copy").rglob("*") if path.suffix in (".json", ".yml"))
-    before, after = (claims.judged(open_archive(path)) for path in (paths.ARCHIVES / PRESETS, tmp_path / "copy"))
+    before, after = (checks.judged(open_archive(path)) for path in (paths.ARCHIVES / PRESETS, tmp_path / "copy"))
 
     assert [each.outcome.verdict for each in before] == [each.outcome.verdict for each in after]
     assert [] == re.findall(r"H100X[12]|gpu-(?:small|medium|large|xlarge)|mi210x[12]", found)

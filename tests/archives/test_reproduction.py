@@ -11,10 +11,11 @@ from shown_pages import shown, table_of
 from tokenpeak import paths
 from tokenpeak.exchange.assemble import write_import
 from tokenpeak.exchange.table import read_tables
-from tokenpeak.report import open_archive, rates
-from tokenpeak.report.parallel import parallel_speedups
-from tokenpeak.report.presets import bars, observations
-from tokenpeak.report.ranking import rank
+from tokenpeak.report import open_archive
+from tokenpeak.report.hardware.parallel import parallel_speedups
+from tokenpeak.report.hardware.presets import bars, observations
+from tokenpeak.report.load import rates
+from tokenpeak.report.ranking.standings import rank
 from tokenpeak.spec.sweep import parse_spec
 from tokenpeak.store.archive import Archive
 from tokenpeak.store.frames import Frames

@@ -7,7 +7,8 @@ import pytest
 from archive_factory import make_archive, sweep_spec, trial_record
 from tokenpeak.ranking.objective import metric_value, objective_direction, objective_value
 from tokenpeak.records import Reason, TrialRecord, Verdict
-from tokenpeak.report import open_archive, rates
+from tokenpeak.report import open_archive
+from tokenpeak.report.load import rates
 from tokenpeak.spec.sweep import Objective, SweepSpec
 from tokenpeak.spec.workload import OpenLoad
 

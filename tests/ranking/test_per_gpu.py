@@ -11,7 +11,7 @@ from tokenpeak.errors import InputError
 from tokenpeak.plan.matrix import configs, with_objective
 from tokenpeak.ranking.objective import objective_value
 from tokenpeak.report import open_archive
-from tokenpeak.report.ranking import rank
+from tokenpeak.report.ranking.standings import rank
 from tokenpeak.search.history import outcome_of
 from tokenpeak.spec.sweep import Objective, SweepSpec, parse_spec
 from tokenpeak.sweep.trial.request import ends_early

@@ -7,8 +7,9 @@ from pathlib import Path
 import polars as pl
 
 from archive_factory import make_archive
-from tokenpeak.report import distributions, open_archive
-from tokenpeak.report.ranking import rank
+from tokenpeak.report import open_archive
+from tokenpeak.report.ranking.standings import rank
+from tokenpeak.report.requests import distributions
 
 
 def test_area_is_the_number_of_requests(tmp_path: Path) -> None:

@@ -5,15 +5,17 @@ import pytest
 from archive_factory import make_archive
 from tokenpeak.ranking.slo_confidence import slo_confidence
 from tokenpeak.records import RunRecord
-from tokenpeak.report import SweepView, answers, open_archive, rates, tables
+from tokenpeak.report import SweepView, open_archive, tables
 from tokenpeak.report.blocks import plain
-from tokenpeak.report.ranking import rank
-from tokenpeak.report.score_card import score_card
-from tokenpeak.report.trial_pages import slo_sentence
+from tokenpeak.report.load import rate_results, rates
+from tokenpeak.report.overview.score_card import score_card
+from tokenpeak.report.ranking.standings import rank
+from tokenpeak.report.standing_words import confidence_words
+from tokenpeak.report.trials.trial_page import slo_sentence
 from tokenpeak.spec.workload import Slo
 from tokenpeak.store.archive import Archive
 
-CONFIDENCE = f"{answers.confidence_words(slo_confidence(40, 40, 0.95))} confidence"
+CONFIDENCE = f"{confidence_words(slo_confidence(40, 40, 0.95))} confidence"
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +72,7 @@ def test_ranking_rates_and_recommendation_state_the_confidence(swept: SweepView)
     assert found is not None
     column = [column.key for column in tables.ranking(swept, ranked).columns].index("sure")
 
-    assert f"held it, with {CONFIDENCE}" in plain(answers.rates(hardware, highest, swept.slo_words).parts)
+    assert f"held it, with {CONFIDENCE}" in plain(rate_results.answer_rates(hardware, highest, swept.slo_words).parts)
     note = f"at concurrency=32; {CONFIDENCE} in each launch"
     assert ("held, not proven", note) in [(tile.value, tile.note) for tile in found.tiles]
     assert {CONFIDENCE.removesuffix("% confidence")} == {
@@ -81,6 +83,6 @@ def test_ranking_rates_and_recommendation_state_the_confidence(swept: SweepView)
 def test_no_confidence_is_total() -> None:
     """A confidence is rounded down, and ends short of certainty."""
     assert ("99.7%", "99.9%") == (
-        answers.confidence_words(slo_confidence(600, 600, 0.99)),
-        answers.confidence_words(1.0),
+        confidence_words(slo_confidence(600, 600, 0.99)),
+        confidence_words(1.0),
     )

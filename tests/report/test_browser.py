@@ -11,10 +11,11 @@ from playwright.sync_api import Browser
 
 from chromium import DESK, PHONE, Window
 from tokenpeak import paths
-from tokenpeak.report import SweepView, figures
+from tokenpeak.report import SweepView
 from tokenpeak.report.page_weight import packed_rows
 from tokenpeak.report.pages import SWEEP_PAGES
-from tokenpeak.report.ranking import rank
+from tokenpeak.report.ranking import ranking_figure
+from tokenpeak.report.ranking.standings import rank
 
 pytestmark = pytest.mark.integration
 
@@ -78,11 +79,11 @@ def test_pages_are_whole_without_scripts(browser: Browser, site: Path) -> None:
     for name in ("index", "ranking", "load", "requests", "interactions", "energy", "trials"):
         page.goto((site / SIM / f"{name}.html").as_uri())
         commands += page.locator(".snippet pre:visible").count()
-        figures = page.locator("figure.figure:visible").count()
-        drawn.append((name, figures, page.locator("figure.figure:visible .chart > svg:visible").count()))
+        heatmaps = page.locator("figure.figure:visible").count()
+        drawn.append((name, heatmaps, page.locator("figure.figure:visible .chart > svg:visible").count()))
     context.close()
 
-    assert [(name, figures, figures) for name, figures, _ in drawn] == drawn
+    assert [(name, heatmaps, heatmaps) for name, heatmaps, _ in drawn] == drawn
     assert 7 == commands
 
 
@@ -216,7 +217,7 @@ def test_paper_is_light(window: Window, site: Path) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_word_of_a_picture_is_cut_off(window: Window, sim: SweepView, scheme: str) -> None:
     """Laid out by a browser's own fonts, each word of a figure lies within its picture, dark on light."""
-    shown = figures.ranking(sim, rank(sim, sim.hardware[0]))._repr_mimebundle_()
+    shown = ranking_figure.ranking(sim, rank(sim, sim.hardware[0]))._repr_mimebundle_()
     page = window.page
     page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
     page.set_content(f"<body>{shown['text/html']}{shown['image/svg+xml']}")

@@ -17,8 +17,8 @@ from tokenpeak.records import Config, Container, EngineBuild, Gpu, NodeFacts
 from tokenpeak.report import open_archive
 from tokenpeak.report.blocks import Snippets
 from tokenpeak.report.deploy import snippets
-from tokenpeak.report.overview import accelerator_of, commands
-from tokenpeak.report.ranking import rank
+from tokenpeak.report.overview.summary import accelerator_of, commands
+from tokenpeak.report.ranking.standings import rank
 from tokenpeak.report.serving_command import Accelerator
 from tokenpeak.vllm.command import paste_command
 

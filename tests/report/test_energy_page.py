@@ -17,7 +17,7 @@ from scipy.stats import t
 
 from archive_factory import make_archive
 from tokenpeak import paths
-from tokenpeak.report.energy import places
+from tokenpeak.report.energy.config_energy import places
 from tokenpeak.report.pages import SWEEP_PAGES
 from tokenpeak.report.site import build_site
 

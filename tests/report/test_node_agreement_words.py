@@ -11,9 +11,10 @@ import pytest
 
 from archive_factory import make_archive
 from shown_pages import shown
-from tokenpeak.report import answers, open_archive
+from tokenpeak.report import open_archive
 from tokenpeak.report.blocks import plain
-from tokenpeak.report.ranking import rank
+from tokenpeak.report.overview import headline
+from tokenpeak.report.ranking.standings import rank
 
 NODES = ("node-1", "node-2", "node-3")
 
@@ -67,8 +68,8 @@ def sentences_of(archive: Path) -> str:
     view = open_archive(archive)
     (hardware,) = view.hardware
     ranked = rank(view, hardware)
-    words = answers.qualifications(view, ranked)
-    return " ".join(each.words() for each in (*answers.cautions(view, ranked), *([words] if words else [])))
+    words = headline.qualifications(view, ranked)
+    return " ".join(each.words() for each in (*headline.cautions(view, ranked), *([words] if words else [])))
 
 
 def test_nodes_that_agree_are_counted_with_their_gains(tmp_path: Path) -> None:

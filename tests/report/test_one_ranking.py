@@ -16,7 +16,7 @@ import pytest
 from archive_factory import make_archive
 from tokenpeak.exchange.export import export_tables
 from tokenpeak.report import open_archive
-from tokenpeak.report.ranking import rank
+from tokenpeak.report.ranking.standings import rank
 from tokenpeak.spec.sweep import Objective
 from tokenpeak.store.archive import Archive
 from tokenpeak.store.database import DatabaseChoice, open_database

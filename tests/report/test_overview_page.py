@@ -11,12 +11,13 @@ import pytest
 from archive_factory import make_archive
 from shown_pages import figures_of, rows_of, shown, table_of
 from tokenpeak import paths
-from tokenpeak.report import answers, open_archive, overview
-from tokenpeak.report.alternatives import alternatives
+from tokenpeak.report import open_archive
 from tokenpeak.report.blocks import plain
-from tokenpeak.report.load_levels import hidden_loss
-from tokenpeak.report.ranking import rank
-from tokenpeak.report.score_card import score_card
+from tokenpeak.report.load.load_levels import hidden_loss
+from tokenpeak.report.overview import headline, summary
+from tokenpeak.report.overview.alternatives import alternatives
+from tokenpeak.report.overview.score_card import score_card
+from tokenpeak.report.ranking.standings import rank
 from tokenpeak.store.pack import unpacked
 
 LONGEST_HEADLINE = 25
@@ -51,7 +52,7 @@ def test_the_headline_is_short(name: str) -> None:
     """At most 25 words for each kind of hardware; a config is one of them, however many settings it names."""
     view = open_archive(SITES[name])
     for hardware in view.hardware:
-        parts = answers.recommendation(view, rank(view, hardware)).parts
+        parts = headline.recommendation(view, rank(view, hardware)).parts
         words = "".join(part if isinstance(part, str) else part.get("strong", "config") for part in parts).split()
 
         assert len(words) <= LONGEST_HEADLINE
@@ -62,7 +63,7 @@ def test_random_weights_are_said_on_index_and_overview(h100: list[dict[str, Any]
     """The weights of the H100 sweep were random numbers: its overview and its card of the index say so."""
     view = open_archive(H100)
     sentences = [plain(block["parts"]) for block in h100 if block["kind"] == "sentence"]
-    on_the_index = [each.words() for each in overview.answers_of(view)]
+    on_the_index = [each.words() for each in summary.answers_of(view)]
 
     for found in (sentences, on_the_index):
         assert any("random weights" in sentence for sentence in found)
@@ -100,7 +101,7 @@ def test_a_gain_at_equal_precision_is_called_that(tmp_path: Path) -> None:
     assert card is not None
 
     assert ["Gain at equal precision"] == [tile.label for tile in card.tiles if "recision" in tile.label]
-    assert not [each for each in overview.answers_of(view) if "precision" in each.words()]
+    assert not [each for each in summary.answers_of(view) if "precision" in each.words()]
 
 
 def test_alternatives_name_what_they_trade() -> None:
@@ -226,7 +227,7 @@ def test_the_overview_shows_ten_rows_of_the_ranking(tmp_path: Path) -> None:
 
 def test_nothing_is_said_of_a_production_that_there_was_not() -> None:
     """Nodes whose production did not run have lost none: no seconds, and nothing restored."""
-    facts = dict(overview.cost_of_sweep(open_archive(SITES["sim"])).pairs)
+    facts = dict(summary.cost_of_sweep(open_archive(SITES["sim"])).pairs)
 
     assert "no node served a production" == facts["Production not serving"]
     assert not re.search(r"\b0 s\b", " ".join(facts.values()))
@@ -252,7 +253,7 @@ def test_no_gain_over_a_median_that_is_tied() -> None:
     card = score_card(view, ranked)
     assert card is not None
 
-    assert answers.recommendation(view, ranked).words().endswith("; no gain shown: 8 of 10 configs tie.")
+    assert headline.recommendation(view, ranked).words().endswith("; no gain shown: 8 of 10 configs tie.")
     assert ["none shown"] == [tile.value for tile in card.tiles if tile.label == "Gain"]
 
 

@@ -7,8 +7,9 @@ import pytest
 
 from archive_factory import make_archive
 from tokenpeak import paths
-from tokenpeak.report import open_archive, parallel
+from tokenpeak.report import open_archive
 from tokenpeak.report.blocks import Table, plain
+from tokenpeak.report.hardware import parallel
 
 
 @pytest.mark.parametrize(

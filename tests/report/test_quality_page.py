@@ -7,9 +7,9 @@ import pytest
 from archive_factory import make_archive
 from tokenpeak.records.quality import AnswersQuality, QualityExample, QualityInterval, QualityVerdict, SweepQuality
 from tokenpeak.report import open_archive, tables
-from tokenpeak.report.precision_gain import precision_gain
-from tokenpeak.report.quality import compared, examples, faster_unproven, speed_against_quality
-from tokenpeak.report.ranking import Ranking, rank
+from tokenpeak.report.overview.gain import precision_gain
+from tokenpeak.report.ranking.quality import compared, examples, faster_unproven, speed_against_quality
+from tokenpeak.report.ranking.standings import Ranking, rank
 from tokenpeak.report.view import SweepView
 
 EXAMPLE = QualityExample(

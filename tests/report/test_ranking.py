@@ -9,18 +9,22 @@ import pytest
 from archive_factory import make_archive
 from shown_pages import shown, table_of
 from tokenpeak import paths
-from tokenpeak.report import SweepView, answers, figures, open_archive, overview, tables
-from tokenpeak.report.alternatives import alternatives_table
+from tokenpeak.report import SweepView, open_archive, tables
 from tokenpeak.report.blocks import plain
-from tokenpeak.report.next_steps import next_steps
-from tokenpeak.report.ranking import Ranking, rank
-from tokenpeak.report.score_card import score_card
+from tokenpeak.report.energy import config_energy
+from tokenpeak.report.interactions import heatmaps
+from tokenpeak.report.overview import headline, summary
+from tokenpeak.report.overview.alternatives import alternatives_table
+from tokenpeak.report.overview.next_steps import next_steps
+from tokenpeak.report.overview.score_card import score_card
+from tokenpeak.report.ranking import ranking_figure
+from tokenpeak.report.ranking.standings import Ranking, rank
 
 
 def said(view: SweepView, ranked: Ranking) -> str:
     """The headline and what qualifies it."""
-    qualified = answers.qualifications(view, ranked)
-    return f"{answers.recommendation(view, ranked).words()} {qualified.words() if qualified else ''}"
+    qualified = headline.qualifications(view, ranked)
+    return f"{headline.recommendation(view, ranked).words()} {qualified.words() if qualified else ''}"
 
 
 def test_every_config_is_ranked_or_has_a_reason(sim: SweepView) -> None:
@@ -67,7 +71,9 @@ def test_a_single_config_is_shown_without_others(tmp_path: Path) -> None:
     assert "It is the only config with a result, so there is no gain to state." in sentence
     assert "The next" not in sentence
     assert "launched once" not in sentence
-    assert plain(answers.standing(view, [rank(view, view.hardware[0])]).parts).startswith("1 config gave a result on 1")
+    assert plain(ranking_figure.standing(view, [rank(view, view.hardware[0])]).parts).startswith(
+        "1 config gave a result on 1"
+    )
     assert ("n", "1 trial, 4 runs") in view.facts()
     assert ("Config names", "max_num_seqs") in view.facts()
 
@@ -85,7 +91,7 @@ def test_an_interrupted_launch_has_not_failed(tmp_path: Path) -> None:
         "state", "why"
     ).rows()
     assert "7 configs gave a result on 1 kind of hardware, 1 was interrupted." in plain(
-        answers.standing(view, [ranked]).parts
+        ranking_figure.standing(view, [ranked]).parts
     )
 
 
@@ -106,7 +112,7 @@ def test_a_gain_within_what_launches_differ_is_not_claimed() -> None:
     """Where two launches of one config differ by more than the gain, it is said to show nothing, beside the spread."""
     view = open_archive(paths.ARCHIVES / "h200-llama70b-fp8")
     ranked = rank(view, view.hardware[0])
-    sentence = answers.recommendation(view, ranked)
+    sentence = headline.recommendation(view, ranked)
     tiles = score_card(view, ranked)
     assert tiles is not None
 
@@ -119,7 +125,7 @@ def test_the_figure_marks_the_recommended_config() -> None:
     """The diamond, and the row that is lit, are the config that the page recommends, not the best mean of its tie."""
     view = open_archive(paths.ARCHIVES / "v100-deepseek-r1-32b")
     ranked = rank(view, view.hardware[0])
-    figure = figures.ranking(view, ranked)
+    figure = heatmaps.ranking(view, ranked)
     drawn = [row for rows in figure.spec["datasets"].values() for row in rows if row.get("marked")]
     table = tables.ranking(view, ranked)
     lit = [row[0]["text"] for row, tone in zip(table.rows, table.row_tones, strict=True) if tone == "best"]
@@ -177,7 +183,7 @@ def test_figures_of_runs_that_may_not_be_ranked_are_not_said_to_be_missing(tmp_p
     path.write_text(json.dumps(trial))
     view = open_archive(archive.path)
 
-    assert "In this sweep no run that may be ranked has an energy figure." == answers.no_energy(view).words()
+    assert "In this sweep no run that may be ranked has an energy figure." == config_energy.no_energy(view).words()
     blocks = shown("requests", archive.path, tmp_path / "executed")
     assert "no run that may be ranked recorded when its requests were answered" in str(blocks[0]["parts"])
 
@@ -220,7 +226,7 @@ def test_cost_is_shown_in_its_currency(tmp_path: Path) -> None:
     record["spec"]["objective"]["metric"] = "cost_per_1m_output_tok"
     sweep.write_text(json.dumps(record))
     view = open_archive(archive.path)
-    shown_words = plain(answers.recommendation(view, rank(view, view.hardware[0])).parts)
+    shown_words = plain(headline.recommendation(view, rank(view, view.hardware[0])).parts)
     shown = tables.runs(view, view.runs, "runs", "Runs")
 
     assert " CHF/1M tokens at " in shown_words
@@ -260,7 +266,7 @@ def test_latencies_are_shown_at_the_percentiles_that_the_slo_limits(tmp_path: Pa
 
     for view, percentile in ((limited, "p99"), (open_archive(archive.path), "p95")):
         ranked = rank(view, view.hardware[0])
-        for table in (tables.ranking(view, ranked), overview.first_rows(view, ranked)):
+        for table in (tables.ranking(view, ranked), summary.first_rows(view, ranked)):
             on = [column.key for column in table.columns if not column.hidden]
             assert [f"ttft_s_{percentile}", f"tpot_s_{percentile}"] == [
                 key for key in on if key.startswith(("ttft_s", "tpot_s"))

@@ -11,14 +11,14 @@ from rate_archive import SlotQueue, rate_archive
 from scipy import stats
 
 from archive_factory import make_archive
-from tokenpeak.report import answers, open_archive, tables
+from tokenpeak.report import open_archive, tables
 from tokenpeak.report.blocks import plain
-from tokenpeak.report.curve_figures import of_workload
-from tokenpeak.report.level_curves import Measure, points
-from tokenpeak.report.ranking import rank
-from tokenpeak.report.rate_figures import searched_figure
-from tokenpeak.report.rates import found_rates, highest_rates, open_runs
-from tokenpeak.report.score_card import score_card
+from tokenpeak.report.load import rate_results
+from tokenpeak.report.load.curves import Measure, of_workload, points
+from tokenpeak.report.load.rate_results import searched_figure
+from tokenpeak.report.load.rates import found_rates, highest_rates, open_runs
+from tokenpeak.report.overview.score_card import score_card
+from tokenpeak.report.ranking.standings import rank
 
 TTFT = Measure(column="ttft_s_p95", title="TTFT p95", unit="ms", scale=1000.0)
 
@@ -82,7 +82,7 @@ def test_unjudged_runs_are_counted_apart() -> None:
 def test_rates_that_could_not_be_judged_are_not_said_to_have_broken() -> None:
     """That no rate is sustainable is said only of rates that were judged."""
     untold, broken, both = (
-        plain(answers.rates("L4", highest_rates(runs(*found)), "TTFT p95 ≤ 500 ms").parts)
+        plain(rate_results.answer_rates("L4", highest_rates(runs(*found)), "TTFT p95 ≤ 500 ms").parts)
         for found in (
             [("a", 4, None, False)],
             [("a", 4, False, True)],
@@ -105,7 +105,7 @@ def test_configs_whose_rates_could_not_be_judged_are_not_said_to_be_worse() -> N
     )
 
     assert {"a": [], "b": [16.0], "c": [8.0, 16.0], "d": []} == dict(found.select("label", "unjudged").iter_rows())
-    assert plain(answers.rates("L4", found, "TTFT p95 ≤ 500 ms").parts).endswith(
+    assert plain(rate_results.answer_rates("L4", found, "TTFT p95 ≤ 500 ms").parts).endswith(
         "the limit is not reached. 2 others may hold it too: their runs could not be judged."
     )
 
@@ -206,7 +206,7 @@ def test_whose_limit_is_not_reached_is_said(breaks: list[float | None], said: st
         {**columns, "untold": [0] * count, "unjudged": [[]] * count, "breaks": pl.Series(breaks, dtype=pl.Float64)}
     )
 
-    assert said in plain(answers.rates("L4", highest, "TTFT p95 ≤ 500 ms").parts)
+    assert said in plain(rate_results.answer_rates("L4", highest, "TTFT p95 ≤ 500 ms").parts)
 
 
 def test_points_and_searches_of_queues_of_known_capacity(tmp_path: Path) -> None:

@@ -5,9 +5,8 @@ from pathlib import Path
 from archive_factory import GPUS, make_archive
 from tokenpeak.records import Failure, TrialRecord
 from tokenpeak.report import open_archive
-from tokenpeak.report.progress import progress
-from tokenpeak.report.search_notes import outcomes, search_notes
 from tokenpeak.report.tables import trials
+from tokenpeak.report.trials.search_progress import outcomes, progress, search_notes
 from tokenpeak.search.history import history_of
 from tokenpeak.store.archive import Archive
 

@@ -6,10 +6,11 @@ import polars as pl
 import pytest
 
 from archive_factory import config_of, make_archive
-from tokenpeak.report import SweepView, open_archive, study_stages
+from tokenpeak.report import SweepView, open_archive
 from tokenpeak.report.blocks import plain
+from tokenpeak.report.load import study_stages
+from tokenpeak.report.load.study_stages import Reached, gain, stage_of
 from tokenpeak.report.site import build_site
-from tokenpeak.report.study_stages import Reached, gain, stage_of
 
 SPECULATIVE = {"speculative_config": '{"method": "ngram", "num_speculative_tokens": 4}'}
 

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from tokenpeak.report.time_axis import POINTS, WIDTH, time_axis
-from tokenpeak.report.trial_pages import whole_percents
+from tokenpeak.report.trials.trial_page import whole_percents
 
 
 def series(quantity: str, values: list[float | None]) -> pl.DataFrame:

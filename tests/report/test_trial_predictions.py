@@ -7,7 +7,7 @@ import pytest
 from archive_factory import make_archive
 from tokenpeak.predict.correction import errors, observed
 from tokenpeak.report import open_archive
-from tokenpeak.report.trial_pages import predictions
+from tokenpeak.report.trials.trial_page import predictions
 
 
 @pytest.mark.parametrize(("name", "metric"), [("TTFT mean", "ttft_s"), ("TPOT mean", "tpot_s")])

@@ -9,7 +9,7 @@ from archive_factory import PROVENANCE, START, node_facts, plan_of, sweep_spec, 
 from tokenpeak.plan.matrix import build_plan
 from tokenpeak.records import Failure, Gpu, NodeFacts, SweepRecord
 from tokenpeak.report import open_archive
-from tokenpeak.report.progress import progress
+from tokenpeak.report.trials.search_progress import progress
 from tokenpeak.search.remaining import cost_of
 from tokenpeak.spec.search import SearchSpec
 from tokenpeak.spec.sweep import read_spec

@@ -11,7 +11,7 @@ import pytest
 from archive_factory import MANY_AXES, make_archive
 from tokenpeak.errors import ArchiveError, DatabaseError, InputError
 from tokenpeak.report import open_archive
-from tokenpeak.report.ranking import rank
+from tokenpeak.report.ranking.standings import rank
 from tokenpeak.store import database as database_module
 from tokenpeak.store.database import DatabaseChoice, choose, open_database
 from tokenpeak.store.frames import Frames, open_frames

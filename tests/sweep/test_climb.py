@@ -7,7 +7,7 @@ from driven_home import Home
 
 from tokenpeak.records import TrialRecord
 from tokenpeak.report import open_archive
-from tokenpeak.report.search_notes import search_notes
+from tokenpeak.report.trials.search_progress import search_notes
 from tokenpeak.search.history import Finished
 from tokenpeak.spec.sweep import parse_spec
 from tokenpeak.store.archive import Archive

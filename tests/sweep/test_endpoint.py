@@ -16,7 +16,7 @@ import yaml
 from sim.running_engine import MODEL, RunningEngine, StartEngine, engines
 from tokenpeak.errors import NodeError, SpecError
 from tokenpeak.report import open_archive
-from tokenpeak.report.rates import found_rates, open_runs
+from tokenpeak.report.load.rates import found_rates, open_runs
 from tokenpeak.spec.endpoint import EndpointSpec
 from tokenpeak.spec.sweep import SweepSpec, parse_spec
 from tokenpeak.store.frames import open_frames

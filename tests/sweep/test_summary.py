@@ -10,10 +10,11 @@ from polars.testing import assert_frame_equal
 
 from archive_factory import make_archive
 from tokenpeak.records import Reason, Verdict
-from tokenpeak.report import answers, open_archive, tables
+from tokenpeak.report import open_archive, tables
 from tokenpeak.report.blocks import number, plain
-from tokenpeak.report.overview import commands
-from tokenpeak.report.ranking import rank
+from tokenpeak.report.overview import headline
+from tokenpeak.report.overview.summary import commands
+from tokenpeak.report.ranking.standings import rank
 from tokenpeak.spec.sweep import parse_spec
 from tokenpeak.store.archive import Archive
 from tokenpeak.sweep.terminal_summary import summary_lines
@@ -68,7 +69,7 @@ def test_site_takes_what_the_terminal_takes(swept: Swept) -> None:
     assert "production" == ranked.recommended["config_name"]
     assert command in said(archive)
     assert ranked.choice.words in said(archive)
-    qualified = answers.qualifications(view, ranked)
+    qualified = headline.qualifications(view, ranked)
     assert qualified is not None
     sentences = plain(qualified.parts)
     assert f"{ranked.choice.words}." in sentences
@@ -109,7 +110,7 @@ def test_a_launch_on_fresh_requests_stands_beside_the_ranking(swept: Swept) -> N
     assert (
         [value] == ranked.frame["objective_holdout"].drop_nulls().to_list() == [ranked.recommended["objective_holdout"]]
     )
-    qualified = answers.qualifications(view, ranked)
+    qualified = headline.qualifications(view, ranked)
     assert qualified is not None
     assert f" Holdout run on fresh requests: {number(value)} tok/s (n=1 launch, which selected nothing" in plain(
         qualified.parts

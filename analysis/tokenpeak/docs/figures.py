@@ -13,13 +13,17 @@ from tokenpeak import paths
 from tokenpeak.atomic import write_atomically
 from tokenpeak.deletion import delete
 from tokenpeak.errors import ReportError, suggestion
-from tokenpeak.report import charts, curve_figures, display, energy, figures, interactivity, reuse, theme
+from tokenpeak.report import charts, display, reuse, theme
 from tokenpeak.report.blocks import Figure
 from tokenpeak.report.captioned import figure
-from tokenpeak.report.energy_spread import with_energy_intervals
-from tokenpeak.report.interactions import effects, widest_gain
+from tokenpeak.report.energy import config_energy
+from tokenpeak.report.energy.config_energy import with_energy_intervals
+from tokenpeak.report.interactions import heatmaps
+from tokenpeak.report.interactions.axis_effects import effects, widest_gain
+from tokenpeak.report.load import curves, interactivity
 from tokenpeak.report.opening import open_archive
-from tokenpeak.report.ranking import rank
+from tokenpeak.report.ranking import ranking_figure
+from tokenpeak.report.ranking.standings import rank
 from tokenpeak.report.view import SweepView, short_names
 
 H100, CPU_SEARCH, CPU_GRID, REQUESTS = (
@@ -93,15 +97,15 @@ _PLACES = {name: place for place, name in enumerate(_KINDS.values())}
 
 def _ranking(view: SweepView) -> Figure:
     ranked = rank(view, view.hardware[0])
-    chart = charts.dots(figures.standings(ranked), title=view.metric.unit, reference=ranked.reference)
-    return figures.ranking(view, ranked, chart.properties(width=460))
+    chart = charts.dots(ranking_figure.standings(ranked), title=view.metric.unit, reference=ranked.reference)
+    return ranking_figure.ranking(view, ranked, chart.properties(width=460))
 
 
 def _rates(view: SweepView) -> Figure:
     """Curves of the recommended config and the others over the rates that were offered."""
     ranked = rank(view, view.hardware[0])
     workload = view.spec.workloads[0].workload.name
-    found = curve_figures.of_workload(view, view.hardware[0], workload, "rate", interactivity.roles(view, ranked))
+    found = curves.of_workload(view, view.hardware[0], workload, "rate", interactivity.roles(view, ranked))
     assert found is not None, "a shipped archive has runs at several rates"
     return found
 
@@ -149,7 +153,7 @@ def _effects(view: SweepView) -> Figure:
 
 def _heatmap(view: SweepView) -> Figure:
     across, down = list(view.axes)[:2]
-    return figures.heatmap(view, across, down, widest_gain(view))
+    return heatmaps.heatmap(view, across, down, widest_gain(view))
 
 
 def _progress(view: SweepView) -> Figure:
@@ -218,7 +222,7 @@ def _energy(view: SweepView) -> Figure:
         )
         .pipe(with_energy_intervals, runs)
         .sort("energy_j_per_output_tok")
-        .pipe(energy.with_ranks)
+        .pipe(config_energy.with_ranks)
         .with_columns(value=joule, group=pl.lit(""), marked=pl.lit(value=False), remark=pl.lit(""))
     )
     titles = {"label": "`Config`", "value": "Energy (J/token)", "low": "Low (J/token)", "high": "High (J/token)"}

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from tokenpeak.report.figures import slug
+from tokenpeak.names import slug
 
 
 @dataclass(frozen=True, kw_only=True)

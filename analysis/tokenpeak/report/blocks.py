@@ -280,6 +280,11 @@ def trimmed(value: float) -> str:
     return f"{value:,.4g}"
 
 
+def counted(n: int, one: str, many: str = "") -> str:
+    """A number with what it is of: `1 trial`, `3 trials`; `many` where the plural is another than with an s."""
+    return f"{number(n)} {one if n == 1 else many or f'{one}s'}"
+
+
 def shared_digits(values: pl.Series) -> int:
     """Digits after the point that give a column's typical value three significant ones, so that points line up."""
     numbers = values.drop_nulls().drop_nans() if values.dtype.is_float() else values.drop_nulls()

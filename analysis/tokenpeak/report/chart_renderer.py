@@ -11,9 +11,9 @@ from typing import Any
 import altair as alt
 import polars as pl
 
+from tokenpeak.names import slug
 from tokenpeak.report import display, theme
 from tokenpeak.report.blocks import Column, Figure, Table, table
-from tokenpeak.report.figures import slug
 
 NAME = "tokenpeak"
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tokenpeak.report import comparison, history
+from tokenpeak.report.compare import comparison, history
 from tokenpeak.report.view import SweepView
 
 FrontRow = Mapping[str, Any]

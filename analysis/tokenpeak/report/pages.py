@@ -11,8 +11,7 @@ from pathlib import Path
 
 from tokenpeak import bounded, paths
 from tokenpeak.errors import ArchiveError, suggestion
-from tokenpeak.names import shown
-from tokenpeak.report.figures import slug
+from tokenpeak.names import shown, slug
 from tokenpeak.report.time_limit import LIMIT_S
 
 

@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 from tokenpeak import paths
 from tokenpeak.atomic import write_atomically
 from tokenpeak.report import display
-from tokenpeak.report.claims import address
+from tokenpeak.report.checks import address
 from tokenpeak.report.display import HATCH, VEGALITE
 from tokenpeak.report.page_weight import packed_spec
 from tokenpeak.report.table_rows import table_rows

@@ -26,10 +26,10 @@ from tokenpeak.report.known_words import own_words
 from tokenpeak.report.notebook_pages import making, opened, parameters_of
 from tokenpeak.report.page_writer import PageWriter, Report, SiteOptions
 from tokenpeak.report.pages import LIVE, OF_A_SWEEP, RESERVED, SITE_PAGES, Page, pages_of_sweeps
-from tokenpeak.report.progress import progress
 from tokenpeak.report.reuse import Made
 from tokenpeak.report.site_process import stop
 from tokenpeak.report.sweep_processes import make_studies
+from tokenpeak.report.trials.search_progress import progress
 from tokenpeak.store.archive import Archive, find_archives
 
 

@@ -1,5 +1,7 @@
 """Words of a row's standing: whether it completed, whether the SLO held, and what its rank is by."""
 
+import math
+
 import polars as pl
 
 from tokenpeak.ranking.intervals import CONFIDENCE
@@ -27,3 +29,8 @@ def slo_word(met: pl.Expr, confidence: pl.Expr) -> pl.Expr:
         .when(~met)
         .then(pl.lit(BROKEN))
     )
+
+
+def confidence_words(confidence: float) -> str:
+    """A confidence in percent, rounded down: it is never 100%."""
+    return f"{min(math.floor(confidence * 1000), 999) / 10:.1f}%"

@@ -5,15 +5,16 @@ from pathlib import Path
 from typing import Any
 
 from tokenpeak.names import inside
-from tokenpeak.report import comparison, downloads
+from tokenpeak.report import downloads
 from tokenpeak.report.cleaned_copy import cleaned_copy, is_published
+from tokenpeak.report.compare import comparison
 from tokenpeak.report.former_trials import FormerTrials, page_of
 from tokenpeak.report.front_row import FrontRow, front_row
 from tokenpeak.report.notebook_pages import making, opened
 from tokenpeak.report.page_helper import PageHelper, make_pages
 from tokenpeak.report.page_writer import PageWriter, Report, SiteOptions
 from tokenpeak.report.pages import SWEEP_PAGES
-from tokenpeak.report.trial_pages import TrialPages
+from tokenpeak.report.trials.trial_page import TrialPages
 from tokenpeak.report.view import SweepView
 from tokenpeak.store.archive import Archive
 

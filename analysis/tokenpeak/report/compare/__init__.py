@@ -1,0 +1,1 @@
+"""Compare: several sweeps, engine builds and dates beside each other."""

@@ -1,0 +1,1 @@
+"""Hardware: kinds of hardware, presets and arrangements of GPUs beside each other."""

@@ -1,0 +1,1 @@
+"""Interactions: what each axis does by itself, and what axes do together."""

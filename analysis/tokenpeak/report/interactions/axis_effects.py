@@ -1,0 +1,294 @@
+"""What each alternative does by itself, and how axes act together: effects, and a heatmap's cells for each pair."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import combinations
+from typing import Any
+
+import polars as pl
+
+from tokenpeak.ranking import effects as statistics
+from tokenpeak.report.blocks import Part, Sentence, answer, code, number, percent, strong
+from tokenpeak.report.ranking.standings import FEW, rank
+from tokenpeak.report.view import SweepView
+
+STEPS = 9
+MIXED = "*"
+"""Stands behind n in a cell whose mean is over other settings of the other axes than another cell's."""
+CHANCE = 0.05
+"""An axis, or a pair, matters where the p-value of its F test is below this."""
+
+
+def pairs(view: SweepView) -> list[tuple[str, str]]:
+    """Every pair of axes with at least two alternatives each; the one with more alternatives goes across."""
+    return [
+        (first, second) if len(view.axes[first]) >= len(view.axes[second]) else (second, first)
+        for first, second in combinations(varied(view), 2)
+    ]
+
+
+def varied(view: SweepView) -> list[str]:
+    """The axes of which trials have a choice among several alternatives."""
+    return [axis for axis, choices in view.axes.items() if len(choices) > 1 and f"axis_{axis}" in view.trials.columns]
+
+
+def widest_gain(view: SweepView) -> float:
+    """The largest difference from the baseline on any hardware, as a share; the scale that all heatmaps use.
+
+    At least a tenth: what is hardly more than noise is not to stand out.
+    """
+    found = 0.0
+    for hardware in view.hardware:
+        gains = rank(view, hardware).frame["gain"].drop_nulls().abs()
+        found = max(found, float(gains.max() or 0.0)) if gains.len() else found  # type: ignore[arg-type]
+    return max(found, 0.1)
+
+
+def cells(view: SweepView, across: str, down: str, widest: float) -> pl.DataFrame:
+    """The cells of one pair on each hardware: the mean over the other axes, against the hardware's baseline.
+
+    Columns: hardware, across, down, state (value, untried or failed), value, gain, n (configs), best, step, words,
+    under, why, mixed (its mean is over other settings of the other axes than that of another cell: a star behind n).
+    """
+    rows = []
+    others = [f"axis_{axis}" for axis in varied(view) if axis not in (across, down)]
+    for hardware in view.hardware:
+        ranking = rank(view, hardware)
+        ok = ranking.frame.filter(pl.col("state") == "ok")
+        every = set(ok.drop_nulls([f"axis_{across}", f"axis_{down}"]).select(others).rows())
+        for a in view.axes[across]:
+            for d in view.axes[down]:
+                is_here = (pl.col(f"axis_{across}") == a) & (pl.col(f"axis_{down}") == d)
+                own = ok.filter(is_here).select(others).rows()
+                is_mixed = bool(others and own) and set(own) != every
+                baseline = ranking.baseline.value if ranking.baseline else None
+                cell = _cell(ranking.frame.filter(is_here), baseline, widest)
+                star = {"under": f"{cell['under']}{MIXED}"} if is_mixed else {}
+                rows.append({"hardware": hardware, "across": a, "down": d, **cell, **star, "mixed": is_mixed})
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def _cell(here: pl.DataFrame, baseline: float | None, widest: float) -> dict[str, object]:
+    ok = here.filter(pl.col("state") == "ok")
+    empty = {"value": None, "gain": None, "n": 0, "best": None, "step": None, "under": ""}
+    if ok.is_empty():
+        if here.is_empty():
+            return {**empty, "state": "untried", "words": "not tried", "why": "not tried"}
+        why = str(here["why"].drop_nulls().first() or "no result")
+        return {**empty, "state": "failed", "words": why.split(":")[0][:16], "why": why}
+    value = float(ok["objective"].mean())  # type: ignore[arg-type]
+    gain = value / baseline - 1 if baseline else 0.0
+    step = round((gain / widest + 1) / 2 * (STEPS - 1))
+    lost = here.height - ok.height
+    return {
+        "state": "value",
+        "value": value,
+        "gain": gain,
+        "n": ok.height,
+        # The frame is best first.
+        "best": float(ok["objective"][0]),
+        "step": max(0, min(STEPS - 1, step)),
+        "words": number(value),
+        "under": f"{percent(gain, int(widest <= 0.1))}\nn={ok.height}{f' of {here.height}' if lost else ''}",
+        "why": f"{lost} more without a result" if lost else "",
+    }
+
+
+@lru_cache(maxsize=32)
+def statistics_of(view: SweepView, hardware: str) -> statistics.Effects:
+    """The effects of the axes on the objective, from the launches on this hardware that gave a result.
+
+    The holdout run is not among them.
+    """
+    trials = view.trials.filter(pl.col("hardware") == hardware, pl.col("objective") > 0, ~pl.col("holdout"))
+    axes = [axis for axis in view.axes if f"axis_{axis}" in trials.columns]
+    rows = trials.select("objective", *(pl.col(f"axis_{axis}").alias(axis) for axis in axes)).iter_rows()
+    return statistics.effects(
+        [
+            ({axis: name for axis, name in zip(axes, names, strict=True) if name is not None}, objective)
+            for objective, *names in rows
+        ]
+    )
+
+
+def effects(view: SweepView) -> pl.DataFrame:
+    """Each alternative's share over the mean of its axis, other axes being equal, from whatever gave a result.
+
+    Columns: hardware, axis, alternative, among (the alternatives of that mean: those that can be compared), effect
+    (null: not estimable), low, high (95%; null where nothing is left to
+    estimate the spread), n (launches), matters (the axis matters by its F test), remark.
+    """
+    rows = []
+    for hardware in view.hardware:
+        found = statistics_of(view, hardware)
+        known = {(effect.axes[0], effect.values[0]): effect for effect in found.main}
+        matters = {each.axes: each.p_value is not None and each.p_value < CHANCE for each in found.importance}
+        for axis, choices in view.axes.items():
+            if len(choices) > 1:
+                rows += [
+                    {
+                        "hardware": hardware,
+                        "axis": axis,
+                        "alternative": choice,
+                        "among": ", ".join(known[axis, choice].among) if (axis, choice) in known else "",
+                        **_shares(known.get((axis, choice))),
+                        "matters": matters.get((axis,), False),
+                    }
+                    for choice in choices
+                ]
+    return pl.DataFrame(rows, schema=EFFECTS)
+
+
+SHARES = {"effect": pl.Float64, "low": pl.Float64, "high": pl.Float64, "n": pl.Int64, "remark": pl.String}
+EFFECTS = {
+    "hardware": pl.String,
+    "axis": pl.String,
+    "alternative": pl.String,
+    "among": pl.String,
+    **SHARES,
+    "matters": pl.Boolean,
+}
+PAIRS = {"hardware": pl.String, "pair": pl.String, "cell": pl.String, **SHARES, "p_value": pl.Float64}
+
+
+def _shares(effect: statistics.Effect | None) -> dict[str, object]:
+    if effect is None or effect.ratio is None:
+        launches = effect.launches if effect else 0
+        return {"effect": None, "low": None, "high": None, "n": launches, "remark": "not estimable"}
+    return {
+        "effect": effect.ratio - 1,
+        "low": effect.low - 1 if effect.low is not None else None,
+        "high": effect.high - 1 if effect.high is not None else None,
+        "n": effect.launches,
+        "remark": "" if effect.low is not None else "too few launches for an interval",
+    }
+
+
+def beyond(view: SweepView) -> pl.DataFrame:
+    """What each pair of axes does beyond what its two do by themselves, by its strongest cell.
+
+    Columns: hardware, pair, cell (in the order of the pair; `not estimable` where no cell is), effect, low, high and n
+    as `effects` has them, of that cell; p_value (F test of the whole pair; null without a test, and where no cell is
+    estimable). The lowest p-value of each hardware first.
+    """
+    rows = []
+    for hardware in view.hardware:
+        found = statistics_of(view, hardware)
+        p_values = {each.axes: each.p_value for each in found.importance}
+        for pair in pairs(view):
+            axes = pair if pair in p_values else pair[::-1]
+            cells = [effect for effect in found.pairs if effect.axes == axes]
+            # Of two by two alternatives all cells are equally strong, but for the last digits: the first is shown.
+            estimated = [
+                (round(abs(math.log(effect.ratio)), 9), effect) for effect in cells if effect.ratio is not None
+            ]
+            strongest = max(estimated, key=lambda each: each[0])[1] if estimated else None
+            words = "not estimable"
+            if strongest is not None:
+                words = " × ".join(strongest.values if axes == pair else strongest.values[::-1])
+                missing = sum(not effect.estimable for effect in cells)
+                words += f" ({missing} of {len(cells)} not estimable)" if missing else ""
+            # Where nothing can be estimated, a test of the pair says nothing of an interaction.
+            p_value = p_values.get(axes) if strongest is not None else None
+            shares = _shares(strongest) | ({} if strongest else {"n": sum(effect.launches for effect in cells)})
+            rows.append({"hardware": hardware, "pair": " × ".join(pair), "cell": words, **shares, "p_value": p_value})
+    frame = pl.DataFrame(rows, schema=PAIRS)
+    return frame.sort("hardware", "p_value", nulls_last=True, maintain_order=True).drop("remark")
+
+
+def inseparable(effect: pl.DataFrame, hardware: str) -> list[str]:
+    """The axes of which no two launched alternatives can be compared there: they changed together with others."""
+    launched = effect.filter(pl.col("hardware") == hardware, pl.col("n") > 0)
+    axes = launched.group_by("axis", maintain_order=True).agg(
+        several=pl.len() > 1, compared=pl.col("effect").count() > 0
+    )
+    return axes.filter("several", ~pl.col("compared"))["axis"].to_list()
+
+
+def importance(view: SweepView, effect: pl.DataFrame) -> pl.DataFrame:
+    """Axes by what their best alternative gives over the worst that it can be compared with, the largest first.
+
+    Columns: hardware, axis, gain (share, negative where lower is better), best, worst, matters (by its F test).
+    An axis of which less than two alternatives are estimable has no row.
+    """
+    order = pl.col("effect") * (1 if view.higher_is_better else -1)
+    return (
+        effect.drop_nulls("effect")
+        .group_by("hardware", "axis", "among", maintain_order=True)
+        .agg(
+            gain=(1 + pl.col("effect").sort_by(order).last()) / (1 + pl.col("effect").sort_by(order).first()) - 1,
+            best=pl.col("alternative").sort_by(order).last(),
+            worst=pl.col("alternative").sort_by(order).first(),
+            matters=pl.col("matters").first(),
+        )
+        .sort("hardware", "matters", pl.col("gain").abs(), descending=[False, True, True], maintain_order=True)
+        .unique(["hardware", "axis"], keep="first", maintain_order=True)
+    )
+
+
+def answer_interactions(view: SweepView, effects: pl.DataFrame) -> Sentence:
+    """Which axis matters most, on each kind of hardware or, where there are many, on how many of them."""
+    ranks = importance(view, effects)
+    if effects.is_empty():
+        return answer("This sweep varies no axis, so there is no effect to estimate.")
+    if ranks.is_empty():
+        return answer("No axis's effect is estimable: too few configs gave a result, or axes always changed together.")
+    grounds = [(each, rows) for each in view.hardware if (rows := ranks.filter(pl.col("hardware") == each)).height]
+    if len(grounds) > FEW:
+        return _leading_axes(grounds)
+    return answer(
+        *(part for hardware, rows in grounds for part in _axis_words(hardware, rows, inseparable(effects, hardware)))
+    )
+
+
+def _axis_words(hardware: str, rows: pl.DataFrame, without: Sequence[str]) -> list[Part]:
+    """What matters; it is said to do so most only where every axis that varied can be compared."""
+    first, *others = rows.iter_rows(named=True)
+    if not first["matters"]:
+        seen = ", ".join(_best_words(row) for row in (first, *others))
+        return [
+            f"On {hardware}, no axis is shown to matter: results vary by as much without it, or are too few "
+            f"(seen: {seen}). "
+        ]
+    shown = ", ".join(_best_words(row) for row in others if row["matters"])
+    unshown = ", ".join(row["axis"] for row in others if not row["matters"])
+    rest = "; ".join([*([shown] if shown else []), *([f"not shown to matter: {unshown}"] if unshown else [])])
+    return [
+        f"On {hardware}, ",
+        code(first["axis"]),
+        " matters: " if without else " matters most: ",
+        code(first["best"]),
+        " gives ",
+        strong(percent(first["gain"])),
+        " over ",
+        code(first["worst"]),
+        f", other axes being equal{f' ({rest})' if rest else ''}. ",
+        *_inseparable_words(without),
+    ]
+
+
+def _best_words(row: Mapping[str, Any]) -> str:
+    """An axis's best alternative and what it gives over the worst."""
+    return f"{row['axis']}={row['best']} {percent(row['gain'])}"
+
+
+def _inseparable_words(axes: Sequence[str]) -> list[Part]:
+    if not axes:
+        return []
+    return ["What ", code(", ".join(axes)), " does is not known: it changed together with others. "]
+
+
+def _leading_axes(grounds: Sequence[tuple[str, pl.DataFrame]]) -> Sentence:
+    leading = Counter(rows["axis"][0] for _, rows in grounds if rows["matters"][0])
+    parts: list[Part] = [f"Of {len(grounds)} kinds of hardware, "]
+    for axis, count in leading.most_common():
+        parts += [code(axis), f" matters most on {count}, "]
+    without = len(grounds) - leading.total()
+    parts.append(
+        f"and on {without} no axis is shown to matter: results vary by as much without it, or are too few."
+        if without
+        else "other axes being equal."
+    )
+    return answer(*parts)

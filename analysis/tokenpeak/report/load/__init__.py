@@ -1,0 +1,1 @@
+"""Load: curves over rising loads, and the highest rate within the SLO."""

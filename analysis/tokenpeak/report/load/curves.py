@@ -1,0 +1,312 @@
+"""Curves over load: a metric of each config at rising request rates or numbers of users, with intervals.
+
+Launches of a config at one load level are averaged geometrically, as in the ranking. A percentile of one launch has the
+interval of its own requests; means of several have the launches' spread, pooled over the configs at that level.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import polars as pl
+
+from tokenpeak.names import slug
+from tokenpeak.ranking.intervals import t_critical
+from tokenpeak.ranking.ties import WIDEST
+from tokenpeak.report.blocks import Column, Figure, Sentence, Table, note, table
+from tokenpeak.report.charts import spec_of
+from tokenpeak.report.load import curve_charts, rates
+from tokenpeak.report.picks import MOST
+from tokenpeak.report.view import SweepView, metric_word
+
+Load = Literal["rate", "users"]
+"""What rises: the offered request rate, or the number of requests in flight."""
+AXES = {"rate": "offered rate (req/s)", "users": "requests in flight"}
+"""What rises, in words."""
+STATES = ("overloaded", "too_short", "steady")
+"""The states of a point of several launches: the first of these that one launch was in."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """A metric to draw: its column, the factor to the unit shown, and the SLO's limit in that unit."""
+
+    column: str
+    title: str
+    unit: str
+    scale: float = 1.0
+    limit: float | None = None
+
+
+def measures(view: SweepView) -> tuple[Measure, ...]:
+    """Throughput, TTFT p50, then TTFT and TPOT at the SLO's percentiles, at p99 and p95 where it names none.
+
+    Without an SLO, a search's own limits stand for it.
+    """
+    slo = view.spec.slo if view.slo_words else rates.searched_limits(view) or view.spec.slo
+    limits = {name: (percentile, limit * 1000) for name, percentile, limit in slo.limits()}
+    found = [
+        Measure(column="output_tok_per_s", title="Output throughput", unit="tok/s"),
+        Measure(column="ttft_s_p50", title="TTFT p50", unit="ms", scale=1000.0),
+    ]
+    for metric, usual in (("ttft_s", "p99"), ("tpot_s", "p95")):
+        percentile, limit = limits.get(metric, (usual, None))
+        measure = Measure(
+            column=f"{metric}_{percentile}",
+            title=f"{metric_word(metric)} {percentile}",
+            unit="ms",
+            scale=1000.0,
+            limit=limit,
+        )
+        found = [each for each in found if each.column != measure.column] + [measure]
+    return tuple(found)
+
+
+def loaded_runs(view: SweepView, hardware: str, workload: str, load: Load) -> pl.DataFrame:
+    """The runs of a workload under one kind of load, with x, `held`, `judged` and `state` as rates have them."""
+    if load == "rate":
+        return rates.open_runs(view, hardware, workload).with_columns(x=pl.col("rate_per_s").cast(pl.Float64))
+    runs = view.same_requests().filter(
+        pl.col("hardware") == hardware,
+        pl.col("workload_name") == workload,
+        pl.col("rate_per_s").is_null(),
+        pl.col("max_rate_ended").is_null(),
+        pl.col("concurrency") > 0,
+    )
+    return runs.with_columns(
+        x=pl.col("concurrency").cast(pl.Float64),
+        held=pl.col("slo_met"),
+        judged=pl.col("verdict") != "invalid",
+        state=pl.lit(None, dtype=pl.String),
+    )
+
+
+def points(runs: pl.DataFrame, measure: Measure) -> pl.DataFrame:
+    """A row per config and load: series (the label), x, value, low, high, holds, state, seconds, n.
+
+    `holds`: the SLO held in each launch, of one without the metric too; null where one cannot say. Runs that may not be
+    ranked are left out.
+    `seconds`: how long it was measured, in all launches.
+    """
+    if measure.column not in runs.columns:
+        return pl.DataFrame()
+    ends = [_interval(text, measure.column) for text in runs["percentile_intervals"].to_list()]
+    worst = pl.col("state").replace_strict(STATES, range(len(STATES)), default=len(STATES))
+    log = pl.col(measure.column).log()
+    found = (
+        runs.with_columns(
+            low=pl.Series([low for low, _ in ends], dtype=pl.Float64),
+            high=pl.Series([high for _, high in ends], dtype=pl.Float64),
+        )
+        .filter("judged")
+        .with_columns(holds=pl.col("held").all(ignore_nulls=False).over("label", "x"))
+        .filter(pl.col(measure.column) > 0)
+        .group_by(pl.col("label").alias("series"), "x", maintain_order=True)
+        .agg(
+            value=log.mean().exp() * measure.scale,
+            squares=((log - log.mean()) ** 2).sum(),
+            low=pl.when(pl.len() == 1).then(pl.col("low").first()) * measure.scale,
+            high=pl.when(pl.len() == 1).then(pl.col("high").first()) * measure.scale,
+            holds=pl.col("holds").first(),
+            state=pl.col("state").sort_by(worst).first(),
+            seconds=pl.col("duration_s").sum(),
+            n=pl.len(),
+        )
+    )
+    halves = {x: _half(float(own["squares"].sum()), own["n"].to_list()) for (x,), own in found.group_by("x")}
+    half = pl.col("x").replace_strict(halves, default=None, return_dtype=pl.Float64) / pl.col("n").sqrt()
+    return (
+        found.with_columns(
+            low=pl.when(pl.col("n") > 1).then(pl.col("value") * (-half).exp()).otherwise("low"),
+            high=pl.when(pl.col("n") > 1).then(pl.col("value") * half.exp()).otherwise("high"),
+        )
+        .drop("squares")
+        .sort("series", "x")
+    )
+
+
+def _half(squares: float, launches: Sequence[int]) -> float | None:
+    """Half the 95% interval of one launch's logarithm; None where launches are too few or differ too much."""
+    freedom = sum(launches) - len(launches)
+    half = t_critical(freedom) * math.sqrt(squares / freedom) if freedom else math.inf
+    return half if half <= WIDEST else None
+
+
+def _interval(text: str | None, column: str) -> tuple[float | None, float | None]:
+    """Both ends of the interval of a percentile, of a run's `percentile_intervals`; None: not known."""
+    low, high = json.loads(text or "{}").get(column, (None, None))
+    return low, high
+
+
+def loads(view: SweepView, workload: str) -> list[Load]:
+    """Under which kinds of load the workload has a curve: more than one level, or a search for the highest rate."""
+    own = view.runs.filter(pl.col("workload_name") == workload)
+    found: list[Load] = []
+    if workload in rates.rated_workloads(view):
+        found.append("rate")
+    users = own.filter(pl.col("rate_per_s").is_null(), pl.col("max_rate_ended").is_null())["concurrency"]
+    if users.drop_nulls().n_unique() > 1:
+        found.append("users")
+    return found
+
+
+MARKS = pl.Schema({"series": pl.String, "kind": pl.String, "x": pl.Float64})
+
+
+def curves(
+    view: SweepView,
+    runs: pl.DataFrame,
+    load: Load,
+    names: Sequence[str],
+    roles: Mapping[str, str],
+    *,
+    name: str,
+    title: str,
+    scope: str,
+    marks: pl.DataFrame | None = None,
+) -> Figure | None:
+    """The metrics of these runs over their load, `names` picked first; None where no config has two points.
+
+    `runs` as `level_curves.loaded_runs` has them. `marks` as `searched_marks` has them.
+    """
+    found = [
+        (measure, frame)
+        for measure in measures(view)
+        if (frame := points(runs, measure)).height and frame["x"].n_unique() > 1
+    ]
+    if not found:
+        return None
+    series = [*dict.fromkeys(label for _, frame in found for label in frame["series"])]
+    picked = [*(each for each in names if each in series), *(each for each in series if each not in names)]
+    shown = picked[: max(1, sum(each in series for each in names))][:MOST]
+    x_words = AXES[load]
+    panels = [
+        curve_charts.Panel(
+            frame=frame,
+            words=f"{measure.title} ({measure.unit})",
+            limit=(measure.limit, f"SLO {measure.limit:g} ms") if measure.limit is not None else None,
+            marks=marks,
+        )
+        for measure, frame in found
+    ]
+    return Figure(
+        name=name,
+        title=title,
+        caption=_caption(
+            view,
+            [frame for _, frame in found],
+            len(series) - len(shown),
+            marks,
+            has_unjudged=not runs["judged"].all(ignore_nulls=False),
+        ),
+        spec=spec_of(curve_charts.curves(panels, shown, roles, x_words)),
+        data=_data(found, load, title),
+        scope=scope,
+    )
+
+
+def no_curve() -> Sentence:
+    """What stands where no config has two loads."""
+    return note("No config has runs to rank at more than one load level, so there is no curve.")
+
+
+def searched_marks(found: pl.DataFrame) -> pl.DataFrame:
+    """The highest rate and the saturation of each config as `curve_charts.Panel` draws them, of its first launch."""
+    if found.is_empty():
+        return pl.DataFrame(schema=MARKS)
+    first = found.sort("replicate", maintain_order=True).unique("label", keep="first", maintain_order=True)
+    return pl.concat(
+        first.select(series="label", kind=pl.lit(kind), x=column).cast(MARKS)
+        for kind, column in (("highest", "rate"), ("saturation", "saturation"))
+    )
+
+
+def _data(found: Sequence[tuple[Measure, pl.DataFrame]], load: Load, title: str) -> Table:
+    words = AXES[load]
+    unit = "req/s" if load == "rate" else ""
+    frame = pl.concat(
+        [own.with_columns(metric=pl.lit(measure.title), unit=pl.lit(measure.unit)) for measure, own in found],
+        how="vertical_relaxed",
+    )
+    shown = frame.with_columns(pl.col("state").str.replace_all("_", " "), holds=pl.col("holds").cast(pl.String))
+    optional = [
+        Column(key="low", title="95% low", kind="number"),
+        Column(key="high", title="95% high", kind="number"),
+        Column(key="state", title="State"),
+        Column(key="seconds", title="Measured for", unit="s", kind="number"),
+        Column(key="holds", title="SLO held"),
+    ]
+    return table(
+        shown,
+        [
+            Column(key="series", title="Config", kind="code"),
+            Column(key="metric", title="Metric"),
+            Column(key="unit", title="Unit"),
+            Column(key="x", title=words.removesuffix(" (req/s)").capitalize(), unit=unit, kind="number"),
+            Column(key="value", title="Value", kind="number"),
+            *(each for each in optional if shown[each.key].is_not_null().any()),
+            Column(key="n", title="Launches", kind="number"),
+        ],
+        name="data",
+        title=f"Data of the figure: {title}",
+    )
+
+
+def _caption(
+    view: SweepView, frames: Sequence[pl.DataFrame], pale: int, marks: pl.DataFrame | None, *, has_unjudged: bool
+) -> str:
+    points = pl.concat([frame.select("low", "high", "holds", "state", "seconds", "n") for frame in frames])
+    most = max(points["n"].to_list())
+    words = [
+        f"{view.lone_words('One launch each').capitalize()}."
+        if most == 1
+        else f"Geometric means of up to {most} launches."
+    ]
+    if pale:
+        words.append(f"{pale} other config{' is' if pale == 1 else 's are'} pale.")
+    if has_unjudged:
+        words.append("Runs that could not be judged are not drawn.")
+    if points["low"].is_not_null().any() or points["high"].is_not_null().any():
+        beyond = points.select(pl.col("low").is_null() != pl.col("high").is_null()).to_series().any()
+        words.append(f"Bars are 95% intervals{' (an arrow: that end is open)' if beyond else ''}.")
+    if points["holds"].eq(False).any():
+        words.append(f"Hollow points broke {'the SLO' if view.slo_words else 'the limits'}.")
+    words += _state_words(points)
+    if marks is not None and marks.filter(pl.col("x").is_not_null()).height:
+        words.append("Dotted: the highest rate within the SLO. Dashed: the saturated throughput.")
+    return " ".join(words)
+
+
+def _state_words(points: pl.DataFrame) -> list[str]:
+    """What the signs of states mean, as far as they occur, and how long points were measured."""
+    states, seconds = set(points["state"].to_list()), (points["seconds"] / points["n"]).drop_nulls()
+    words = []
+    if "overloaded" in states:
+        words.append("Crossed: overloaded, the queue grew.")
+    if "too_short" in states:
+        words.append("?: too short a run to say whether the engine kept up.")
+    if seconds.len():
+        least, most = float(seconds.min()), float(seconds.max())  # type: ignore[arg-type]
+        words.append(f"Each point was measured for {least:.3g} to {most:.3g} s.")
+    return words
+
+
+def of_workload(view: SweepView, hardware: str, workload: str, load: Load, roles: Mapping[str, str]) -> Figure | None:
+    """The curves of a workload under one kind of load on one kind of hardware; the configs with `roles` picked."""
+    runs = loaded_runs(view, hardware, workload, load)
+    marks = searched_marks(rates.found_rates(view, hardware, workload)) if load == "rate" else None
+    rising = "At rising request rates" if load == "rate" else "With more requests in flight"
+    several = f", {workload}" if len(view.spec.workloads) > 1 else ""
+    return curves(
+        view,
+        runs,
+        load,
+        list(roles),
+        roles,
+        name=f"curves-{slug(hardware)}-{slug(workload)}-{load}",
+        title=f"{rising}{several}{view.where(hardware)}",
+        scope=slug(hardware),
+        marks=marks,
+    )

@@ -1,0 +1,172 @@
+"""Load levels: each workload at each load level, the recommended config against the baseline and the best.
+
+A config is recommended by one workload at one level; this table shows what it gives in all others.
+"""
+
+from functools import lru_cache
+
+import polars as pl
+
+from tokenpeak.names import slug
+from tokenpeak.report.blocks import Column, Sentence, Table, code, number, strong, table, warning
+from tokenpeak.report.load import curves
+from tokenpeak.report.ranking.standings import Ranking
+from tokenpeak.report.standing_words import SLO, slo_word
+from tokenpeak.report.tables import trial_href
+from tokenpeak.report.view import SweepView
+
+HIDDEN_LOSS = 0.1
+"""From this share below the best config of another workload on, the page says so in a sentence."""
+METRICS = ("output_tok_per_s", "ttft_s_p95", "request_output_tok_per_s_p50", "energy_j_per_output_tok", "tpot_s_p95")
+"""Of a run, as means over launches."""
+
+
+@lru_cache(maxsize=8)
+def level_means(view: SweepView, hardware: str) -> pl.DataFrame:
+    """A row per config, workload and load level: geometric means over its launches that may be ranked.
+
+    Columns: config_id, label, workload_name, level_label, open (at a rate), slo_met (in every launch), slo_sure (its
+    least confidence), n, and METRICS, null where a launch has none or nothing of it.
+    """
+    runs = view.same_requests().filter(pl.col("hardware") == hardware, pl.col("verdict") != "invalid")
+    known = [name for name in METRICS if name in runs.columns]
+    return runs.group_by("config_id", "label", "workload_name", "level_label", maintain_order=True).agg(
+        pl.col("rate_per_s").is_not_null().any().alias("open"),
+        pl.col("slo_met").all(ignore_nulls=False).alias("slo_met"),
+        pl.col("slo_sure").min(),
+        pl.len().alias("n"),
+        *(pl.when((pl.col(name) > 0).all()).then(pl.col(name).log().mean().exp()).alias(name) for name in known),
+    )
+
+
+def compared(view: SweepView, ranked: Ranking) -> pl.DataFrame:
+    """A row per workload and load level: the recommended config beside the baseline and the best of that level.
+
+    Columns: workload, level, open, at (the objective's own), mine, theirs, best (tok/s), best_label, behind (share
+    below the best), ttft, ttft_theirs (ms, p95), slo, n. At a given rate all configs that keep up give the same tok/s.
+    """
+    recommended = ranked.recommended
+    means = level_means(view, ranked.hardware).filter(pl.col("output_tok_per_s").is_not_null())
+    if recommended is None or means.is_empty():
+        return pl.DataFrame()
+    baseline = ranked.baseline.config_id if ranked.baseline else None
+    place = ["workload_name", "level_label"]
+    milli = pl.col("ttft_s_p95") * 1000
+    mine = means.filter(config_id=recommended["config_id"]).select(
+        *place, "open", "slo_met", "slo_sure", "n", mine="output_tok_per_s", ttft=milli
+    )
+    theirs = means.filter(pl.col("config_id").eq_missing(pl.lit(baseline))).select(
+        *place, theirs="output_tok_per_s", ttft_theirs=milli
+    )
+    best = (
+        means.sort("output_tok_per_s", descending=True, maintain_order=True)
+        .group_by(place, maintain_order=True)
+        .agg(pl.col("output_tok_per_s").first().alias("best"), pl.col("label").first().alias("best_label"))
+    )
+    workload, level = view.spec.objective_run()
+    order = [
+        {"workload_name": plan.workload.name, "level_label": each.label, "order": index}
+        for index, (plan, each) in enumerate((plan, each) for plan in view.spec.workloads for each in plan.levels)
+    ]
+    return (
+        mine.join(theirs, on=place, how="left")
+        .join(best, on=place, how="left")
+        .join(pl.DataFrame(order), on=place, how="left")
+        .with_columns(
+            behind=pl.col("mine") / pl.col("best") - 1,
+            against=pl.col("mine") / pl.col("theirs") - 1,
+            at=(pl.col("workload_name") == workload) & (pl.col("level_label") == level),
+        )
+        .sort("order", nulls_last=True, maintain_order=True)
+    )
+
+
+def load_levels(view: SweepView, ranked: Ranking) -> Table | None:
+    """The table of `compared`; None where there is one level only, or no config to show."""
+    frame = compared(view, ranked)
+    if frame.height < 2:
+        return None
+    against = ranked.baseline_label
+    several = frame["workload_name"].n_unique() > 1
+    shown = frame.with_columns(
+        pl.col("behind", "against") * 100,
+        slo=slo_word(pl.col("slo_met"), pl.col("slo_sure")),
+        tone=pl.when("at").then(pl.lit("best")).otherwise(pl.lit("")),
+    )
+    baseline = [
+        Column(key="theirs", title=against or "", unit="tok/s", kind="number"),
+        Column(key="against", title=f"Against {against}", unit="%", kind="number", digits=1, signed=True),
+    ]
+    waits = [Column(key="ttft", title="TTFT p95", unit="ms", kind="number")]
+    if against and shown["ttft_theirs"].is_not_null().any():
+        waits.append(Column(key="ttft_theirs", title=f"{against}: TTFT p95", unit="ms", kind="number"))
+    return table(
+        shown,
+        [
+            *([Column(key="workload_name", title="Workload")] if several else []),
+            Column(key="level_label", title="Load", kind="code"),
+            Column(key="mine", title="Recommended", unit="tok/s", kind="number"),
+            *(baseline if against else []),
+            Column(key="best", title="Best here", unit="tok/s", kind="number"),
+            Column(key="behind", title="Against best", unit="%", kind="number", digits=1, signed=True),
+            Column(key="best_label", title="Best config here", kind="code"),
+            *(waits if shown["ttft"].is_not_null().any() else []),
+            *([Column(key="slo", title="SLO", kind="state", help=SLO)] if shown["slo"].is_not_null().any() else []),
+        ],
+        name=f"levels-{slug(ranked.hardware)}",
+        title=f"Every load level{view.where(ranked.hardware)}",
+        tone="tone",
+        note="The marked level decides the recommendation. At a rate, configs that keep up give equal tok/s.",
+    )
+
+
+def hidden_loss(view: SweepView, ranked: Ranking) -> Sentence | None:
+    """Where the recommended config is far behind another at a load that did not decide; None where it is nowhere."""
+    frame = compared(view, ranked)
+    if frame.is_empty():
+        return None
+    losses = frame.filter(~pl.col("at"), ~pl.col("open"), pl.col("behind") < -HIDDEN_LOSS).sort("behind")
+    if losses.is_empty():
+        return None
+    row = losses.row(0, named=True)
+    where = f"{row['workload_name']}, {row['level_label']}" if len(view.spec.workloads) > 1 else row["level_label"]
+    return warning(
+        f"At {where} it gives only ",
+        strong(f"{number(row['mine'])} tok/s"),
+        "; ",
+        code(row["best_label"]),
+        f" gives {number(row['best'])}.",
+    )
+
+
+LEVELS = 8
+"""Load levels whose columns are shown at first."""
+
+
+def throughput_by_load(view: SweepView, ranked: Ranking, workload: str) -> Table | None:
+    """A row per config with its throughput at each number of requests in flight; None where there is but one."""
+    runs = curves.loaded_runs(view, ranked.hardware, workload, "users")
+    per_gpu = view.differ_in_gpus(ranked.hardware)
+    column, unit = ("output_tok_per_s_per_gpu", "tok/s per GPU") if per_gpu else ("output_tok_per_s", "tok/s")
+    points = curves.points(runs, curves.Measure(column=column, title="", unit=unit))
+    if points.is_empty() or points["x"].n_unique() < 2:
+        return None
+    levels = points["x"].unique().sort().to_list()
+    wide = points.pivot("x", index="series", values="value")
+    order = pl.DataFrame({"series": ranked.frame["label"], "href": ranked.frame["trial_id"]})
+    shown = order.join(wide, on="series", how="inner", maintain_order="left")
+    return table(
+        shown.with_columns(href=trial_href(pl.col("href"))),
+        [
+            Column(key="series", title="Config", unit=" / ".join(view.axes), kind="code"),
+            *(
+                Column(key=str(level), title=f"{level:g}", unit=unit, kind="number", hidden=place >= LEVELS)
+                for place, level in enumerate(levels)
+            ),
+        ],
+        name=f"by-load-{slug(ranked.hardware)}-{slug(workload)}",
+        title=f"Output throughput by requests in flight{view.where(ranked.hardware)}",
+        hrefs={"series": "href"},
+        scope=slug(ranked.hardware),
+        note="Geometric means over launches; configs in the order of the ranking.",
+    )

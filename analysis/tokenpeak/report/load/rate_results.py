@@ -1,0 +1,257 @@
+"""Tables of the load page: throughput by load level, the highest rate of each config, what each search found."""
+
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from tokenpeak.names import slug
+from tokenpeak.report import charts, theme
+from tokenpeak.report.blocks import (
+    Column,
+    Figure,
+    Part,
+    Sentence,
+    Table,
+    answer,
+    code,
+    counted,
+    strong,
+    table,
+    trimmed,
+)
+from tokenpeak.report.energy.config_energy import rounded
+from tokenpeak.report.standing_words import confidence_words
+from tokenpeak.report.tables import confidence_column, confidence_percent
+
+
+def highest_rates(hardware: str, highest: pl.DataFrame) -> Table:
+    """The highest rate of each config within the SLO, and the first beyond it."""
+    shown = highest.with_columns(sure=confidence_percent(pl.col("sure")))
+    return table(
+        shown,
+        [
+            Column(key="label", title="Config", kind="code"),
+            Column(key="holds", title="Highest rate within the SLO", unit="req/s", kind="number"),
+            *confidence_column(shown),
+            Column(key="breaks", title="First rate beyond it", unit="req/s", kind="number"),
+            Column(key="n", title="Rates judged", kind="number"),
+            Column(key="untold", title="Not judged", kind="number", help="Rates whose runs could not be judged"),
+            Column(key="launches", title="Launches", kind="number"),
+        ],
+        name=f"highest-{slug(hardware)}",
+        title=f"Highest rate within the SLO on {hardware}",
+        scope=slug(hardware),
+        note="The limit lies between the two rates; – for the second alone: every rate that could be judged held.",
+    )
+
+
+def found_rates(hardware: str, workload: str, found: pl.DataFrame) -> Table:
+    """The highest rate that each launch's search found, as an interval."""
+    return table(
+        found.with_columns(percent=pl.col("confidence") * 100),
+        [
+            Column(key="label", title="Config", kind="code"),
+            Column(key="rate", title="Highest rate", unit="req/s", kind="number"),
+            Column(key="low", title="Low", unit="req/s", kind="number"),
+            Column(key="high", title="High", unit="req/s", kind="number"),
+            Column(key="percent", title="Confidence", unit="%", kind="number"),
+            *(
+                Column(key=key, title=title, unit="req/s", kind="number", hidden=key != "saturation")
+                for key, title in (
+                    ("saturation", "Saturation"),
+                    ("saturation_low", "Saturation, low"),
+                    ("saturation_high", "Saturation, high"),
+                )
+                if found["saturation"].is_not_null().any()
+            ),
+            Column(key="limits", title="Limits"),
+            Column(key="ended", title="Search ended"),
+            Column(key="probes", title="Probes", kind="number"),
+            Column(key="seconds", title="Measured for", unit="s", kind="number"),
+            Column(key="launch", title="Launch of its config", kind="number", hidden=not (found["launch"] > 1).any()),
+        ],
+        name=f"found-rates-{slug(hardware)}-{slug(workload)}",
+        title=f"Highest rate by search for {workload} on {hardware}",
+        span="half",
+        scope=slug(hardware),
+        note="The interval holds the highest rate with the confidence given, and saturation is what a closed loop "
+        "reached; every probe is among the runs below.",
+    )
+
+
+def searched_figure(hardware: str, workload: str, found: pl.DataFrame) -> Figure:
+    """What each launch's search found: the highest rate and the saturated throughput, with their intervals."""
+    several = found["label"].is_duplicated().any()
+    row = pl.format("{}, launch {}", "label", "launch") if several else pl.col("label")
+    shown = found.head(charts.CHARTED).with_columns(
+        row=row,
+        words=pl.struct("rate", "low", "high", "ended").map_elements(_rate_words, return_dtype=pl.String),
+        saturation_words=pl.struct("saturation", "saturation_low", "saturation_high").map_elements(
+            _saturation_words, return_dtype=pl.String
+        ),
+    )
+    confidence = found["confidence"][0]
+    left = f" The figure shows the {charts.CHARTED} highest." if found.height > charts.CHARTED else ""
+    title = f"Highest rate and saturation for {workload} on {hardware}"
+    return Figure(
+        name=f"rates-{slug(hardware)}-{slug(workload)}-searched",
+        title=title,
+        caption=f"Dot: the highest rate within {found['limits'][0]}, by search. Stroke: the saturated throughput, "
+        f"that of a closed loop. Bars are {confidence:.0%} intervals.{left}",
+        spec=charts.spec_of(searched_rates(shown, f"{confidence:.0%}")),
+        span="half",
+        data=table(
+            found,
+            [
+                Column(key="label", title="Config", kind="code"),
+                *(
+                    Column(key=key, title=name, unit="req/s", kind="number")
+                    for key, name in (
+                        ("rate", "Highest rate"),
+                        ("low", "Low"),
+                        ("high", "High"),
+                        ("saturation", "Saturation"),
+                        ("saturation_low", "Saturation, low"),
+                        ("saturation_high", "Saturation, high"),
+                    )
+                ),
+                Column(key="seconds", title="Measured for", unit="s", kind="number"),
+            ],
+            name="data",
+            title=f"Data of the figure: {title}",
+        ),
+    )
+
+
+def _rate_words(row: dict[str, float | str | None]) -> str:
+    """The answer beside its dot: a rate with its ends, or what is known where one is not."""
+    rate, low, high = row["rate"], row["low"], row["high"]
+    if rate is None:
+        return f"no rate within the SLO below {high:.3g}" if high is not None else str(row["ended"])
+    if low is not None and high is not None:
+        return f"{rate:.3g} ({low:.3g} to {high:.3g})"
+    return f"at least {low if low is not None else rate:.3g}" if high is None else f"at most {high:.3g}"
+
+
+def _saturation_words(row: dict[str, float | None]) -> str:
+    at, low, high = row["saturation"], row["saturation_low"], row["saturation_high"]
+    if at is None:
+        return "saturation not recorded"
+    return f"saturated at {at:.3g}" + (f" ({low:.3g} to {high:.3g})" if low is not None and high is not None else "")
+
+
+def searched_rates(frame: pl.DataFrame, confidence: str) -> alt.TopLevelMixin:
+    """What each search found: the highest rate as a dot and the saturated throughput as a stroke, with intervals.
+
+    `frame`: row (unique), rate, low, high, saturation, saturation_low, saturation_high (null: not known), words and
+    saturation_words (beside them), in the order shown.
+    """
+    order = frame["row"].to_list()
+    base = alt.Chart(frame).encode(
+        y=alt.Y("row:N", sort=order, title=None, axis=alt.Axis(labelLimit=200, labelColor=theme.INK, grid=True))
+    )
+    ends = [end for name in ("rate", "high", "saturation", "saturation_high") for end in frame[name].drop_nulls()]
+    # Room on the right for the words beside the last of them.
+    scale = alt.Scale(domain=[0, 1.75 * max(ends, default=1.0)], nice=False)
+    axis = alt.Axis(orient="top", tickCount=6, format=",~f")
+    title = f"req/s, {confidence} interval" if confidence else "req/s"
+    layers: list[alt.Chart] = []
+    for name, low, high, words, form, aside in (
+        ("rate", "low", "high", "words", "circle", -9),
+        ("saturation", "saturation_low", "saturation_high", "saturation_words", "stroke-upright", 9),
+    ):
+        ink = theme.ACCENT if name == "rate" else theme.QUIET
+        whole = base.transform_filter(f"isValid(datum.{low}) && isValid(datum.{high})")
+        known = base.transform_filter(f"isValid(datum.{name})")
+        mark: dict[str, Any] = {"color": ink, "yOffset": aside, "opacity": 1}
+        layers.append(
+            whole.mark_rule(strokeWidth=2, **mark).encode(
+                x=alt.X(f"{low}:Q", title=title, scale=scale, axis=axis), x2=alt.X2(f"{high}:Q")
+            )
+        )
+        at = alt.X(f"{name}:Q", title=title, scale=scale, axis=axis)
+        point: dict[str, Any] = {"shape": "circle", "filled": True, "size": 80}
+        if form != "circle":
+            point = {"shape": "M0,-1L0,1", "size": 150, "strokeWidth": 2.5}
+        layers.append(known.mark_point(**point, **mark).encode(x=at))
+        beside = base.transform_calculate(
+            beside=f"isValid(datum.{high}) ? datum.{high} : isValid(datum.{name}) ? datum.{name} : 0"
+        )
+        layers.append(
+            beside.mark_text(align="left", dx=10, dy=aside, fontSize=11, color=theme.QUIET).encode(
+                x=alt.X("beside:Q", title=title, scale=scale, axis=axis), text=alt.Text(f"{words}:N")
+            )
+        )
+    return alt.layer(*layers).properties(width=430, height=alt.Step(44))
+
+
+def answer_rates(hardware: str, highest: pl.DataFrame, slo: str) -> Sentence:
+    """The sustainable rate: the highest within the SLO."""
+    if not slo:
+        return answer(f"On {hardware}: the spec gives no SLO, so no rate can be said to hold.")
+    held = highest.filter(pl.col("holds").is_not_null())
+    if not highest["n"].sum():
+        return answer(f"On {hardware}, no run at a rate could decide whether {slo} held.")
+    if held.is_empty():
+        tried = " that could be judged" if highest["untold"].sum() else " tried"
+        return answer(f"On {hardware}, no config held {slo} at any rate{tried}.")
+    best = held.row(0, named=True)
+    same = held.filter(pl.col("holds") == best["holds"])
+    parts: list[Part] = [
+        f"On {hardware}, ",
+        strong(f"{trimmed(best['holds'])} req/s"),
+        f" is the highest rate tried within {slo}. ",
+    ]
+    if same.height == 1:
+        parts += [code(best["label"]), " held it"]
+    else:
+        parts.append(f"{same.height} of {highest.height} configs held it")
+    parts += [
+        f", with {confidence_words(share)} confidence" for share in [same["sure"].min()] if isinstance(share, float)
+    ]
+    open_end = same.filter(pl.col("breaks").is_null()).height
+    if open_end:
+        whose = f"{open_end} of them" if open_end < same.height else "It" if same.height == 1 else "All of them"
+        parts.append(f". {whose} held every rate that could be judged, so the limit is not reached.")
+    else:
+        parts.append(f". The limit lies between {trimmed(best['holds'])} and {trimmed(best['breaks'])} req/s.")
+    return answer(*parts, *_open_rates(highest, best["holds"]))
+
+
+def _open_rates(highest: pl.DataFrame, top: float) -> list[Part]:
+    """How many configs that are not shown to hold the highest rate may hold it, as theirs was not judged."""
+    below = pl.col("holds").is_null() | (pl.col("holds") < top)
+    unknown = highest.filter(below, pl.col("breaks").is_null(), pl.col("unjudged").list.contains(top)).height
+    whose = "their runs" if unknown > 1 else "its run"
+    return [f" {counted(unknown, 'other', 'others')} may hold it too: {whose} could not be judged."] if unknown else []
+
+
+def answer_search(hardware: str, found: pl.DataFrame) -> Sentence:
+    """The sustainable rate that a search found, with its confidence."""
+    best = found.row(0, named=True)
+    if best["rate"] is None:
+        return answer(f"On {hardware}, the search found no rate at which {best['limits']} held.")
+    parts: list[Part] = [
+        f"On {hardware}, ",
+        strong(f"{rounded(best['rate'], best['low'], best['high'])} req/s"),
+        f" is the highest rate within {best['limits']} by search, with ",
+        code(best["label"]),
+    ]
+    if best["low"] is not None and best["high"] is not None:
+        parts.append(
+            f". It lies between {rounded(best['low'], best['low'], best['high'])} and "
+            f"{rounded(best['high'], best['low'], best['high'])} req/s with "
+            f"{best['confidence']:.0%} confidence, after {best['probes']} probes."
+        )
+        reach = found.filter(pl.col("label") != best["label"], pl.col("high") >= best["low"])["label"].unique()
+        if reach.len():
+            whose = (
+                "One other's interval overlaps"
+                if reach.len() == 1
+                else f"The intervals of {reach.len()} others overlap"
+            )
+            parts.append(f" {whose} it, so they tie.")
+    else:
+        parts.append(f". The search ended {best['ended']} after {best['probes']} probes, so no interval holds it.")
+    return answer(*parts)

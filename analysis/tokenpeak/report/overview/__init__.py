@@ -1,0 +1,1 @@
+"""Overview: what to run, how much better it is, and what to do next."""

@@ -1,0 +1,364 @@
+"""Score card of the recommended config: gain, SLO, latency, energy and cost, each drawn against the baseline."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from tokenpeak.checks.catalogue import GUARDS
+from tokenpeak.metrics import PER_GPU
+from tokenpeak.ranking.energy_intervals import USUAL_SPREAD
+from tokenpeak.ranking.intervals import CONFIDENCE
+from tokenpeak.ranking.objective import metric_direction
+from tokenpeak.report.blocks import Bar, Tile, Tiles, Tone, number, percent, trimmed
+from tokenpeak.report.checks import checked
+from tokenpeak.report.energy.config_energy import energy_configs, rounded
+from tokenpeak.report.load import rates
+from tokenpeak.report.overview.gain import PrecisionGain, precision_gain
+from tokenpeak.report.overview.headline import group_words
+from tokenpeak.report.ranking.standings import Ranking
+from tokenpeak.report.standing_words import BROKEN, HELD, NOT_PROVEN, confidence_words
+from tokenpeak.report.tables import MILLI
+from tokenpeak.report.view import SweepView, latency_words, metric_word
+from tokenpeak.spec.workload import Slo
+
+QUALITY = {"pass": "passed", "fail": "failed", "unknown": "not proven"}
+ALIKE = 0.02
+"""A difference from the baseline below this share is neither better nor worse."""
+
+
+def score_card(view: SweepView, ranked: Ranking) -> Tiles | None:
+    """The key figures of the recommended config; None where nothing gave a result."""
+    recommended = ranked.recommended
+    if recommended is None:
+        return None
+    tiles = [_objective(view, ranked, recommended), *_gain(view, ranked, recommended)]
+    if (slo := _slo(view, recommended)) is not None:
+        tiles.append(slo)
+    # Where it is the objective, it is the first tile already.
+    if not view.spec.objective.is_rate and (highest := _rate(view, ranked, recommended)):
+        tiles.append(highest)
+    for name, label, unit, scale in _compared(view):
+        value = recommended.get(name)
+        # Throughput per GPU has that of the engine beside it.
+        if name == view.spec.objective.metric or not isinstance(value, int | float):
+            continue
+        tiles.append(
+            Tile(
+                label=label,
+                value=number(value * scale),
+                unit=unit,
+                bars=_bars(ranked, recommended, name, scale),
+                **_against(ranked, recommended, name),
+            )
+        )
+    if (energy := _energy(view, ranked, recommended)) is not None:
+        tiles.append(energy)
+    if (cost := _cost(view, ranked, recommended)) is not None:
+        tiles.append(cost)
+    if (quality := _quality(view, recommended)) is not None:
+        tiles.append(quality)
+    return Tiles(tiles=(*tiles, _trust(view, ranked, recommended)), span="half")
+
+
+def _compared(view: SweepView) -> list[tuple[str, str, str, float]]:
+    """Column of the ranking, label, unit and the factor to it; a latency by the percentile that the SLO limits."""
+    return [
+        ("output_tok_per_s", "Output throughput", "tok/s", 1.0),
+        *((name, latency_words(name), "ms", 1000.0) for name in view.latency_columns),
+    ]
+
+
+def _objective(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Tile:
+    scale, unit = (1000.0, "ms") if view.metric.name in MILLI else (1.0, view.metric.unit)
+    notes = []
+    if recommended["low"] is not None:
+        notes.append(f"{_show(recommended['low'], scale)} to {_show(recommended['high'], scale)} (95%)")
+    if recommended["objective_holdout"] is not None:
+        notes.append(f"holdout run {_show(recommended['objective_holdout'], scale)}")
+    if (per_gpu := PER_GPU.get(view.spec.objective.metric)) and isinstance(recommended.get(per_gpu), float):
+        gpus = view.gpus_used(ranked.hardware).get(str(recommended["config_id"]), 0)
+        notes += [f"{number(recommended[per_gpu])} per GPU"] if gpus > 1 else []
+    if (share := _limit_share(view, ranked, recommended)) is not None:
+        notes.append(f"{share:.0%} of the hardware's limit (roofline)")
+    return Tile(
+        label=view.metric_title,
+        value=_show(recommended["objective"], scale),
+        unit=unit,
+        note="; ".join(notes),
+        bars=_bars(ranked, recommended, "objective", scale),
+    )
+
+
+def _against(ranked: Ranking, recommended: dict[str, Any], name: str) -> dict[str, Any]:
+    """How a figure differs from the baseline's: the note of its tile, and whether that is better or worse."""
+    against = _baseline(ranked, recommended, name)
+    own = recommended.get(name)
+    if against is None or not own:
+        return {}
+    change = own / against[1] - 1
+    lower = metric_direction(name) == "lower"
+    tone = "" if abs(change) < ALIKE else "better" if (change < 0) == lower else "worse"
+    return {"note": f"{percent(change)} against {against[0]}", "tone": tone}
+
+
+def _energy(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Tile | None:
+    """Energy per output token with its interval; None where it is not known, or is the objective."""
+    name = "energy_j_per_output_tok"
+    if name == view.spec.objective.metric or not recommended.get(name):
+        return None
+    here = energy_configs(view).filter(pl.col("hardware") == ranked.hardware)
+    again = bool((here["n"] > 1).any())
+    own = here.filter(pl.col("config_id") == recommended["config_id"])
+    row: dict[str, Any] = (
+        own.with_columns(again=again).row(0, named=True)
+        if own.height
+        else {"low": None, "high": None, "boundary": "", "estimated": False, "again": again}
+    )
+    against = _against(ranked, recommended, name)
+    low, high = row["low"], row["high"]
+    # What a page warns of as published, it does not show large.
+    if row["estimated"] and view.record.imported is not None:
+        return None
+    known = "" if row["estimated"] else "simulated " if view.record.simulated else "measured "
+    source = ", ".join(words for words in (row["boundary"], f"{known}at {view.objective_place}") if words)
+    covers = "95%" if row["again"] else f"95%, launches assumed to vary by {USUAL_SPREAD:.1%}"
+    ends = f"{rounded(low, low, high)} to {rounded(high, low, high)} ({covers}), " if low is not None else ""
+    return Tile(
+        label="Energy",
+        value=rounded(recommended[name], low, high),
+        unit="J/token",
+        note="; ".join(words for words in (f"{ends}{source}", against.get("note", "")) if words),
+        mark="estimated" if row["estimated"] else "",
+        tone=against.get("tone", ""),
+        bars=_bars(ranked, recommended, name, 1.0),
+    )
+
+
+def _cost(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Tile | None:
+    """Cost of a million tokens; without a price the hours of a GPU, or of the node. None: it is the first tile."""
+    name = "cost_per_1m_output_tok"
+    if recommended.get(name):
+        if name == view.spec.objective.metric:
+            return None
+        return Tile(
+            label="Cost",
+            value=number(recommended[name]),
+            unit=f"{view.spec.energy.currency}/1M tokens",
+            bars=_bars(ranked, recommended, name, 1.0),
+            **_against(ranked, recommended, name),
+        )
+    speed = recommended.get("output_tok_per_s")
+    if not speed:
+        return Tile(label="Cost", value="not known", note="the node's throughput was not measured")
+    gpus = view.gpus_used(ranked.hardware).get(str(recommended["config_id"]), 0)
+    return Tile(
+        label="Cost",
+        value=number(max(1, gpus) * 1e6 / 3600 / speed),
+        unit=f"{'GPU' if gpus else 'node'}-hours/1M tokens",
+        note="no price is given",
+    )
+
+
+def _quality(view: SweepView, recommended: dict[str, Any]) -> Tile | None:
+    """The verdict on the config's answers; None where they were not measured."""
+    measured = view.trials.filter(pl.col("config_id") == recommended["config_id"], pl.col("quality").is_not_null())
+    if measured.is_empty():
+        return None
+    row = measured.row(0, named=True)
+    tones: dict[str, Tone] = {"pass": "better", "fail": "worse"}
+    tone = tones.get(row["quality"], "")
+    return Tile(label="Quality", value=QUALITY[row["quality"]], note=row["quality_reason"] or "", tone=tone)
+
+
+def _trust(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Tile:
+    """On how many launches it rests, and what the checks of the figures found."""
+    n = recommended["n"]
+    noise = (
+        f"launches vary by {ranked.spread:.1%}"
+        if ranked.spread is not None
+        else f"{view.lone_words('each launched once')}: noise unknown"
+    )
+    found = checked(view)
+    ran = sum(each.looked_at > 0 for each in found.values())
+    warnings = sum(len(each.findings) for each in found.values())
+    words = f"{warnings} warning{'' if warnings == 1 else 's'}" if warnings else "no warning"
+    why = [guard.title.lower() for guard in GUARDS if found[guard.name].findings]
+    of = f" ({', '.join(why)})" if why else ""
+    notes = [noise, f"{words} from {ran} checks{of}"]
+    if (idle := len(found) - ran) > 0:
+        notes.append(f"{idle} more had no data to check")
+    if view.record.simulated:
+        notes.insert(0, "simulated")
+    if view.end is None or view.end.status == "interrupted":
+        notes.append("the sweep did not end" if view.end is None else "the sweep was interrupted")
+    rests = f"{n} launch{'' if n == 1 else 'es'}" if view.launches_known else f"{n} figure{'' if n == 1 else 's'}"
+    return Tile(label="Trust", value=rests, note="; ".join(notes))
+
+
+def _baseline(ranked: Ranking, recommended: dict[str, Any], name: str) -> tuple[str, float] | None:
+    """The baseline's name and figure; where the baseline is no config, the median of the configs. None: no other."""
+    ok = ranked.frame.filter(pl.col("state") == "ok")
+    config_id = ranked.baseline.config_id if ranked.baseline is not None else None
+    if ok.height < 2 or recommended["config_id"] == config_id:
+        return None
+    rows = ok.filter(pl.col("config_id") == config_id) if config_id else ok
+    value = rows[name].median() if name in rows.columns else None
+    if not isinstance(value, int | float) or not value:
+        return None
+    return (ranked.baseline.words if ranked.baseline is not None and config_id else "the median"), float(value)
+
+
+def _bars(ranked: Ranking, recommended: dict[str, Any], name: str, scale: float) -> tuple[Bar, ...]:
+    """The value beside the baseline's."""
+    against, own = _baseline(ranked, recommended, name), recommended.get(name)
+    if against is None or not own:
+        return ()
+    label, value = against
+    longest = max(own, value)
+    return (
+        Bar(label="this", share=own / longest, text=number(own * scale), is_own=True),
+        Bar(label=label.removeprefix("the "), share=value / longest, text=number(value * scale)),
+    )
+
+
+def _gain(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> list[Tile]:
+    """The gain at equal precision, and where the recommended config changes precision, the one with that change."""
+    baseline = ranked.baseline
+    # A gain that launches of one config differ by as much is no key figure.
+    if baseline is None or recommended["gain"] is None or ranked.vague:
+        return []
+    found = precision_gain(view, ranked)
+    if recommended["config_id"] == baseline.config_id:
+        return []
+    if found is None or not found.changes:
+        label = "Gain" if found is None else "Gain at equal precision"
+        if ranked.tied_with_median:
+            note = f"{group_words(view, ranked)}, the median among them{_broken(view, ranked)}"
+            return [Tile(label=label, value="none shown", note=note)]
+        if not ranked.replicated and abs(recommended["gain"]) < view.spec.search.margin:
+            note = f"{percent(recommended['gain'])} {_gain_note(view, ranked, recommended)}"
+            return [Tile(label=label, value=f"within {view.spec.search.margin:.0%}", note=note)]
+        return [Tile(label=label, value=percent(recommended["gain"]), note=_gain_note(view, ranked, recommended))]
+    return [_equal_precision(view, ranked, found), _changed_precision(view, ranked, recommended, found)]
+
+
+def _broken(view: SweepView, ranked: Ranking) -> str:
+    """How many of the configs that the median is of broke the SLO; empty where none did, or of another baseline."""
+    ok = ranked.frame.filter(pl.col("state") == "ok")
+    broke = ok.filter(~pl.col("slo_met")).height
+    if ranked.baseline is None or ranked.baseline.config_id is not None or view.spec.objective.is_rate or not broke:
+        return ""
+    return f"; {broke} of {ok.height} broke the SLO"
+
+
+def _gain_note(view: SweepView, ranked: Ranking, row: dict[str, Any]) -> str:
+    assert ranked.baseline is not None, "a gain is over a baseline"
+    if row["gain_low"] is not None:
+        return f"{percent(row['gain_low'])} to {percent(row['gain_high'])} (95%) over {ranked.baseline.phrase}"
+    lone = "" if ranked.replicated else f", {view.lone_words('one launch each')}, no interval"
+    return f"over {ranked.baseline.phrase}{lone}{_broken(view, ranked)}"
+
+
+def _equal_precision(view: SweepView, ranked: Ranking, found: PrecisionGain) -> Tile:
+    """The best config at the baseline's precision over the baseline."""
+    assert ranked.baseline is not None, "a gain is over a baseline"
+    if found.best["config_id"] == ranked.baseline.config_id:
+        tried = f"{found.others} other{'s' if found.others != 1 else ''} tried" if found.others else "no other tried"
+        return Tile(
+            label="Gain at equal precision", value="none", note=f"nothing beats {ranked.baseline.phrase}, {tried}"
+        )
+    note = f"{found.best['label']}: {_gain_note(view, ranked, found.best)}"
+    return Tile(label="Gain at equal precision", value=percent(found.best["gain"]), note=note)
+
+
+def _changed_precision(view: SweepView, ranked: Ranking, recommended: dict[str, Any], found: PrecisionGain) -> Tile:
+    quality = f"quality {QUALITY[found.quality]}" if found.quality else "quality not measured"
+    return Tile(
+        label=f"With {' and '.join(found.changes)}",
+        value=percent(recommended["gain"]),
+        note=f"{_gain_note(view, ranked, recommended)}; {quality}",
+    )
+
+
+def _slo(view: SweepView, recommended: dict[str, Any]) -> Tile | None:
+    """Whether the SLO holds at the objective's load, each limit with its value; None where it was not looked at."""
+    if not view.slo_words:
+        return Tile(label="SLO", value="none set", note="no limits of latency were given")
+    if recommended.get("slo_met") is None or view.spec.objective.is_rate:
+        return None
+    bars = _limit_bars(view.spec.slo, recommended)
+    confidence = recommended["slo_sure"]
+    note = f"at {view.objective_place}"
+    if recommended["slo_met"] and isinstance(confidence, float):
+        which = "this" if recommended["n"] == 1 else "each"
+        note += f"; {confidence_words(confidence)} confidence in {which} launch"
+    if not recommended["slo_met"]:
+        return Tile(label="SLO", value=BROKEN, note=note, bars=bars, tone="worse")
+    is_proven = not isinstance(confidence, float) or confidence >= CONFIDENCE
+    return Tile(label="SLO", value=HELD if is_proven else NOT_PROVEN, note=note, bars=bars)
+
+
+def _limit_bars(slo: Slo, recommended: dict[str, Any]) -> tuple[Bar, ...]:
+    """Each limit's value as a share of the limit; a value beyond it fills the bar."""
+    found = []
+    for name, percentile, limit in slo.limits():
+        value = recommended.get(f"{name}_{percentile}")
+        if value is None:
+            continue
+        words = f"{number(value * 1000)} of {limit * 1000:g} ms"
+        label = f"{metric_word(name)} {percentile}"
+        found.append(Bar(label=label, share=min(1.0, value / limit), text=words, is_own=value <= limit))
+    return tuple(found)
+
+
+def _rate(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Tile | None:
+    """The highest rate of the first workload that has rates, where there is an SLO."""
+    workloads = rates.rated_workloads(view)
+    if not workloads or not view.slo_words:
+        return None
+    found = rates.highest_rates(rates.open_runs(view, ranked.hardware, workloads[0])).filter(
+        pl.col("config_id") == recommended["config_id"]
+    )
+    if not found["n"].sum():
+        return None
+    row = found.row(0, named=True)
+    # The limit was not reached: the sustainable rate is this one or higher.
+    least = "≥ " if row["breaks"] is None else ""
+    return Tile(
+        label="Rate within SLO",
+        value=f"{least}{trimmed(row['holds'])}" if row["holds"] is not None else "none",
+        unit="req/s" if row["holds"] is not None else "",
+        note=_rate_note(row),
+    )
+
+
+def _rate_note(row: dict[str, Any]) -> str:
+    """Where the limit lies, as far as the rates that were judged say."""
+    limit = f"breaks at {trimmed(row['breaks'])} req/s" if row["breaks"] is not None else "the limit was not reached"
+    below = [trimmed(rate) for rate in row["unjudged"] if row["breaks"] is None or rate < row["breaks"]]
+    return f"{limit}; {_listed(below)} req/s could not be judged" if below else limit
+
+
+def _listed(words: Sequence[str]) -> str:
+    """Words as a sentence lists them: `a, b and c`."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _show(value: object, scale: float = 1.0) -> str:
+    return number(value * scale) if isinstance(value, int | float) else "–"
+
+
+def _limit_share(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> float | None:
+    """The config's share of what the hardware could give, where it was predicted and the objective is throughput."""
+    plan = view.plan_for(ranked.hardware)
+    if plan is None or view.spec.objective.metric != "output_tok_per_s":
+        return None
+    for planned in plan.feasible:
+        if (
+            planned.config.config_id == recommended["config_id"]
+            and planned.prediction
+            and planned.prediction.limit_output_tok_per_s
+        ):
+            return float(recommended["objective"]) / planned.prediction.limit_output_tok_per_s
+    return None

@@ -1,0 +1,1 @@
+"""Ranking: how all configs compare, and the quality of their answers."""

@@ -1,0 +1,304 @@
+"""Ranking of configs on each kind of hardware: gains, ties, and the recommended config.
+
+Pure: a view in, a frame out. Failed and invalid configs are rows too, at the end.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import polars as pl
+
+from tokenpeak.metrics import PER_GPU, metric_of
+from tokenpeak.ranking.choice import Choice, Launch, choose
+from tokenpeak.ranking.objective import column_of, objective_directions
+from tokenpeak.ranking.pareto import trade_offs
+from tokenpeak.ranking.rank import NOTHING
+from tokenpeak.ranking.ties import Verdicts, winner_group
+from tokenpeak.report.view import MEDIAN, Baseline, SweepView
+
+MEASURED = (
+    "output_tok_per_s",
+    *PER_GPU.values(),
+    "request_per_s",
+    "goodput_request_per_s",
+    "request_output_tok_per_s_p50",
+    "ttft_s_p50",
+    "ttft_s_p95",
+    "ttft_s_p99",
+    "tpot_s_p50",
+    "tpot_s_p95",
+    "tpot_s_p99",
+    "itl_s_p99",
+    "latency_s_p50",
+    "latency_s_p95",
+    "energy_j_per_output_tok",
+    "power_w",
+    "cost_per_1m_output_tok",
+    "engine_kv_cache_usage_max",
+    "engine_waiting_max",
+    "engine_preemptions",
+)
+"""Columns of the objective's run that a ranking carries: geometric means over launches, of engine counts plain ones."""
+
+
+NOT_RUN = "not run under the objective's load"
+"""Why a config that started has no result, where no run of it could have given one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranking:
+    """The configs of one kind of hardware, best first.
+
+    `frame` has config_id, label, config_name, rank (null without a result and where a launch gave 0), objective,
+    low, high (95%, null where no config was launched again), n (launches with a result), launches, gain (share over
+    the baseline; gain_low and gain_high where the baseline is a config), group (best, tie or empty), state (ok,
+    invalid, failed or, where each launch was, interrupted), why (in a few words), details (in sentences), trial_id
+    (the config's first trial), slo_met (in every launch), slo_sure (the lowest confidence of its launches), quality
+    (pass, fail, unknown or null) with quality_reason, objective_unproven (what the objective is of a config whose
+    answers failed or are not proven) and the columns of MEASURED. A holdout run has no part in these; its result has
+    columns of its own.
+    """
+
+    hardware: str
+    frame: pl.DataFrame
+    baseline: Baseline | None
+    replicated: bool
+    vague: bool
+    """Configs were launched again, but so few times or so differently that an interval would say nothing."""
+    spread: float | None
+    """By how much launches of one config differ, as a share (one standard deviation); None: none was launched again."""
+    node_effects: dict[str, float]
+    """Node → by how much it is off the mean of its kind, whatever the config (log); empty where nothing shows it."""
+    choice: Choice | None
+    """The recommended config; None where nothing gave a result."""
+    trade_offs: dict[str, tuple[float, ...]]
+    """The configs that no other beats in all objectives, with the mean of each; empty where there is but one."""
+
+    @property
+    def best(self) -> dict[str, object] | None:
+        """The row of the best mean; None when nothing gave a result."""
+        ok = self.frame.filter(pl.col("state") == "ok")
+        return ok.row(0, named=True) if ok.height else None
+
+    @property
+    def recommended(self) -> dict[str, object] | None:
+        """The row of the recommended config: the best, or another of its ties; None when nothing gave a result."""
+        if self.choice is None:
+            return self.best
+        return self.frame.row(by_predicate=pl.col("config_id") == self.choice.config.config_id, named=True)
+
+    @property
+    def is_recommended(self) -> pl.Expr:
+        """Whether a row of the frame is that config's."""
+        return pl.col("config_id").eq_missing(pl.lit(self.recommended["config_id"] if self.recommended else None))
+
+    @property
+    def baseline_label(self) -> str | None:
+        """The baseline's label, where it is a config."""
+        known = self.baseline.config_id if self.baseline else None
+        return next(iter(self.frame.filter(pl.col("config_id") == known)["label"]), None) if known else None
+
+    @property
+    def reference(self) -> tuple[float, str] | None:
+        """The baseline's value and its name beside a line in a figure."""
+        if self.baseline is None:
+            return None
+        return self.baseline.value, "median" if self.baseline.config_id is None else self.baseline.words
+
+    @property
+    def tied_with_median(self) -> bool:
+        """Whether the baseline is the median, and half of the configs or more tie with the recommended one."""
+        tied, ok = self.ties.height, self.frame.filter(pl.col("state") == "ok").height
+        return self.baseline is not None and self.baseline.config_id is None and tied > 0 and ok <= 2 * (tied + 1)
+
+    @property
+    def ties(self) -> pl.DataFrame:
+        """The other configs that are tied with the winner."""
+        return self.frame.filter(pl.col("group") == "tie")
+
+
+def reason_words() -> pl.Expr:
+    """Why a run is invalid, in a few words."""
+    return pl.col("verdict_codes").list.join(", ").str.replace_all("_", " ")
+
+
+@lru_cache(maxsize=32)
+def rank(view: SweepView, hardware: str) -> Ranking:
+    """The ranking of a sweep's configs on one kind of hardware by the spec's objective."""
+    trials = view.trials.filter(pl.col("hardware") == hardware)
+    also = [column_of(name) for name in view.spec.objective.also]
+    measured = [name for name in dict.fromkeys((*MEASURED, *also)) if name in view.runs.columns]
+    known = ("verdict", "verdict_codes", "verdict_reasons", "energy_source", "slo_sure")
+    runs = view.objective_runs().select("trial_id", *known, *measured)
+    joined = trials.join(runs, on="trial_id", how="left").with_columns(
+        objective_holdout=pl.when("holdout").then("objective"),
+        objective=pl.when(~pl.col("holdout")).then("objective"),
+    )
+    axes = [f"axis_{axis}" for axis in view.axes if f"axis_{axis}" in trials.columns]
+    has = pl.col("objective").is_not_null()
+    frame = joined.group_by("config_id", maintain_order=True).agg(
+        pl.col("label", "config_name", "trial_id", *axes).first(),
+        pl.col("quality", "quality_reason").drop_nulls().first(),
+        pl.col("objective_unproven").filter(~pl.col("holdout")).log().mean().exp(),
+        has.sum().cast(pl.Int64).alias("n"),
+        pl.len().cast(pl.Int64).alias("launches"),
+        *(_mean(name, has) for name in measured),
+        pl.when(has.any()).then(pl.col("slo_met").filter(has).all(ignore_nulls=False)).alias("slo_met"),
+        pl.col("objective_holdout").drop_nulls().first(),
+        pl.col("slo_met")
+        .filter(pl.col("objective_holdout").is_not_null())
+        .all(ignore_nulls=False)
+        .alias("holdout_slo_met"),
+        pl.when(pl.col("slo_met").filter(has).all()).then(pl.col("slo_sure").filter(has).min()).alias("slo_sure"),
+        (pl.col("status") == "ok").any().alias("started"),
+        (pl.col("status") == "interrupted").all().alias("interrupted"),
+        pl.col("failure_cause").drop_nulls().first().alias("cause"),
+        pl.col("failure_message").drop_nulls().first().alias("message"),
+        reason_words().filter(pl.col("verdict") == "invalid").first().alias("reasons"),
+        pl.col("verdict_reasons").list.join(" ").filter(pl.col("verdict") == "invalid").first().alias("sentences"),
+    )
+    launches = joined.filter(has)
+    found = _verdicts(view, launches)
+    frame = _ranked(frame, found).with_columns(
+        state=pl.when(pl.col("rank").is_not_null())
+        .then(pl.lit("ok"))
+        .when(pl.col("started"))
+        .then(pl.lit("invalid"))
+        .when(pl.col("interrupted"))
+        .then(pl.lit("interrupted"))
+        .otherwise(pl.lit("failed")),
+        why=pl.when(pl.col("rank").is_not_null())
+        .then(None)
+        .when(pl.col("n") > 0)
+        .then(pl.lit(NOTHING))
+        .when(pl.col("started"))
+        .then(pl.coalesce("reasons", pl.lit(NOT_RUN)))
+        .when(pl.col("interrupted"))
+        .then(pl.lit("the launch was interrupted"))
+        .otherwise(pl.coalesce(pl.col("cause").str.replace_all("_", " "), pl.lit("failed"))),
+        details=pl.when(pl.col("n") == 0).then(pl.coalesce("message", "sentences")),
+    )
+    baseline = _baseline(view, frame)
+    frame = _standings(view, frame.sort("rank", nulls_last=True, maintain_order=True), found, baseline)
+    replicated = bool(frame["low"].is_not_null().any())
+    vague = not replicated and bool((frame["n"] > 1).any())
+    return Ranking(
+        hardware=hardware,
+        frame=frame,
+        baseline=baseline,
+        replicated=replicated,
+        vague=vague,
+        spread=math.expm1(found.spread) if found.spread is not None else None,
+        node_effects=found.node_effects.effects if found.node_effects is not None else {},
+        choice=_choice(view, hardware, found, launches),
+        trade_offs=_trade_offs(view, launches),
+    )
+
+
+def _ranked(frame: pl.DataFrame, found: Verdicts) -> pl.DataFrame:
+    """The frame with the rank and the objective's mean of each config; a mean of 0 has no rank."""
+    rows: list[tuple[str, int | None, float]] = [(each.config, each.rank, each.mean) for each in found.standings]
+    rows += [(config, None, 0.0) for config in found.without_rank]
+    schema = {"config_id": pl.String, "rank": pl.Int64, "objective": pl.Float64}
+    return frame.join(
+        pl.DataFrame(rows, schema=schema, orient="row"), on="config_id", how="left", maintain_order="left"
+    )
+
+
+def _mean(name: str, has: pl.Expr) -> pl.Expr:
+    """A column's mean over launches, as trade-offs and the objective have it; a count may be 0, which has no log."""
+    values = pl.col(name).filter(has)
+    return values.mean() if metric_of(name) is None else values.log().mean().exp()
+
+
+def _baseline(view: SweepView, frame: pl.DataFrame) -> Baseline | None:
+    ok = frame.filter(pl.col("state") == "ok")
+    for name in view.spec.search.baseline:
+        row = ok.filter(pl.col("config_name") == name)
+        if row.height:
+            return Baseline(config_id=row["config_id"][0], words=name, value=float(row["objective"][0]))
+    if ok.height < 2:
+        return None
+    return Baseline(config_id=None, words=MEDIAN, value=float(ok["objective"].median()))  # type: ignore[arg-type]
+
+
+def _verdicts(view: SweepView, launches: pl.DataFrame) -> Verdicts:
+    groups = {str(key): own for (key,), own in launches.group_by("config_id", maintain_order=True)}
+    return winner_group(
+        {config_id: own["objective"].to_list() for config_id, own in groups.items()},
+        nodes={config_id: own["node"].to_list() for config_id, own in groups.items()},
+        higher_is_better=view.higher_is_better,
+        margin=view.spec.search.margin,
+    )
+
+
+def _choice(view: SweepView, hardware: str, found: Verdicts, launches: pl.DataFrame) -> Choice | None:
+    plan, nodes = view.plan_for(hardware), view.nodes_of(hardware)
+    if plan is None:
+        return None
+    configs = {planned.config.config_id: planned.config for planned in plan.feasible}
+    costs = ("slo_met", "cost_per_1m_output_tok", "energy_j_per_output_tok", "energy_source")
+    rows = [
+        Launch(
+            config=configs[config_id],
+            slo_met=slo_met,
+            cost_per_1m_output_tok=cost,
+            energy_j_per_output_tok=energy if source != "estimated_tdp" else None,
+            node=node,
+        )
+        for config_id, node, slo_met, cost, energy, source in launches.select("config_id", "node", *costs).iter_rows()
+    ]
+    version = nodes[0].engine_version if nodes else None
+    return choose(view.spec, found, rows, tuple(configs.values()), version)
+
+
+def _trade_offs(view: SweepView, launches: pl.DataFrame) -> dict[str, tuple[float, ...]]:
+    also = [column_of(name) for name in view.spec.objective.also]
+    if not also:
+        return {}
+    values: dict[str, list[tuple[float | None, ...]]] = {}
+    for config_id, *row in launches.select("config_id", "objective", *also).iter_rows():
+        values.setdefault(config_id, []).append(tuple(row))
+    return trade_offs(values, objective_directions(view.spec))
+
+
+def _standings(view: SweepView, frame: pl.DataFrame, found: Verdicts, baseline: Baseline | None) -> pl.DataFrame:
+    """The frame with group, low, high, gain, gain_low and gain_high.
+
+    The spread of launches is pooled over all configs, so that a config launched once has an interval too as soon as
+    any other was launched again; where none was, there is none, and configs within the margin of the best are tied.
+    """
+    ranked = {standing.config for standing in found.standings}
+    rows = []
+    for standing in found.standings:
+        half = found.half_width(standing.config)
+        against = baseline.config_id if baseline and baseline.config_id in ranked else None
+        gap = found.half_width(standing.config, against) if against else None
+        gain = standing.mean / baseline.value if baseline else None
+        rows.append(
+            {
+                "config_id": standing.config,
+                "group": "best" if standing.rank == 1 else "tie" if standing.may_be_recommended else "",
+                "low": standing.mean * math.exp(-half) if half is not None else None,
+                "high": standing.mean * math.exp(half) if half is not None else None,
+                "gain": gain - 1 if gain is not None else None,
+                "gain_low": gain * math.exp(-gap) - 1 if gain is not None and gap is not None else None,
+                "gain_high": gain * math.exp(gap) - 1 if gain is not None and gap is not None else None,
+            }
+        )
+    schema = {"config_id": pl.String, "group": pl.String} | dict.fromkeys(
+        ("low", "high", "gain", "gain_low", "gain_high"), pl.Float64
+    )
+    joined = frame.join(pl.DataFrame(rows, schema=schema), on="config_id", how="left", maintain_order="left")
+    return joined.with_columns(pl.col("group").fill_null(""))
+
+
+def choices(view: SweepView, row: dict[str, object]) -> str:
+    """A config as a reader would say it: each axis with its alternative."""
+    pairs = [f"{axis}={row[f'axis_{axis}']}" for axis in view.axes if row.get(f"axis_{axis}") is not None]
+    return ", ".join(pairs) or str(row["config_name"])
+
+
+FEW = 2
+"""Most kinds of hardware of which a sentence speaks one by one."""

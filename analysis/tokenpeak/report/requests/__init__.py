@@ -1,0 +1,1 @@
+"""Requests: how long single requests take, and the engine's queue."""

@@ -1,0 +1,275 @@
+"""What the page of a trial shows, read from its raw record."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+import polars as pl
+
+from tokenpeak.node.protocol.answers import LEFT_DOWN
+from tokenpeak.predict.correction import measured_as_predicted
+from tokenpeak.predict.demand import objective_run
+from tokenpeak.quality.recorded import with_verdict
+from tokenpeak.ranking.intervals import CONFIDENCE
+from tokenpeak.ranking.slo_confidence import requests_needed, share, slo_confidence
+from tokenpeak.records import Restoration, RunRecord, TrialRecord
+from tokenpeak.report import tables
+from tokenpeak.report.blocks import Part, answer, code, link, number, strong
+from tokenpeak.report.ranking.standings import choices, rank
+from tokenpeak.report.standing_words import confidence_words
+from tokenpeak.report.time_axis import time_axis
+from tokenpeak.report.view import LAUNCH, SweepView, engine_words, metric_word
+from tokenpeak.store.archive import Archive
+from tokenpeak.vllm.startup_log import LEAKED
+
+ACCESS = re.compile(r'"(?:GET|POST) /\S* HTTP/')
+LOG_LINES = 40
+"""Lines of the engine's log that a page shows, from its end, without those that requests and Python's leaks leave."""
+_DIGEST_SHOWN = len("sha256:") + 12
+"""As many digits as runtimes show of an image's id."""
+
+
+class TrialPages:
+    """What the pages of a sweep's trials show, each read when it is asked for."""
+
+    def __init__(self, view: SweepView) -> None:
+        self._view = view
+        self._archive = Archive(view.path)
+        self._quality = self._archive.read_quality()
+        every = tables.runs(view, view.runs, "runs", "Runs of this trial")
+        # Each page is of one config: its name in each row would say nothing.
+        every = replace(every, columns=every.columns[1:], rows=tuple(row[1:] for row in every.rows))
+        self._head = replace(every, rows=()).payload()
+        self._rows: dict[str, list[tuple[dict[str, Any], ...]]] = {}
+        for trial_id, row in zip(view.runs["trial_id"], every.rows, strict=True):
+            self._rows.setdefault(trial_id, []).append(row)
+        every_launch = pl.col("trial_id").count().over("hardware", "config_id")
+        facts = view.trials.select(
+            "trial_id",
+            "hardware",
+            "config_id",
+            "label",
+            "objective",
+            launch=pl.format("{} of {}", LAUNCH, every_launch),
+        )
+        self._facts = {row["trial_id"]: row for row in facts.iter_rows(named=True)}
+        self._places = {trial_id: place for place, trial_id in enumerate(self._facts)}
+        self._ids = list(self._facts)
+
+    def __iter__(self) -> Iterator[str]:
+        """The ids of the trials that have pages, in the order of their files."""
+        return (path.stem for path in self._archive.trial_paths() if path.stem in self._facts)
+
+    @cached_property
+    def of_all(self) -> str:
+        """A digest of what all pages show alike of other trials than their own."""
+        return _digest([self._head, self._view.axes, self._view.launches_known])
+
+    def beside(self, trial_id: str) -> str:
+        """A digest of what the trial's page shows of its place in the sweep, which its own files do not say."""
+        facts = self._facts[trial_id]
+        places, ranked = _places(self._view, facts["hardware"])
+        row = places.get(facts["config_id"])
+        place = [choices(self._view, row), row["rank"], ranked] if row is not None else None
+        return _digest([facts, place, self._neighbours(trial_id), self._rows.get(trial_id)])
+
+    def context(self, trial_id: str) -> dict[str, Any] | None:
+        """The template's variables; None for a trial that cannot be read."""
+        path = self._archive.trial_path(trial_id)
+        if (read := self._archive.readable_trial(path)) is None:
+            return None
+        view, trial, facts = self._view, with_verdict(read, self._quality), self._facts[trial_id]
+        own = self._rows.get(trial_id)
+        previous, following = self._neighbours(trial_id)
+        return {
+            "trial": trial,
+            "label": facts["label"],
+            "launch": facts["launch"] if view.launches_known else "launches not known",
+            "engine": engine_words(trial.startup.engine_version or trial.config.engine_version)
+            + (f", build {trial.config.engine}" if trial.config.engine else "")
+            + (f", {trial.startup.engine_digest[:_DIGEST_SHOWN]}" if trial.startup.engine_digest else ""),
+            "answer": _answer(view, trial, facts["objective"]),
+            "previous": previous,
+            "following": following,
+            "picture": _time_axis(trial, self._series.get((trial_id,))),
+            "runs_table": {**self._head, "rows": own} if own else None,
+            "predictions": predictions(view, trial),
+            "slo": [slo_sentence(run) for run in trial.runs],
+            "requests": self._archive.requests_path(trial_id).is_file(),
+            "log": _log_end(self._archive, trial_id),
+            "split": split(trial),
+            "afterwards": _afterwards(trial.restoration) if trial.restoration is not None else "",
+        }
+
+    @cached_property
+    def _series(self) -> dict[tuple[object, ...], pl.DataFrame]:
+        series = self._view.series
+        return series.partition_by("trial_id", as_dict=True) if series.height else {}
+
+    def _neighbours(self, trial_id: str) -> tuple[str | None, str | None]:
+        """The trials before and after it."""
+        index = self._places[trial_id]
+        return self._ids[index - 1] if index else None, self._ids[index + 1] if index + 1 < len(self._ids) else None
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, default=repr).encode()).hexdigest()
+
+
+def _afterwards(found: Restoration) -> str:
+    """What became of production after the trial; one that was down before may still be down."""
+    if not found.restored:
+        return "not seen restored"
+    return "as before (down)" if not found.was_running and found.message.endswith(LEFT_DOWN) else "restored"
+
+
+def _answer(view: SweepView, trial: TrialRecord, objective: float | None) -> dict[str, Any] | None:
+    """What the launch gave and where its config stands; None where it failed, which the page says otherwise."""
+    if trial.status != "ok" or not trial.runs:
+        return None
+    places, ranked = _places(view, trial.hardware)
+    place = places[trial.config.config_id]
+    parts: list[Part] = [code(choices(view, place))]
+    if objective is None:
+        parts.append(f" gave no result {view.objective_at} that may be ranked")
+    else:
+        parts += [" gave ", strong(f"{number(objective)} {view.metric.unit}"), f" {view.objective_at}"]
+    if place["rank"] is not None:
+        parts += [
+            "; its config is ",
+            link(f"number {place['rank']} of {ranked}", "ranking.html"),
+            f" on {trial.hardware}",
+        ]
+    invalid = sum(run.verdict.status == "invalid" for run in trial.runs)
+    parts.append(f". {invalid} of {len(trial.runs)} runs may not be ranked; why is below." if invalid else ".")
+    return answer(*parts).payload()
+
+
+@lru_cache(maxsize=8)
+def _places(view: SweepView, hardware: str) -> tuple[dict[str, dict[str, Any]], int]:
+    """The row of each config's standing by its id, and how many have a rank."""
+    frame = rank(view, hardware).frame
+    return {row["config_id"]: row for row in frame.iter_rows(named=True)}, frame["rank"].drop_nulls().len()
+
+
+def _time_axis(trial: TrialRecord, series: pl.DataFrame | None) -> Any:
+    empty = pl.DataFrame(schema={"quantity": pl.String, "t_s": pl.Float64, "value": pl.Float64})
+    return time_axis(
+        trial.duration_s or 0.0,
+        [(phase.name, phase.kind, phase.started_s, phase.duration_s) for phase in trial.phases],
+        [
+            (run.level_label, window[0], window[1] - window[0])
+            for run in trial.runs
+            if (window := run.window_s) is not None
+        ],
+        series if series is not None else empty,
+    )
+
+
+def split(trial: TrialRecord) -> list[dict[str, Any]]:
+    """Where the trial's time went: seconds and percent of each kind of phase, and what no phase claims."""
+    words = {
+        "orchestration": "TokenPeak's own",
+        "engine_start": "Engine start",
+        "load": "Load",
+        "production_start": "Production start",
+    }
+    seconds = dict.fromkeys(words, 0.0)
+    for phase in trial.phases:
+        seconds[phase.kind] += phase.duration_s
+    rows: list[dict[str, Any]] = [
+        {"kind": kind, "name": words[kind], "seconds": value} for kind, value in seconds.items() if value
+    ]
+    rest = (trial.duration_s or 0.0) - sum(seconds.values())
+    if rest > 0.05:
+        rows.append({"kind": "other", "name": "Not attributed", "seconds": rest})
+    percents = whole_percents([row["seconds"] for row in rows])
+    return [
+        {**row, "percent": percent, "text": number(row["seconds"], 1)}
+        for row, percent in zip(rows, percents, strict=True)
+    ]
+
+
+def whole_percents(parts: Sequence[float]) -> list[int]:
+    """Each part's share of their sum in whole percents that sum to 100, by largest remainder; 0 each of nothing."""
+    whole = sum(parts)
+    if not whole:
+        return [0] * len(parts)
+    exact = [part / whole * 100 for part in parts]
+    found = [int(value) for value in exact]
+    by_remainder = sorted(range(len(parts)), key=lambda index: found[index] - exact[index])
+    for index in by_remainder[: 100 - sum(found)]:
+        found[index] += 1
+    return found
+
+
+def slo_sentence(run: RunRecord) -> str:
+    """Whether the run met its SLO: how many requests each limit, with the confidence; empty without counts."""
+    sent = run.summary.requests_sent
+    if not run.summary.within_limits or not sent or run.slo_met is None:
+        return ""
+    parts, few = [], ""
+    for metric, percentile, limit in run.slo.limits():
+        within = run.summary.within_limits.get(f"{metric}_{percentile}")
+        if within is None:
+            # Gaps, which are no requests to be counted.
+            found = getattr(getattr(run.summary, metric), percentile)
+            if found is not None:
+                side = "≤" if found <= limit else ">"
+                parts.append(f"{metric_word(metric)} {percentile} {number(found * 1000)} {side} {limit * 1000:g} ms")
+            continue
+        confidence = (
+            f", {confidence_words(slo_confidence(within, sent, share(percentile)))} confidence" if run.slo_met else ""
+        )
+        parts.append(
+            f"{within:,} of {sent:,} within {metric_word(metric)} {percentile} ≤ {limit * 1000:g} ms{confidence}"
+        )
+        needed = requests_needed(share(percentile))
+        if run.slo_met and sent < needed:
+            few = (
+                f". {sent:,} requests are too few for {CONFIDENCE:.0%} confidence in a {percentile}: it takes {needed}"
+            )
+    return f"SLO {'held' if run.slo_met else 'broken'}: {'; '.join(parts)}{few}."
+
+
+def predictions(view: SweepView, trial: TrialRecord) -> list[dict[str, str]]:
+    """Prediction against measurement, for what was both predicted and measured."""
+    predicted = trial.prediction
+    if predicted is None:
+        return []
+    measured = measured_as_predicted(trial, view.spec)
+    pairs = [
+        ("Output throughput", "tok/s", predicted.output_tok_per_s, measured.get("output_tok_per_s"), 1.0),
+        ("TTFT mean", "ms", predicted.ttft_s, measured.get("ttft_s"), 1000.0),
+        ("TPOT mean", "ms", predicted.tpot_s, measured.get("tpot_s"), 1000.0),
+        ("KV cache", "tokens", predicted.kv_cache_tokens, measured.get("kv_cache_tokens"), 1.0),
+        ("Step with a draft", "tokens", predicted.draft_accepted_length, _accepted_length(trial, view), 1.0),
+    ]
+    return [
+        {
+            "name": name,
+            "unit": unit,
+            "predicted": number(before * scale),
+            "measured": number(after * scale) if after is not None else "–",
+            "ratio": f"{after / before:.2f}" if after is not None and before else "–",
+        }
+        for name, unit, before, after, scale in pairs
+        if before is not None
+    ]
+
+
+def _accepted_length(trial: TrialRecord, view: SweepView) -> float | None:
+    """Tokens of a step with a draft in the objective's run, by the engine's counters."""
+    run = objective_run(trial.runs, view.spec)
+    return run.engine.draft_accepted_length if run is not None and run.engine is not None else None
+
+
+def _log_end(archive: Archive, trial_id: str) -> str:
+    text = archive.read_log(trial_id) or ""
+    return "\n".join(
+        [line for line in text.splitlines() if not ACCESS.search(line) and not LEAKED.search(line)][-LOG_LINES:]
+    )
