@@ -8,11 +8,8 @@ from driven_home import Home
 
 from archive_factory import node_facts
 from tokenpeak.errors import NodeError
-from tokenpeak.report.calibrations import calibrations
-from tokenpeak.sweep.inventory.nodes import Inventory, Node
 from tokenpeak.report.compare.history import calibrations
-from tokenpeak.sweep.calibration import node_server
-from tokenpeak.sweep.inventory import Inventory, Node
+from tokenpeak.sweep.inventory.nodes import Inventory, Node
 from tokenpeak.sweep.probe import ReadyNode
 from tokenpeak.sweep.trial.load_hosts import node_server
 

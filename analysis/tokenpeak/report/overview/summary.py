@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import polars as pl
 
-from tokenpeak.plan.node_kinds import build_of
 from tokenpeak.names import slug
-from tokenpeak.plan.engine_builds import build_of
+from tokenpeak.plan.node_kinds import build_of
 from tokenpeak.predict.hardware import gpu_facts
 from tokenpeak.records import NodeFacts
 from tokenpeak.report import tables, tools
