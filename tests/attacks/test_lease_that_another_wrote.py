@@ -65,14 +65,14 @@ def test_numbers_that_nobody_writes(state: State, change: dict[str, Any]) -> Non
 )
 def test_times_in_other_files(state: State, at: object) -> None:
     """A hold is one still, a lock that of its holder, and who watches is not known; each in words."""
-    state.path(hold.FILE).write_text(json.dumps({"at_unix_s": at}))
+    state.path(hold.HOLD_FILE).write_text(json.dumps({"at_unix_s": at}))
     state.path(lock.FILE).write_text(json.dumps({"holder": "other", "taken_at_unix_s": at, "served": at}))
     state.path(guard.FILE).write_text(json.dumps({"nonce": "n", "boot_id": clock.boot_id(), "pid": at}))
     state.path(overlap.FILE).write_text(json.dumps({"nonce": at}))
-    state.path(outcomes.FILE).write_text(json.dumps({"restored": True, "at_unix_s": at, "earlier": at}))
+    state.path(outcomes.OUTCOME_FILE).write_text(json.dumps({"restored": True, "at_unix_s": at, "earlier": at}))
     lease.renew(state, 60.0, "other")
 
-    assert "is held for production" in str(hold.problem(state))
+    assert "is held for production" in str(hold.hold_problem(state))
     with pytest.raises(ScriptError, match="is held by other"):
         lock.take(state, "me")
     assert lock.served(state, "other", None, {"running": True}) is None

@@ -28,7 +28,7 @@ def test_the_sweep_does_not_take_it_again(had: Node) -> None:
     assert said["restored"]
     assert f"It is held: no trial begins here until {RELEASE}" in said["message"]
     assert "restore" == finished["given_back_by"]
-    assert hold.CODE == refused["error"]["code"]
+    assert hold.HELD == refused["error"]["code"]
     assert RELEASE in refused["error"]["text"]
     assert (True, False) == (status["production"]["running"], status["armed"])
     assert status["held_since_unix_s"] is not None
@@ -53,7 +53,7 @@ def test_between_two_trials(had: Node) -> None:
     said = had.run("restore")["restoration"]
 
     assert RELEASE in said["message"]
-    assert hold.CODE == had.run("launch", had.launch_request(trial_id="0001-abc"))["error"]["code"]
+    assert hold.HELD == had.run("launch", had.launch_request(trial_id="0001-abc"))["error"]["code"]
 
 
 def test_by_the_sweep_itself(had: Node) -> None:
@@ -75,11 +75,11 @@ def test_a_hold_that_cannot_be_read_is_one(node: Node) -> None:
     from tokenpeak.node.state import State
 
     state = State(node.folder)
-    state.path(hold.FILE).write_bytes(b"{")
+    state.path(hold.HOLD_FILE).write_bytes(b"{")
 
     with pytest.raises(ScriptError, match="is held for production"):
-        hold.require_none(state)
-    assert not hold.is_had(state)
+        hold.require_no_hold(state)
+    assert not hold.is_had_by_living_sweep(state)
     lock.take(state, "sweep-1")
     lease.renew(state, 60, "sweep-1")
-    assert hold.is_had(state)
+    assert hold.is_had_by_living_sweep(state)

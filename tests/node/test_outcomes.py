@@ -96,11 +96,11 @@ def test_every_trials_outcome_is_kept(node: Node) -> None:
     own = node.run("restore", {"holder": "first"})["last_restoration"]
     state = State(node.folder)
     for number in range(60):
-        outcomes.note(state, {"restored": True, "trial_id": f"{number:04d}", "holder": "many", "by": "guard"}, None)
+        outcomes.note_outcome(state, {"restored": True, "trial_id": f"{number:04d}", "holder": "many", "by": "guard"}, None)
 
     assert "second" == answer["last_restoration"]["holder"]
     assert ["first"] == [known["holder"] for known in answer["earlier_restorations"]]
     assert "first" == own["holder"]
-    assert 25 == len(outcomes.kept(state))
-    assert outcomes.of_trial(state, "0040", "many") is not None
-    assert state.path(outcomes.FILE).stat().st_size < 10_000
+    assert 25 == len(outcomes.known_outcomes(state))
+    assert outcomes.outcome_of_trial(state, "0040", "many") is not None
+    assert state.path(outcomes.OUTCOME_FILE).stat().st_size < 10_000

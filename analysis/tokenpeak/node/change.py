@@ -323,7 +323,7 @@ def _failed(state: State, request: ChangeRequest, phases: Phases, record: Json, 
         if outcome.restored:
             lock.release(state)
     else:
-        before = outcomes.of_trial(state, record["trial_id"], record["holder"])
+        before = outcomes.outcome_of_trial(state, record["trial_id"], record["holder"])
         outcome = picked(RestoreOutcome, before) if before else RestoreOutcome(restored=True, was_running=True)
     return ChangeAnswer(
         changed=False,

@@ -27,7 +27,7 @@ def make_again(manager: Manager, recorded: Json) -> None:
         definition_of(manager).make_again(described, recorded)
 
 
-def drift(manager: Manager, was_sha256: str, since: str) -> str:
+def definition_drift(manager: Manager, was_sha256: str, since: str) -> str:
     """What is to be said of the definition; empty where it is what it was when `since` began."""
     try:
         is_same = checksum(definition_of(manager).describe()) == was_sha256
@@ -42,6 +42,6 @@ def drift_of_production(recorded: Json, state: State) -> str:
     if not recorded["running"] or was_sha256 is None:
         return ""
     try:
-        return drift(recorded_manager(recorded, state), was_sha256, "the trial")
+        return definition_drift(recorded_manager(recorded, state), was_sha256, "the trial")
     except ScriptError as error:
         return f"Its definition cannot be compared with what it was: {error}"

@@ -89,7 +89,7 @@ def _given_back_by(state: State, request: FinishRequest, record: Json | None, *,
     writes keeps the record of a node that was given back. The engine has ended then, and a guard that is due has ended
     it, or would have.
     """
-    before = outcomes.of_trial(state, request.trial_id, request.holder)
+    before = outcomes.outcome_of_trial(state, request.trial_id, request.holder)
     if before is not None and (before["restored"] or not is_running):
         return str(before["by"])
     if record is None:
@@ -99,7 +99,7 @@ def _given_back_by(state: State, request: FinishRequest, record: Json | None, *,
 
 def _known(state: State, request: FinishRequest) -> RestoreOutcome | None:
     """How somebody gave the node back from this trial before, normally the guard; None where that is not known."""
-    before = outcomes.of_trial(state, request.trial_id, request.holder)
+    before = outcomes.outcome_of_trial(state, request.trial_id, request.holder)
     if before is None or not before["restored"]:
         return None
     known: RestoreOutcome = picked(RestoreOutcome, before)

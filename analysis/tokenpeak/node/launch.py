@@ -175,7 +175,7 @@ def borrow(state: State, declaration: Json, request: LaunchRequest, address: tup
     Production that this sweep stopped already is left so.
     """
     fence.enter(state, request.claim, request.holder)
-    hold.require_none(state)
+    hold.require_no_hold(state)
     state.require_room(LEAST_ROOM_BYTES)
     at_start = lock.served(state, request.holder, sweep_of(request.claim), request.production_at_start)
     lock.take(state, request.holder, sweep_of(request.claim))

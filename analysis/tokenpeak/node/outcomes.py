@@ -10,7 +10,7 @@ from typing import Callable
 from tokenpeak.node.error import remedy
 from tokenpeak.node.state import Json, State
 
-FILE = "outcome.json"
+OUTCOME_FILE = "outcome.json"
 SPARE = "outcome"
 """What the disk refused, among what is kept in memory."""
 _EARLIER = "earlier"
@@ -18,11 +18,11 @@ _MOST_EARLIER = 24
 """Whoever may run trials cannot fill the disk with outcomes."""
 
 
-def note(state: State, outcome: Json, nonce: str | None) -> str | None:
+def note_outcome(state: State, outcome: Json, nonce: str | None) -> str | None:
     """Write an outcome down; where the disk refuses, keep it in memory for the record `nonce`, and say why it does."""
-    others = [known for known in kept(state) if _trial(known) != _trial(outcome) and known.get("trial_id")]
+    others = [known for known in known_outcomes(state) if _trial(known) != _trial(outcome) and known.get("trial_id")]
     try:
-        state.write(FILE, {**outcome, _EARLIER: others[:_MOST_EARLIER]})
+        state.write(OUTCOME_FILE, {**outcome, _EARLIER: others[:_MOST_EARLIER]})
     except OSError as error:
         if outcome["restored"] and nonce is not None:
             first = state.read_spare().get(SPARE) or {}
@@ -33,27 +33,27 @@ def note(state: State, outcome: Json, nonce: str | None) -> str | None:
     return None
 
 
-def kept(state: State) -> list[Json]:
+def known_outcomes(state: State) -> list[Json]:
     """All that are known, the last one first; of what the disk refused, the one in memory."""
-    last = state.read(FILE)
+    last = state.read(OUTCOME_FILE)
     earlier = (last or {}).get(_EARLIER)
     entries = [state.read_spare().get(SPARE), last, *(earlier if isinstance(earlier, list) else [])]
     return [_alone(each) for each in entries if isinstance(each, dict) and "restored" in each]
 
 
-def of_trial(state: State, trial_id: str, holder: str) -> Json | None:
+def outcome_of_trial(state: State, trial_id: str, holder: str) -> Json | None:
     """How this very trial's restoration ended; None where none is known."""
     return _first(state, lambda known: _trial(known) == (trial_id, holder))
 
 
-def of_holder(state: State, holder: str | None) -> Json | None:
+def outcome_of_holder(state: State, holder: str | None) -> Json | None:
     """The last outcome of a holder's trials, or of anybody's where there is none, or `holder` is None."""
     own = _first(state, lambda known: known.get("holder") == holder) if holder else None
     return own or _first(state, lambda _: True)
 
 
 def _first(state: State, is_it: Callable[[Json], bool]) -> Json | None:
-    return next(filter(is_it, kept(state)), None)
+    return next(filter(is_it, known_outcomes(state)), None)
 
 
 def _alone(outcome: Json) -> Json:

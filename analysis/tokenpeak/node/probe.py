@@ -149,7 +149,7 @@ def probe(state: State, declaration: Json) -> ProbeAnswer:
         )
     )
     problems += unsafe_meter or meters.problems(declaration, measured_by)
-    problems += filter(None, (hold.problem(state), state.why_unwritable(), guard.why_masked(state)))
+    problems += filter(None, (hold.hold_problem(state), state.why_unwritable(), guard.why_masked(state)))
     if has_trial:
         problems.append("A trial has this node in its hands, or left it so: run `make restore` if no sweep is running.")
     simulated = bool(declaration.get("simulated"))

@@ -12,7 +12,7 @@ from tokenpeak.node import boards, clock, drain, memory
 from tokenpeak.node import record as records
 from tokenpeak.node.definitions import definition_of
 from tokenpeak.node.definitions.base import Definition
-from tokenpeak.node.drift import drift as drift_of
+from tokenpeak.node.drift import definition_drift
 from tokenpeak.node.error import ScriptError
 from tokenpeak.node.managers import recorded_manager
 from tokenpeak.node.managers.base import Manager
@@ -72,13 +72,13 @@ def note_stop(record: Json) -> None:
     record["stopped"] = {"unix_s": time.time(), "boot_s": clock.boot_s(), "boot_id": clock.boot_id()}
 
 
-def drift(state: State, record: Json) -> str:
+def drift_since_apply(state: State, record: Json) -> str:
     """What the definition has that the one before the apply had not, though nothing of ours; empty where nothing."""
     try:
         manager = recorded_manager(record["production"], state)
     except ScriptError as error:
         return f"Its definition cannot be compared with what it was: {error}"
-    return drift_of(manager, record["apply"]["was_sha256"], "the apply")
+    return definition_drift(manager, record["apply"]["was_sha256"], "the apply")
 
 
 def _clean_up(state: State, record: Json) -> None:

@@ -131,7 +131,7 @@ def _of_apply(state: State, outcome: RestoreOutcome, found: Json) -> RestoreOutc
         return _with(outcome, "The confirmed definition stays.") if outcome.restored else outcome
     if not outcome.restored:
         return outcome
-    drifted = put_back.drift(state, found)
+    drifted = put_back.drift_since_apply(state, found)
     definition = "changed" if drifted else "put_back"
     return replace(_with(outcome, drifted or "Its definition is what it was before the apply."), definition=definition)
 
@@ -182,7 +182,7 @@ def _restore_as_declared(state: State, phases: Phases, by: str, unreadable: str)
 def _noted(state: State, phases: Phases, outcome: RestoreOutcome, found: Json | None = None) -> RestoreOutcome:
     """The outcome, written down as far as the disk allows; the record `found` goes when the node is given back."""
     outcome = replace(outcome, at_unix_s=time.time())
-    refusal = outcomes.note(state, vars(outcome), found["nonce"] if found else None)
+    refusal = outcomes.note_outcome(state, vars(outcome), found["nonce"] if found else None)
     if refusal:
         outcome = _with(outcome, f"That could not be written down: {refusal}.")
     if outcome.restored:
@@ -253,10 +253,10 @@ def restore_command(state: State, request: RestoreRequest) -> RestoreAnswer:
         if holder and lock.is_of_another(state, holder, sweep_of(request.claim)):
             return RestoreAnswer(phases=phases.spans, restoration=not_touched(state))
         at_start = lock.served(state, holder, sweep_of(request.claim), request.production_at_start)
-        before = outcomes.of_holder(state, holder)
-        is_had = holder is None and hold.is_had(state)
+        before = outcomes.outcome_of_holder(state, holder)
+        is_had = holder is None and hold.is_had_by_living_sweep(state)
         outcome = restore(state, phases, by="restore", at_start=at_start, accept=request.accept)
-        held = hold.release(state) if request.release else hold.keep(state) if is_had else None
+        held = hold.release_hold(state) if request.release else hold.hold(state) if is_had else None
         if outcome.restored:
             lock.release(state)
     if outcome.trial_id is None and not at_start:
@@ -296,7 +296,7 @@ def _free_node(state: State, declaration: Json) -> str:
         said = f"Production ({name}) runs but does not answer at {found.url} (yet)."
     else:
         said = f"Production ({name}) runs{' and serves ' + found.model if found.model else ''}."
-    last = outcomes.of_holder(state, None)
+    last = outcomes.outcome_of_holder(state, None)
     if last and last.get("restored"):
         said += f" It was given back last by {last.get('by')}, {clock.date_of(last.get('at_unix_s'))}."
     return said

@@ -11,7 +11,7 @@ from typing import Any, Iterable, Sequence
 
 from tokenpeak.node import words
 
-HIDDEN = "[secret]"
+MASK = "[secret]"
 SECRET = re.compile(r"(key|token|[-_]pat)$|secret|passw|passphrase|credential|api[-_]?k", re.IGNORECASE)
 """Names of flags and variables that are not shown, nor their values; `--api-k` is what argparse takes for a key's."""
 _NAME = r"(?:api[-_]?k|key|token|[-_]pat|secret|passw(?:or)?d|passphrase|credentials?)[\"']?"
@@ -69,17 +69,17 @@ def hidden_words(argv: Sequence[str]) -> list[str]:
         name, equals, _ = word.partition("=")
         if word.startswith("-"):
             is_secret = bool(SECRET.search(name))
-            hidden.append(f"{name}={HIDDEN}" if is_secret and equals else _masked(word))
+            hidden.append(f"{name}={MASK}" if is_secret and equals else _masked(word))
         elif is_secret:
-            hidden.append(HIDDEN)
+            hidden.append(MASK)
         else:
-            hidden.append(f"{name}={HIDDEN}" if equals and SECRET.search(name) else _masked(word))
+            hidden.append(f"{name}={MASK}" if equals and SECRET.search(name) else _masked(word))
     return hidden
 
 
 def hidden_env(env: dict[str, str]) -> dict[str, str]:
     """The variables, less values that may be secret."""
-    return {name: HIDDEN if SECRET.search(name) else _masked(text) for name, text in sorted(env.items())}
+    return {name: MASK if SECRET.search(name) else _masked(text) for name, text in sorted(env.items())}
 
 
 def without_secrets(argv: Sequence[str]) -> list[str]:
@@ -99,9 +99,9 @@ def _masked(text: str) -> str:
 
     Each pattern begins at what it looks for, so that the work is that of the text's length, not of its square.
     """
-    text = _without_options(_ASSIGNED.sub(rf"\1{HIDDEN}", text))
-    text = _USER_OF_URL.sub(f"://{HIDDEN}@", text)
-    return _TOKEN.sub(HIDDEN, text)
+    text = _without_options(_ASSIGNED.sub(rf"\1{MASK}", text))
+    text = _USER_OF_URL.sub(f"://{MASK}@", text)
+    return _TOKEN.sub(MASK, text)
 
 
 def _without_options(text: str) -> str:
@@ -112,7 +112,7 @@ def _without_options(text: str) -> str:
         begin = match.start(1)
         dash = text.rfind("-", max(0, match.start() - _FLAG_CHARACTERS), match.start())
         if dash >= 0 and re.fullmatch(r"\w*", text[dash + 1 : match.start()]):
-            parts += [text[kept:begin], HIDDEN]
+            parts += [text[kept:begin], MASK]
             kept = match.end()
         at = begin
     return "".join([*parts, text[kept:]])
@@ -131,7 +131,7 @@ def _one_line(text: str) -> str:
 def _masked_part(text: str) -> str:
     part = _masked(text[:_WINDOW])
     # A user of a URL whose `@` lies beyond.
-    part = re.sub(r"://[^\s/@]*$", f"://{HIDDEN}", part)
+    part = re.sub(r"://[^\s/@]*$", f"://{MASK}", part)
     return f"{part[:-_CUT_OFF]}…"
 
 

@@ -25,7 +25,7 @@ def status(state: State, declaration: Json) -> StatusAnswer:
     except ScriptError as error:
         found, problem = None, error.text
     is_guarded = record is not None and guard.is_armed(state, record["nonce"])
-    restorations = [picked(RestoreOutcome, known) for known in outcomes.kept(state)]
+    restorations = [picked(RestoreOutcome, known) for known in outcomes.known_outcomes(state)]
     return StatusAnswer(
         production=found,
         problem=" ".join(filter(None, (unreadable, problem, state.why_unwritable(), guard.why_masked(state)))) or None,
@@ -39,7 +39,7 @@ def status(state: State, declaration: Json) -> StatusAnswer:
         secret=record.get("secret") if record else None,
         generations=fence.generations(state),
         phase=phases.now(state),
-        held_since_unix_s=hold.since_unix_s(state),
+        held_since_unix_s=hold.held_since_unix_s(state),
         last_restoration=restorations[0] if restorations else None,
         earlier_restorations=tuple(restorations[1:]),
     )

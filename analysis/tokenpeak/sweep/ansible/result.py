@@ -84,7 +84,7 @@ class NodeResult:
     @property
     def held(self) -> str | None:
         """The node's sentence where it begins no trial, because a person has given it back from the sweep."""
-        return self._refused(hold.CODE)
+        return self._refused(hold.HELD)
 
     def _refused(self, code: str) -> str | None:
         errors = (answer.error for answer in self.answers.values())
