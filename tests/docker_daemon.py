@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.node.conftest import STANDIN, Node
 
-from tokenpeak.node import clock, process
+from tokenpeak.node.machine import clock, process
 
 IMAGE = "engine:1"
 START_S = 30

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.docker_daemon import Daemon
 
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 
 REGISTRY = "docker-registry"
 _RELAY = """

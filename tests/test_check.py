@@ -11,6 +11,8 @@ from tokenpeak import paths
 from tokenpeak.cli import tokenpeak
 from tokenpeak.node.managers import MANAGERS
 from tokenpeak.sweep.inventory.variables import MANAGER_KEYS, keys_of
+from tokenpeak.node.production.managers import MANAGERS
+from tokenpeak.sweep.inventory_variables import MANAGER_KEYS, keys_of
 
 SWEEP = """\
 axes:

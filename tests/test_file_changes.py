@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tokenpeak import deletion
-from tokenpeak.node import root_files
+from tokenpeak.node.machine import root_files
 
 PACKAGE = Path(deletion.__file__).parent
 NODE = Path(root_files.__file__).parent

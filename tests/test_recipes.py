@@ -202,25 +202,25 @@ def test_change_why_a_run_is_invalid(copy: Copy) -> None:
 def test_add_a_process_manager(copy: Copy) -> None:
     """A class and its name in the table are enough for a node to stop and start production by it."""
     module = (
-        '"""Production by pm2."""\n\nfrom tokenpeak.node.managers.base import Manager\n\n\n'
+        '"""Production by pm2."""\n\nfrom tokenpeak.node.production.managers.base import Manager\n\n\n'
         "class Pm2Manager(Manager):\n"
         "    def is_running(self):\n        return True\n\n"
     )
-    copy.add("node/managers/", "pm2.py", module)
+    copy.add("node/production/managers/", "pm2.py", module)
     copy.change(
-        "node/managers/__init__.py",
+        "node/production/managers/__init__.py",
         '    "none": NoManager,\n',
         '    "none": NoManager,\n    "pm2": Pm2Manager,\n',
     )
     copy.change(
-        "node/managers/__init__.py",
-        "from tokenpeak.node.managers.none",
-        "from tokenpeak.node.managers.pm2 import Pm2Manager\nfrom tokenpeak.node.managers.none",
+        "node/production/managers/__init__.py",
+        "from tokenpeak.node.production.managers.base",
+        "from tokenpeak.node.production.managers.pm2 import Pm2Manager\nfrom tokenpeak.node.production.managers.base",
     )
     (copy.root / "state").mkdir(mode=0o700)
     code = (
-        "from pathlib import Path\nfrom tokenpeak.node.managers import make_manager\n"
-        "from tokenpeak.node.state import State\n"
+        "from pathlib import Path\nfrom tokenpeak.node.production.managers import make_manager\n"
+        "from tokenpeak.node.machine.state import State\n"
         'print(json.dumps(make_manager({"manager": "pm2"}, State(Path("state"))).is_running()))'
     )
 

@@ -11,7 +11,7 @@ from rich.segment import Segment
 from rich.table import Table
 
 from tokenpeak.invocation import as_typed
-from tokenpeak.node.words import no_command, one_line
+from tokenpeak.node.machine.words import no_command, one_line
 from tokenpeak.terminal import visible
 
 

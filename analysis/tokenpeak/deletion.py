@@ -7,7 +7,7 @@ is deleted by its descriptor. So nothing outside of it goes, whoever owns the fo
 from contextlib import suppress
 from pathlib import Path
 
-from tokenpeak.node.root_files import open_folder
+from tokenpeak.node.machine.root_files import open_folder
 
 
 def delete(path: Path) -> None:

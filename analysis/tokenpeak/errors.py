@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 from tokenpeak.exit_status import ExitStatus
-from tokenpeak.node.words import one_line
+from tokenpeak.node.machine.words import one_line
 
 
 class TokenpeakError(Exception):

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tokenpeak.errors import InputError
-from tokenpeak.node import trust
+from tokenpeak.node.machine import trust
 
 PARTS = ("inventory", "sweeps", "analysis", "notebooks", "results", "site")
 """What a working folder has."""

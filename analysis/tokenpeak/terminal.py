@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from tokenpeak.invocation import as_typed
-from tokenpeak.node import words
+from tokenpeak.node.machine import words
 
 
 def visible(text: str) -> str:

@@ -65,19 +65,19 @@ def keyring() -> int:
 def main() -> None:
     """Set it all, leave it as root's command does, and set what nobody can set back."""
     sys.path.insert(0, sys.argv[1])
-    from tokenpeak.node import process_attributes, root_environment
-    from tokenpeak.node.error import ScriptError
+    from tokenpeak.node.machine import root_environment
+    from tokenpeak.node.machine.error import ScriptError
 
     plain = attributes()
     set_all()
     seen = {"plain": plain, "set": attributes(), "keyring of the caller": keyring()}
     root_environment.enter()
-    process_attributes.require_left()
+    root_environment.require_left()
     seen |= {"left": attributes(), "keyring": keyring()}
     can_deny = prctl(65, 1) == 0
     can_slow = prctl(53, 0, 8) == 0
     try:
-        process_attributes.require_left()
+        root_environment.require_left()
     except ScriptError as error:
         seen["refusal"] = error.text
     print(json.dumps({**seen, "memory denied": can_deny, "guesses denied": can_slow}))

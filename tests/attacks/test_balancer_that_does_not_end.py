@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.node.balancers import haproxy
-from tokenpeak.node.drain import Drain
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.managers import make_manager
-from tokenpeak.node.state import State
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import State
+from tokenpeak.node.production import haproxy
+from tokenpeak.node.production.drain import Drain
+from tokenpeak.node.production.managers import make_manager
 
 PRODUCTION = {"manager": "command", "start": ["true"], "stop": ["true"]}
 STATES = "# be_name srv_name srv_admin_state srv_op_state\nllm me 0 2\n"

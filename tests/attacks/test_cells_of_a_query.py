@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from tokenpeak.cli import tokenpeak
-from tokenpeak.node.words import HIDDEN
+from tokenpeak.node.machine.words import HIDDEN
 from tokenpeak.spreadsheet import STARTS
 
 CELLS = (

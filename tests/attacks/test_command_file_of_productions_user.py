@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 from tests.attacks.conftest import ATTACKER
 
-from tokenpeak.node.definitions import definition_of
-from tokenpeak.node.definitions.kept_file import KeptFile
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.managers import make_manager
-from tokenpeak.node.state import State
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import State
+from tokenpeak.node.production.managers import definition_of, make_manager
+from tokenpeak.node.production.managers.kept_file import KeptFile
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="another user's part needs root to play it")
 

@@ -18,9 +18,10 @@ from pathlib import Path
 import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node import mutex, process
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.state import State
+from tokenpeak.node.guard import mutex
+from tokenpeak.node.machine import process
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import State
 
 HOLD = "import fcntl, os, sys, time; f = os.open(sys.argv[2], os.O_RDONLY); fcntl.flock(f, fcntl.LOCK_EX); "
 

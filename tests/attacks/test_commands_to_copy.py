@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from archive_factory import config_of
-from tokenpeak.node.words import HIDDEN
+from tokenpeak.node.machine.words import HIDDEN
 from tokenpeak.records import Container, EngineBuild
 from tokenpeak.report.blocks import Snippets
 from tokenpeak.report.container_commands import container_unit, unit_argument, unit_word

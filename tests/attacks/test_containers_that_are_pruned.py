@@ -12,18 +12,19 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.node import clock, process, production
-from tokenpeak.node.definitions.docker import DockerDefinition
-from tokenpeak.node.definitions.podman import PodmanDefinition
-from tokenpeak.node.definitions.renamed_container import LABEL
 from tokenpeak.node.engine_command import checksum
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.managers import make_manager
+from tokenpeak.node.machine import clock, process
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.process import Ran
+from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.phases import Phases
-from tokenpeak.node.process import Ran
+from tokenpeak.node.production import production
+from tokenpeak.node.production.managers import make_manager
+from tokenpeak.node.production.managers.containers import LABEL
+from tokenpeak.node.production.managers.docker import DockerDefinition
+from tokenpeak.node.production.managers.podman import PodmanDefinition
+from tokenpeak.node.production.restore import restore
 from tokenpeak.node.protocol.answers import RestoreOutcome
-from tokenpeak.node.restore import restore
-from tokenpeak.node.state import Json, State
 
 OLD, NEW, HAND = "aa" * 32, "bb" * 32, "cc" * 32
 DECLARED = {"manager": "docker", "unit": "prod"}

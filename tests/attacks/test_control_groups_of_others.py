@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tokenpeak.node import identity
-from tokenpeak.node.containers import of_containers
 from tokenpeak.node.engine_container import EngineContainer
-from tokenpeak.node.managers.kubernetes import KubernetesManager
+from tokenpeak.node.machine.containers import of_containers
+from tokenpeak.node.production import identity
+from tokenpeak.node.production.managers.kubernetes import KubernetesManager
 
 ID = "ab12" * 16
 UID = "8f2d1c00-1111-2222-3333-444455556666"

@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 from tests.attacks.conftest import ATTACKER
 
-from tokenpeak.node import serving, sockets, subordinate
+from tokenpeak.node import serving
+from tokenpeak.node.machine import sockets, users
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user")
 
@@ -58,7 +59,7 @@ def test_a_user_s_descriptors_are_looked_at_up_to_a_bound(
 ) -> None:
     """In all of his processes together; the socket's own process is found all the same."""
     (tmp_path / "subuid").write_text(f"unknown:1:5\n{ATTACKER}:{SUBORDINATE}:65536\n")
-    monkeypatch.setattr(subordinate, "FILE", tmp_path / "subuid")
+    monkeypatch.setattr(users, "FILE", tmp_path / "subuid")
     looks: list[str] = []
     leads_to = sockets._leads_to
 

@@ -14,7 +14,7 @@ import pytest
 from tests.attacks.conftest import ATTACKER
 
 from tokenpeak.node import models
-from tokenpeak.node.state import State
+from tokenpeak.node.machine.state import State
 from tokenpeak.node.version import engine_version, entry_digest
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="another user's part needs root to play it")

@@ -18,9 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from tokenpeak.node import launcher, root_environment
-from tokenpeak.node.bundle import write_bundle
-from tokenpeak.node.state import State
+from tokenpeak.node import launcher
+from tokenpeak.node.installation.bundle import write_bundle
+from tokenpeak.node.machine import root_environment
+from tokenpeak.node.machine.state import State
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="what root runs for another user needs root to play it")
 

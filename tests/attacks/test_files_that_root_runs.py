@@ -13,17 +13,19 @@ from typing import Any
 import pytest
 from tests.attacks.conftest import ATTACKER
 
-from tokenpeak.node import change, drain, installation, meters, notify
+from tokenpeak.node import meters
 from tokenpeak.node.__main__ import answer
-from tokenpeak.node.answering import Answering
-from tokenpeak.node.definitions import definition_of
 from tokenpeak.node.engine_command import checksum
-from tokenpeak.node.error import ScriptError
+from tokenpeak.node.guard import notify
+from tokenpeak.node.installation import rights
 from tokenpeak.node.launch import launch
-from tokenpeak.node.managers import make_manager
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import State, content_of
+from tokenpeak.node.production import change, drain
+from tokenpeak.node.production.answering import Answering
+from tokenpeak.node.production.managers import definition_of, make_manager
 from tokenpeak.node.protocol.apply_requests import ChangeRequest
 from tokenpeak.node.protocol.requests import LaunchRequest, parse
-from tokenpeak.node.state import State, content_of
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="another user's part needs root to play it")
 
@@ -76,7 +78,7 @@ def test_production(file: Path, state: State, way: str) -> None:
     ) as refused:
         make_manager(declared, state)
     with pytest.raises(ScriptError) as install:
-        installation.check({"production": declared, "engine": {"command": ["vllm"], "user": NAME}}, state)
+        rights.check({"production": declared, "engine": {"command": ["vllm"], "user": NAME}}, state)
     os.chown(file.parent, 0, 0)
     make_manager(declared, state)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tokenpeak.node import fence
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.state import State
+from tokenpeak.node.guard import fence
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import State
 
 
 def test_it_rises_by_steps(tmp_path: Path) -> None:

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.node import found_servers, images, process
-from tokenpeak.node.containers import Runtime
-from tokenpeak.node.definitions import definition_of
+from tokenpeak.node import images
 from tokenpeak.node.engine import Engine
 from tokenpeak.node.engine_container import label
-from tokenpeak.node.managers import make_manager
-from tokenpeak.node.state import State
+from tokenpeak.node.machine import process
+from tokenpeak.node.machine.containers import Runtime
+from tokenpeak.node.machine.state import State
+from tokenpeak.node.production import servers
+from tokenpeak.node.production.managers import definition_of, make_manager
 
 PRODUCTION, OTHER = "aa" * 32, "bb" * 32
 BUILD = {"image": "hub/vllm:1", "runtime": "docker", "user": "1000:1000"}
@@ -136,7 +137,7 @@ def test_file_that_an_image_names(docker: Callable[[dict[str, str]], FakeDocker]
     file = {"com.docker.compose.project.config_files": "/srv/llm/compose.yml"}
     made = docker(service if is_own else {**service, **file}).add(OTHER, "llm", **(file if is_own else {}))
 
-    found = found_servers._of_container(Runtime("docker", None, ""), made, ["vllm", "serve", "m"])
+    found = servers._of_container(Runtime("docker", None, ""), made, ["vllm", "serve", "m"])
 
     assert (("compose", "service", "/srv/llm/compose.yml") if is_own else ("docker", "llm", None)) == (
         found.manager,

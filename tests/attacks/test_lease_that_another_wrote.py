@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.node import clock, guard, hold, lease, lock, outcomes, overlap, restore
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.state import State
+from tokenpeak.node.guard import guard, lease, lock, overlap, record
+from tokenpeak.node.machine import clock
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import State
+from tokenpeak.node.production import restore
 
 RECORD = {"nonce": "n", "trial_id": "t", "boot_id": clock.boot_id()}
 HUGE = 10**400
@@ -65,14 +67,14 @@ def test_numbers_that_nobody_writes(state: State, change: dict[str, Any]) -> Non
 )
 def test_times_in_other_files(state: State, at: object) -> None:
     """A hold is one still, a lock that of its holder, and who watches is not known; each in words."""
-    state.path(hold.HOLD_FILE).write_text(json.dumps({"at_unix_s": at}))
+    state.path(lock.HOLD_FILE).write_text(json.dumps({"at_unix_s": at}))
     state.path(lock.FILE).write_text(json.dumps({"holder": "other", "taken_at_unix_s": at, "served": at}))
     state.path(guard.FILE).write_text(json.dumps({"nonce": "n", "boot_id": clock.boot_id(), "pid": at}))
     state.path(overlap.FILE).write_text(json.dumps({"nonce": at}))
-    state.path(outcomes.OUTCOME_FILE).write_text(json.dumps({"restored": True, "at_unix_s": at, "earlier": at}))
+    state.path(record.OUTCOME_FILE).write_text(json.dumps({"restored": True, "at_unix_s": at, "earlier": at}))
     lease.renew(state, 60.0, "other")
 
-    assert "is held for production" in str(hold.hold_problem(state))
+    assert "is held for production" in str(lock.hold_problem(state))
     with pytest.raises(ScriptError, match="is held by other"):
         lock.take(state, "me")
     assert lock.served(state, "other", None, {"running": True}) is None

@@ -14,9 +14,10 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node import launcher, lease
+from tokenpeak.node import launcher
 from tokenpeak.node.__main__ import answered
-from tokenpeak.node.state import State
+from tokenpeak.node.guard import lease
+from tokenpeak.node.machine.state import State
 
 HOLD = """
 import fcntl, sys, time

@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.node import engine, process, production
-from tokenpeak.node.managers import make_manager
-from tokenpeak.node.managers.command import STARTED
+from tokenpeak.node import engine
+from tokenpeak.node.machine import process
+from tokenpeak.node.machine.state import State
 from tokenpeak.node.phases import Phases
+from tokenpeak.node.production import production
+from tokenpeak.node.production.answering import Shortfall
+from tokenpeak.node.production.managers import make_manager
+from tokenpeak.node.production.managers.command import STARTED
 from tokenpeak.node.protocol.requests import LaunchRequest, as_json
-from tokenpeak.node.shortfall import Shortfall
-from tokenpeak.node.state import State
 
 NO_TIME_S = 1e-9
 URL = "http://127.0.0.1:9"
@@ -54,9 +56,9 @@ def test_production_that_serves(answer_s: float, is_back: bool, state: State, mo
     def wrong(_self: object, _model: str | None, _check: object, timeout_s: float) -> str | None:
         return None if answer_s < timeout_s else "timed out"
 
-    monkeypatch.setattr("tokenpeak.node.answering.Answering.served_model", lambda *_, **__: "m")
-    monkeypatch.setattr("tokenpeak.node.answering.Answering.wrong", wrong)
-    monkeypatch.setattr("tokenpeak.node.managers.command.CommandManager.is_running", lambda _: True)
+    monkeypatch.setattr("tokenpeak.node.production.answering.Answering.served_model", lambda *_, **__: "m")
+    monkeypatch.setattr("tokenpeak.node.production.answering.Answering.wrong", wrong)
+    monkeypatch.setattr("tokenpeak.node.production.managers.command.CommandManager.is_running", lambda _: True)
     declared = {"manager": "command", "url": URL, "process": {"argv": ["/bin/true"]}}
 
     shortfall: Shortfall | None = production.await_answer(recorded(declared), state, NO_TIME_S)

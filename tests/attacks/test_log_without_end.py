@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node import engine_log, guard, production
-from tokenpeak.node.containers import Runtime
-from tokenpeak.node.state import State
+from tokenpeak.node import engine_log
+from tokenpeak.node.guard import guard
+from tokenpeak.node.machine.containers import Runtime
+from tokenpeak.node.machine.state import State
+from tokenpeak.node.production import production
 
 KEPT_BYTES = 1 << 14
 DISK_BYTES = 1 << 20

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenpeak.node import clock, process, process_files
+from tokenpeak.node.machine import clock, process, process_files
 
 NOBODY = 65534
 SYSTEM_PYTHON = "/usr/bin/python3"

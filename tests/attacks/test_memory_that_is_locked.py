@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tokenpeak.node import clock, login, process, process_files
-from tokenpeak.node.process_files import command_lines, shown_in_time
+from tokenpeak.node.machine import clock, process, process_files, users
+from tokenpeak.node.machine.process_files import command_lines, shown_in_time
 
 MARK = "a trial's engine"
 
@@ -95,18 +95,18 @@ def test_no_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_child_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A killed process that its user's file system keeps in the kernel is left there."""
-    monkeypatch.setattr(login, "WITHIN_S", 0.0)
-    monkeypatch.setattr(login, "_ENDED_WITHIN_S", 0.1)
-    monkeypatch.setattr(login.os, "kill", lambda *_: None)
+    monkeypatch.setattr(users, "WITHIN_S", 0.0)
+    monkeypatch.setattr(users, "_ENDED_WITHIN_S", 0.1)
+    monkeypatch.setattr(users.os, "kill", lambda *_: None)
     if os.geteuid() != 0:
         pytest.skip("needs root")
     children: list[int] = []
     fork = os.fork
-    monkeypatch.setattr(login.os, "fork", lambda: children.append(fork()) or children[-1])
+    monkeypatch.setattr(users.os, "fork", lambda: children.append(fork()) or children[-1])
 
     try:
         with pytest.raises(OSError, match="not done within 0 s"):
-            login.within("nobody", lambda: time.sleep(60))
+            users.within("nobody", lambda: time.sleep(60))
     finally:
         monkeypatch.undo()
         os.kill(children[0], 9)

@@ -15,7 +15,7 @@ from tokenpeak.gate.comparison import ConfigComparison, Gate
 from tokenpeak.gate.environment import Difference
 from tokenpeak.gate.side import Load, Side
 from tokenpeak.gate.text import _cell, markdown
-from tokenpeak.node import words
+from tokenpeak.node.machine import words
 
 MARKUP = re.compile(r"[@#$~`:]|&(?!lt;|gt;|amp;)|www\.|GH-|!\d")
 """What a service looks for outside of code."""

@@ -19,11 +19,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from tokenpeak.node import managers, production, serving
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.identity import IsMember, program
-from tokenpeak.node.managers.base import Manager
-from tokenpeak.node.state import Json, State
+from tokenpeak.node import serving
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import Json, State
+from tokenpeak.node.production import managers, production
+from tokenpeak.node.production.identity import IsMember, program
+from tokenpeak.node.production.managers.base import Manager
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a socket of another user")
 

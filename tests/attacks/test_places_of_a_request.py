@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from tokenpeak.node import environment, models
-from tokenpeak.node.balancers.haproxy import HaproxyBalancer
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.managers import make_manager
+from tokenpeak.node import models
+from tokenpeak.node.machine import environment
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import State
+from tokenpeak.node.production.haproxy import HaproxyBalancer
+from tokenpeak.node.production.managers import make_manager
 from tokenpeak.node.protocol.requests import LaunchRequest, parse
-from tokenpeak.node.state import State
 
 
 @pytest.fixture

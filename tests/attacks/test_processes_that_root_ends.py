@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 from tests.attacks.conftest import ATTACKER
 
-from tokenpeak.node import clock, containers, process, process_files, subordinate
 from tokenpeak.node.engine import FILE, Engine
 from tokenpeak.node.engine_container import EngineContainer
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.state import State
+from tokenpeak.node.machine import clock, containers, process, process_files, users
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import State
 
 VICTIM = 65533
 SUBORDINATE = 200_007
@@ -119,7 +119,7 @@ def test_engine_s_user_is_recorded(tmp_path: Path) -> None:
 def container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EngineContainer:
     """The engine's container in the rootless Podman of the attacker."""
     (tmp_path / "subuid").write_text("# nobody has\nnobody:200000:65536\nsomebody:x:y\nroot:400000:1\n")
-    monkeypatch.setattr(subordinate, "FILE", tmp_path / "subuid")
+    monkeypatch.setattr(users, "FILE", tmp_path / "subuid")
     monkeypatch.setattr(containers.Runtime, "write_log", lambda *_: None)
     state = State.make(tmp_path / "state")
     return EngineContainer(state, {"runtime": "podman", "user": "nobody", "id": "ab12" * 16})

@@ -14,14 +14,13 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.node import apply_permission
-from tokenpeak.node.definitions import definition_of
-from tokenpeak.node.definitions.base import Definition
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.managers import make_manager
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import State
+from tokenpeak.node.production import permission
+from tokenpeak.node.production.managers import definition_of, make_manager
+from tokenpeak.node.production.managers.base import Definition
 from tokenpeak.node.protocol.apply_requests import ChangeRequest
 from tokenpeak.node.protocol.requests import parse
-from tokenpeak.node.state import State
 
 VLLM = ["/opt/vllm/bin/vllm", "serve"]
 DECLARATION = {
@@ -38,8 +37,8 @@ def definition(tmp_path: Path, argv: list[str], env: dict[str, str] | None = Non
 
 def have_own_user(monkeypatch: pytest.MonkeyPatch) -> None:
     """Production has a user of its own, now and after the change."""
-    monkeypatch.setattr(apply_permission, "root_problem", lambda manager: None)
-    monkeypatch.setattr(apply_permission, "user_problem", lambda *_: None)
+    monkeypatch.setattr(permission, "root_problem", lambda manager: None)
+    monkeypatch.setattr(permission, "user_problem", lambda *_: None)
 
 
 def refusal(found: Definition, words: list[Any], env: dict[str, str | None] | None = None) -> str | None:
@@ -47,7 +46,7 @@ def refusal(found: Definition, words: list[Any], env: dict[str, str | None] | No
     was = found.command(found.describe())
     try:
         new = found.edited(was, {"words": words, "env": env or {}, "image": None})
-        apply_permission.require(DECLARATION, found, found.describe(), new)
+        permission.require(DECLARATION, found, found.describe(), new)
     except ScriptError as error:
         return error.text
     return None
@@ -61,7 +60,7 @@ def test_other_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     new = found.edited(was, {"words": [0, 1, 2], "env": {}, "image": "evil:1"})
 
     with pytest.raises(ScriptError, match="takes a declared build's image"):
-        apply_permission.require(DECLARATION, found, found.describe(), new)
+        permission.require(DECLARATION, found, found.describe(), new)
 
 
 def request(**edit: Any) -> dict[str, Any]:

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from tests.attacks.conftest import ATTACKER
 
-from tokenpeak.node import apply_permission, sockets
-from tokenpeak.node.describe import describe
-from tokenpeak.node.managers import make_manager
-from tokenpeak.node.state import State
+from tokenpeak.node.machine import sockets
+from tokenpeak.node.machine.state import State
+from tokenpeak.node.production import permission
+from tokenpeak.node.production.describe import describe
+from tokenpeak.node.production.managers import make_manager
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="another user's part needs root to play it")
 
@@ -36,7 +37,7 @@ def test_manager_that_does_not_say(place: Path, proxy: int, monkeypatch: pytest.
     found = make_manager(declared, State.make(place / "state"))
     monkeypatch.setattr(found, "members", lambda: None)
 
-    problem = apply_permission.root_problem(found)
+    problem = permission.root_problem(found)
 
     assert "Which user production runs as is not seen" in str(problem)
     assert "run it as a user of its own" in str(problem)

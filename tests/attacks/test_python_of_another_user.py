@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenpeak.node import installation
+from tokenpeak.node.installation import rights
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="another user's files need root to make them")
 
@@ -29,7 +29,7 @@ def test_python_of_root() -> None:
     if Path(sys.executable).stat().st_uid != 0:
         pytest.skip("the tests themselves are run by a Python of another user")
 
-    assert [] == installation.python_problems()
+    assert [] == rights.python_problems()
 
 
 @pytest.mark.parametrize("part", ["program", "folder", "library", "module", "compiled module"])
@@ -52,10 +52,10 @@ def test_part_of_python_that_another_user_owns(place: Path, monkeypatch: pytest.
     monkeypatch.setattr(os, "__file__", str(library / "os.py"))
     monkeypatch.setattr(json, "__file__", str(files["module"]))
     monkeypatch.setattr(json, "__cached__", str(files["compiled module"]))
-    before = installation.python_problems()
+    before = rights.python_problems()
     os.chown(files[part], NOBODY, NOBODY)
 
-    found = installation.python_problems()
+    found = rights.python_problems()
     monkeypatch.undo()
 
     assert [] == before
@@ -68,4 +68,4 @@ def test_declared_tools(place: Path) -> None:
     (place / "nvidia-smi").touch(mode=0o755)
     os.chown(place / "nvidia-smi", NOBODY, NOBODY)
 
-    assert "tokenpeak_tools" in installation.tools_problems({"tools": str(place)})[0]
+    assert "tokenpeak_tools" in rights.tools_problems({"tools": str(place)})[0]

@@ -13,14 +13,16 @@ from typing import Any
 import pytest
 from tests.attacks.conftest import ATTACKER
 
-from tokenpeak.node import installation, notify, serving
-from tokenpeak.node.answering import Answering
+from tokenpeak.node import serving
 from tokenpeak.node.engine import declared_environment
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.identity import Check
-from tokenpeak.node.probe import probe
+from tokenpeak.node.guard import notify
+from tokenpeak.node.installation import rights
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import State, content_of
+from tokenpeak.node.probe import facts
+from tokenpeak.node.production.answering import Answering
+from tokenpeak.node.production.identity import Check
 from tokenpeak.node.serving import ServerAnswer
-from tokenpeak.node.state import State, content_of
 
 SECRET = "AWS_SECRET=r00ts-own"
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="another user's part needs root to play it")
@@ -69,7 +71,7 @@ def test_path_that_others_lead(place: Path, victim: Path, how: str) -> None:
         declared_environment(declaration)
     with pytest.raises(ScriptError) as signature:
         notify.deliver(receiver, notify.event("test", "x", source="node"))
-    problems = installation.secret_problems(declaration)
+    problems = rights.secret_problems(declaration)
 
     for text in (key.value.text, environment.value.text, signature.value.text, *problems):
         assert "others could lead to another file" in text
@@ -88,7 +90,7 @@ def test_probe_shows_nothing_of_it(place: Path, victim: Path, monkeypatch: pytes
     declaration = {"production": declared, "engine": {"command": ["/nonexistent"]}, "host": "127.0.0.1", "port": 8099}
     state.put("node.json", content_of(declaration), 0o600)
 
-    answer = json.dumps(probe(state, declaration), default=vars)
+    answer = json.dumps(facts(state, declaration), default=vars)
 
     assert "others could lead to another file" in answer
     assert "r00ts-own" not in answer
@@ -108,7 +110,7 @@ def test_key_that_is_no_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, co
     with pytest.raises(ScriptError) as refused:
         Answering(declared).served_model(check)
 
-    assert [refused.value.text] == installation.secret_problems({"production": declared})
+    assert [refused.value.text] == rights.secret_problems({"production": declared})
     assert "one word of printable characters" in refused.value.text
     assert not content or content not in refused.value.text
     assert [] == sent

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.node import change
-from tokenpeak.node.definitions import definition_of
 from tokenpeak.node.engine_command import program_words
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.managers import make_manager
-from tokenpeak.node.managers.base import Manager
-from tokenpeak.node.state import State
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import State
+from tokenpeak.node.production import change
+from tokenpeak.node.production.managers import definition_of, make_manager
+from tokenpeak.node.production.managers.base import Manager
 
 SECRET = "s3cret-value"
 COMMAND = ["/opt/vllm", "serve", "m", f"--api-key={SECRET}", "--hf-token", SECRET]

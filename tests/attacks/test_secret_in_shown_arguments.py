@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.node import found_servers, machine, sockets
-from tokenpeak.node.shown import without_secrets
+from tokenpeak.node.machine import sockets
+from tokenpeak.node.machine.words import without_secrets
+from tokenpeak.node.probe import machine
+from tokenpeak.node.production import servers
 
 SECRET = "hunter2secret"
 WORDS = [
@@ -54,10 +56,10 @@ def test_status_and_probe(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_survey(monkeypatch: pytest.MonkeyPatch) -> None:
     """So has a survey, with variables too; it says what a draft of an inventory lacks."""
-    found: Any = found_servers.Machine.__new__(found_servers.Machine)
+    found: Any = servers.Machine.__new__(servers.Machine)
     found.engines, found.containers = {os.getpid(): ["vllm", "serve", *WORDS]}, {}
-    monkeypatch.setattr(found_servers, "control_group", lambda _: "/user.slice")
-    monkeypatch.setattr(found_servers, "_environment_of", lambda _: {"HF_ENDPOINT": f"http://me:{SECRET}@hub.example"})
+    monkeypatch.setattr(servers, "control_group", lambda _: "/user.slice")
+    monkeypatch.setattr(servers, "_environment_of", lambda _: {"HF_ENDPOINT": f"http://me:{SECRET}@hub.example"})
 
     server = found._server(os.getpid())
 
@@ -74,7 +76,7 @@ def test_no_other_function_shows_words() -> None:
     """What an answer says of a command line is what one of these functions gives."""
     calls = [
         (path.name, each, keyword)
-        for path in sorted(Path(found_servers.__file__).parent.rglob("*.py"))
+        for path in sorted(Path(servers.__file__).parent.rglob("*.py"))
         for each in ast.walk(ast.parse(path.read_text()))
         if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)
         for keyword in each.keywords

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.node.definitions import definition_of
-from tokenpeak.node.definitions.base import Definition
 from tokenpeak.node.engine_command import Command, text
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.managers import make_manager
-from tokenpeak.node.state import State
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import State
+from tokenpeak.node.production.managers import definition_of, make_manager
+from tokenpeak.node.production.managers.base import Definition
 
 SECRET = "s3cret-value"
 WORDS = [

@@ -14,16 +14,17 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.node import clock, login, mutex, process
-from tokenpeak.node.login import within
-from tokenpeak.node.state import State
+from tokenpeak.node.guard import mutex
+from tokenpeak.node.machine import clock, process, users
+from tokenpeak.node.machine.state import State
+from tokenpeak.node.machine.users import within
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 
 def test_process_that_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is waited for no longer than an action may take, and is gone then."""
-    monkeypatch.setattr(login, "WITHIN_S", 0.3)
+    monkeypatch.setattr(users, "WITHIN_S", 0.3)
     forks: list[int] = []
     fork = os.fork
 
@@ -80,7 +81,7 @@ def test_mutex_is_free_when_root_s_command_has_died(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(mutex, "longest_s", lambda state: 0.5)
     state = State.make(tmp_path / "state")
     argv = [sys.executable, "-c", SCRIPT, str(state.folder)]
-    env = {**os.environ, "PYTHONPATH": str(Path(login.__file__).parents[2])}
+    env = {**os.environ, "PYTHONPATH": str(Path(users.__file__).parents[2])}
     command = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=env)
     assert command.stdout
     stopped = int(command.stdout.readline())

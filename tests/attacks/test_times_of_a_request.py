@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.node.error import ScriptError
+from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.protocol import apply_requests, requests
 
 DECLARATION = {"limits": {"lease_max_s": 600, "trial_deadline_max_s": 10_000}}

@@ -12,8 +12,9 @@ from tests.node.conftest import Node
 from tests.node.test_broken_state import answers
 from tests.node.test_change import HOLDER, Applied
 
-from tokenpeak.node import clock, lock
-from tokenpeak.node.state import State
+from tokenpeak.node.guard import lock
+from tokenpeak.node.machine import clock
+from tokenpeak.node.machine.state import State
 
 SERVED = {"running": True, "model": "prod"}
 

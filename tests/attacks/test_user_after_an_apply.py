@@ -12,17 +12,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from tokenpeak.node import apply_permission, change, production
-from tokenpeak.node.definitions import definition_of
-from tokenpeak.node.definitions.base import Definition
-from tokenpeak.node.describe import describe
 from tokenpeak.node.engine_command import checksum
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.managers import make_manager
-from tokenpeak.node.process import Ran
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.process import Ran
+from tokenpeak.node.machine.state import Json, State
+from tokenpeak.node.production import change, permission, production
+from tokenpeak.node.production.describe import describe
+from tokenpeak.node.production.managers import definition_of, make_manager
+from tokenpeak.node.production.managers.base import Definition
 from tokenpeak.node.protocol.apply_requests import ChangeRequest
 from tokenpeak.node.protocol.requests import parse
-from tokenpeak.node.state import Json, State
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="root alone starts anything as root")
 
@@ -38,7 +37,7 @@ DEBUG = "[program:debug]\ncommand=/bin/sleep 9\nuser=root\n"
 @pytest.fixture(autouse=True)
 def _ran_as_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every process that is seen before has a user of its own."""
-    monkeypatch.setattr(apply_permission, "root_problem", lambda manager: None)
+    monkeypatch.setattr(permission, "root_problem", lambda manager: None)
 
 
 @pytest.fixture
@@ -233,7 +232,7 @@ def test_production_that_runs_as_root_after_all(state: State, monkeypatch: pytes
     monkeypatch.setattr(change, "_verify", lambda *_: None)
     monkeypatch.setattr(change, "recorded_manager", lambda *_: None)
     monkeypatch.setattr(change, "_failed", lambda *failed: failed[-1])
-    monkeypatch.setattr(apply_permission, "root_problem", lambda manager: "Production runs as root")
+    monkeypatch.setattr(permission, "root_problem", lambda manager: "Production runs as root")
     asked = parse(
         ChangeRequest,
         {"apply_id": "a", "holder": "h", "lease_s": 5, "confirm_within_s": 9, "was_sha256": "0" * 64, "edit": None},

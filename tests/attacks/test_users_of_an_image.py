@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.node import engine_container, images, launcher, process
-from tokenpeak.node.containers import Runtime
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.state import State
+from tokenpeak.node import engine_container, images, launcher
+from tokenpeak.node.machine import process
+from tokenpeak.node.machine.containers import Runtime
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import State
 
 IMAGE = {"image": "hub/vllm:1", "runtime": "docker"}
 

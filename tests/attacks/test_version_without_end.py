@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from tokenpeak.node import __main__, version
-from tokenpeak.node.state import State
+from tokenpeak.node.machine.state import State
 
 DIGITS = "1" * 5_000
 

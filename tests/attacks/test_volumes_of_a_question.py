@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tokenpeak.node import images, process, version
-from tokenpeak.node.containers import Runtime
-from tokenpeak.node.state import State
+from tokenpeak.node import images, version
+from tokenpeak.node.machine import process
+from tokenpeak.node.machine.containers import Runtime
+from tokenpeak.node.machine.state import State
 
 BUILD = {"image": "hub/vllm:1", "runtime": "docker", "command": ["vllm", "serve"]}
 

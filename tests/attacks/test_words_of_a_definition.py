@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.node.definitions import definition_of
-from tokenpeak.node.definitions.base import Definition
-from tokenpeak.node.definitions.compose import ComposeDefinition
-from tokenpeak.node.definitions.kubernetes import KubernetesDefinition
 from tokenpeak.node.engine_command import Command
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.managers import make_manager
-from tokenpeak.node.state import State
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import State
+from tokenpeak.node.production.managers import definition_of, make_manager
+from tokenpeak.node.production.managers.base import Definition
+from tokenpeak.node.production.managers.compose import ComposeDefinition
+from tokenpeak.node.production.managers.kubernetes import KubernetesDefinition
 
 SECTION = """[supervisord]
 logfile=/tmp/x

@@ -21,9 +21,9 @@ from tokenpeak.errors import ArchiveError
 from tokenpeak.loadgen.progress import summary_text
 from tokenpeak.loadgen.remote_worker_pool import HostLostError
 from tokenpeak.node.engine_command import difference
+from tokenpeak.node.machine.words import one_line
 from tokenpeak.node.protocol.answers import RestoreAnswer, StatusAnswer, parse
 from tokenpeak.node.protocol.survey import SurveyAnswer
-from tokenpeak.node.words import one_line
 from tokenpeak.store.archive import Archive, find_archives
 from tokenpeak.sweep.ansible.login_failures import Login, explained, with_remedy
 from tokenpeak.sweep.ansible.result import failure_words

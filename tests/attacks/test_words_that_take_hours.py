@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tokenpeak.node import shown
-from tokenpeak.node.error import ScriptError
+from tokenpeak.node.machine import words
+from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.protocol.requests import FinishRequest, parse
 
 SECRET = "s3cret-" + "V" * 40
@@ -22,12 +22,12 @@ PIECES = [
     *("Bearer ", " ", "\t\n", "\x00", '"', "key'", 'key"  ', "token:", "credential", "\u202e", "--api-key\n"),
 ]
 SHOWS: dict[str, tuple[Callable[[str], object], int]] = {
-    "value": (shown.shown_value, SIZE),
-    "output": (shown.shown_output, SIZE),
-    "answer": (shown.shown_answer, SIZE),
-    "command": (lambda text: shown.shown_command(["x", text, "--key", text]), SIZE >> 5),
-    "words": (lambda text: shown.hidden_words([text, "--a", text]), SIZE >> 5),
-    "variables": (lambda text: shown.hidden_env({"A": text}), SIZE >> 5),
+    "value": (words.shown_value, SIZE),
+    "output": (words.shown_output, SIZE),
+    "answer": (words.shown_answer, SIZE),
+    "command": (lambda text: words.shown_command(["x", text, "--key", text]), SIZE >> 5),
+    "words": (lambda text: words.hidden_words([text, "--a", text]), SIZE >> 5),
+    "variables": (lambda text: words.hidden_env({"A": text}), SIZE >> 5),
 }
 """What shows a word, and of which size."""
 
@@ -47,7 +47,7 @@ def test_words_of_a_command_are_not_cut(piece: str) -> None:
     """A great many of them."""
     text = piece * (SIZE // len(piece))
 
-    assert cpu_s(lambda: shown.hidden_words([text])) < MOST_CPU_S
+    assert cpu_s(lambda: words.hidden_words([text])) < MOST_CPU_S
 
 
 def cpu_s(action: Callable[[], object]) -> float:
@@ -88,20 +88,20 @@ def test_cut_through_a_secret(secret: str, before: int, filler: str) -> None:
     """Wherever a text is cut, from its beginning or its end, no part of a secret is shown."""
     lead = (filler * (before // len(filler) + 1))[:before]
     for text in (f"{lead} {secret} {lead}", f"{lead} {secret} {filler * 6000}", f"{filler * 6000} {secret} {lead}"):
-        for found in (shown.shown_output(text), shown.shown_answer(text), shown.shown_value(text)):
+        for found in (words.shown_output(text), words.shown_answer(text), words.shown_value(text)):
             assert "VVV" not in found
             assert "s3cr" not in found
 
 
 def test_values_that_follow_one_another() -> None:
     """A flag that stands where another word's value could is still one."""
-    for words in (
+    for text in (
         "m --api-key V",
         "the key --api-key V",
         "key key --hf-token 'V",
         "-x-key --api-key V",
         "--my_api_key  V",
     ):
-        assert "V" not in shown.shown_output(words), words
-    assert "the key is V" == shown.shown_output("the key is V")
-    assert "http://host:8000/v1 a@b" == shown.shown_output("http://host:8000/v1 a@b")
+        assert "V" not in words.shown_output(text), text
+    assert "the key is V" == words.shown_output("the key is V")
+    assert "http://host:8000/v1 a@b" == words.shown_output("http://host:8000/v1 a@b")

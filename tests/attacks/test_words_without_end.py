@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.node.conftest import Node, node_in
 
-from tokenpeak.node import process_files, trust
+from tokenpeak.node.machine import process_files, trust
 from tokenpeak.node.protocol import requests
 
 

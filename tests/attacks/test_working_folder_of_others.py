@@ -18,7 +18,7 @@ from tests.attacks.conftest import ATTACKER
 
 from tokenpeak import cli, paths
 from tokenpeak.errors import InputError
-from tokenpeak.node import trust
+from tokenpeak.node.machine import trust
 from tokenpeak.own_place import require_unmoved, require_working_folder
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="another user's part needs root to play it")

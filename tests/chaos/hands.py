@@ -18,7 +18,7 @@ from tests.chaos.stage import Stage, descendants, seen
 from tests.faults.bench import Controller
 from tests.rig.conftest import STATE
 
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 
 FIND_S = 4.0
 """For how long a process of a role is waited for."""

@@ -28,7 +28,7 @@ from tests.faults.test_matrix import PHASES
 from tests.rig.conftest import why_no_rig
 
 from tokenpeak import paths
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 
 RESULTS = Path(".tokenpeak") / "chaos.jsonl"
 QUIET_S = 1.5

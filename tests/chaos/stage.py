@@ -23,7 +23,7 @@ from tests.faults.bench import MACHINE, MODEL, SPEC, Bench, Controller
 from tests.faults.conftest import boot_node
 from tests.rig.conftest import STATE, RigNode
 
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 
 HERE = Path(__file__).parent
 WITNESS = "/run/witness"

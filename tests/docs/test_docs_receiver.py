@@ -14,7 +14,7 @@ from tests.front_door.documented import doc_blocks
 from tests.node.receiver import receiver
 from tests.sim.running_engine import free_port
 
-from tokenpeak.node import notify
+from tokenpeak.node.guard import notify
 
 PAGE = "how-to/notify"
 SENT = notify.event("guard_acted", "The guard of gpu-1 gave the node back.", source="guard of gpu-1", node="gpu-1")

@@ -11,7 +11,7 @@ from typing import Any
 from tests.faults.balancer import Balancer
 from tests.faults.bench import LEASE_S, MACHINE, MODEL, SPEC, Bench, Controller
 
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 from tokenpeak.records import ApplyRecord
 from tokenpeak.store.archive import Archive
 

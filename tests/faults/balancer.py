@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 
 GATEWAY = "10.77.0.1"
 """This machine's address on the nodes' bridge."""

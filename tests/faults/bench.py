@@ -22,7 +22,7 @@ from tests.faults import docker_node
 from tests.rig.conftest import PYTHON, STATE, RigNode
 
 from tokenpeak import paths
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 from tokenpeak.store.archive import Archive
 
 TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))

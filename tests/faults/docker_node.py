@@ -7,7 +7,7 @@ from tests.docker_daemon import IMAGE, mounts, root_file_system
 from tests.rig.conftest import RigNode
 
 from tokenpeak import paths
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 
 _DATA = "/var/lib/rig-docker"
 _UNIT = f"""[Unit]

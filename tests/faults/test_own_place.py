@@ -18,7 +18,7 @@ from tests.faults.conftest import boot_node, number_of
 from tests.faults.test_matrix import PHASES
 from tests.rig.conftest import PYTHON, STATE
 
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 from tokenpeak.store.archive import Archive
 
 pytestmark = [pytest.mark.faults]

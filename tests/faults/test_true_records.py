@@ -17,7 +17,7 @@ from tests.faults.test_matrix import PHASES
 from tests.faults.test_own_place import lease_processes
 from tests.rig.conftest import STATE
 
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 from tokenpeak.records import EndRecord, TrialRecord
 from tokenpeak.store.archive import Archive
 

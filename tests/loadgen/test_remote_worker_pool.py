@@ -24,7 +24,7 @@ from tokenpeak.loadgen.job import LoadJob, read_outcome, run_job
 from tokenpeak.loadgen.messages import Assign
 from tokenpeak.loadgen.run import Status
 from tokenpeak.loadgen.wire import decode_to_worker, encode_to_worker
-from tokenpeak.node.clock import wait_until
+from tokenpeak.node.machine.clock import wait_until
 from tokenpeak.records import RunRecord
 
 pytestmark = pytest.mark.integration

@@ -28,7 +28,7 @@ from tests.faults.conftest import boot_node
 from tests.many_nodes.user import User
 from tests.rig.conftest import PYTHON, STATE, TESTNODE, RigNode
 
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 from tokenpeak.sim.install import install
 
 FOLDER = Path("/tmp/tokenpeak-many-nodes")

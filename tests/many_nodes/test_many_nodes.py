@@ -28,7 +28,7 @@ from tests.many_nodes.user import User
 from tests.rig.conftest import why_no_rig
 
 from tokenpeak import paths
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 
 NODES = tuple(map(int, os.environ.get("NODES", "1 12 50 200").split()))
 MOST_KILLED = 50

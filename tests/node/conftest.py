@@ -19,11 +19,11 @@ from unittest.mock import patch
 import pytest
 from tests.free_ports import free_port
 
-from tokenpeak.node import clock, process
 from tokenpeak.node.__main__ import answered
-from tokenpeak.node.bundle import write_bundle
-from tokenpeak.node.process import start_detached
-from tokenpeak.node.process_files import command_line
+from tokenpeak.node.installation.bundle import write_bundle
+from tokenpeak.node.machine import clock, process
+from tokenpeak.node.machine.process import start_detached
+from tokenpeak.node.machine.process_files import command_line
 from tokenpeak.node.protocol.answers import parse
 from tokenpeak.node.protocol.commands import ANSWERS
 

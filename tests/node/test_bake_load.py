@@ -8,11 +8,11 @@ from threading import Thread
 
 import pytest
 
-from tokenpeak.node import clock
 from tokenpeak.node.bake_load import BakeLoad
-from tokenpeak.node.identity import OfProduction
-from tokenpeak.node.managers import make_manager
-from tokenpeak.node.state import State
+from tokenpeak.node.machine import clock
+from tokenpeak.node.machine.state import State
+from tokenpeak.node.production.identity import OfProduction
+from tokenpeak.node.production.managers import make_manager
 
 
 class Answers(BaseHTTPRequestHandler):

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node import clock, process, restore
+from tokenpeak.node.machine import clock, process
+from tokenpeak.node.production import restore
 
 GARBAGE = {"garbled": b"\x00\xff not json {{", "empty": b"", "a list": b"[1]", "other keys": b'{"a": 1}'}
 
@@ -180,7 +181,7 @@ def read_only(borrowed: Node, tmp_path: Path) -> Iterator[Node]:
 
 
 def digest(node: Node) -> str:
-    from tokenpeak.node.state import State
+    from tokenpeak.node.machine.state import State
 
     return State(node.folder).digest
 

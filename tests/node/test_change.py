@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from tests.node.conftest import STANDIN, Node
 
-from tokenpeak.node import clock, serving
+from tokenpeak.node import serving
+from tokenpeak.node.machine import clock
 
 HOLDER = "apply a-1 from here"
 

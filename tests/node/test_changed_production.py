@@ -5,8 +5,8 @@ import sys
 import pytest
 from tests.node.conftest import STANDIN, Node
 
-from tokenpeak.node import production
-from tokenpeak.node.definitions.command import ProcessDefinition
+from tokenpeak.node.production import production
+from tokenpeak.node.production.managers.command import ProcessDefinition
 
 
 def serve(node: Node, model: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tokenpeak.node import engine_container, images
 from tokenpeak.node.engine_builds import engine_builds
-from tokenpeak.node.error import ScriptError
+from tokenpeak.node.machine.error import ScriptError
 
 
 def build(**keys: Any) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def test_build_that_is_not_declared_is_refused(node: Node) -> None:
 def test_limited_command_starts_the_named_build_alone(node: Node, engine: str | None, refused: bool) -> None:
     """The command line of one build does not come through under another's name, nor that of no build."""
     from tokenpeak.node import launcher
-    from tokenpeak.node.error import ScriptError
+    from tokenpeak.node.machine.error import ScriptError
     from tokenpeak.node.protocol.requests import LaunchRequest, parse
 
     node.declare(engines=BUILDS)

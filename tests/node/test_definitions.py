@@ -15,15 +15,15 @@ from tests.docker_daemon import IMAGE, Daemon, daemon, mounts, why_no_docker
 from tests.free_ports import free_port
 from tests.node.conftest import STANDIN, Node
 
-from tokenpeak.node import clock, process, serving
-from tokenpeak.node.definitions import DEFINITIONS, definition_of
-from tokenpeak.node.definitions.kept_file import KeptFile
-from tokenpeak.node.definitions.renamed_container import RenamedContainerDefinition
+from tokenpeak.node import serving
 from tokenpeak.node.engine_command import checksum, difference, text
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.managers import MANAGERS, make_manager
-from tokenpeak.node.shown import hidden_words
-from tokenpeak.node.state import State
+from tokenpeak.node.machine import clock, process
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import State
+from tokenpeak.node.machine.words import hidden_words
+from tokenpeak.node.production.managers import DEFINITIONS, MANAGERS, definition_of, make_manager
+from tokenpeak.node.production.managers.containers import RenamedContainerDefinition
+from tokenpeak.node.production.managers.kept_file import KeptFile
 
 HOLDER = "apply a-1"
 

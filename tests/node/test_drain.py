@@ -20,12 +20,14 @@ import pytest
 from tests.free_ports import free_port
 from tests.node.conftest import STANDIN, Node
 
-from tokenpeak.node import clock, drain, metrics_text
-from tokenpeak.node.balancers.base import Balancer
-from tokenpeak.node.balancers.haproxy import _connected as haproxy_connected
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.managers import make_manager
-from tokenpeak.node.state import State
+from tokenpeak.node import metrics_text
+from tokenpeak.node.machine import clock
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import State
+from tokenpeak.node.production import drain
+from tokenpeak.node.production.balancers import Balancer
+from tokenpeak.node.production.haproxy import _connected as haproxy_connected
+from tokenpeak.node.production.managers import make_manager
 
 HAPROXY = """
 global

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.node.conftest import Node, node  # noqa: F401
 
-from tokenpeak.node import clock, process
+from tokenpeak.node.machine import clock, process
 
 pytestmark = [pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")]
 

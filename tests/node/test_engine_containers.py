@@ -21,7 +21,8 @@ from tests.docker_daemon import (
 from tests.free_ports import free_port
 from tests.node.conftest import STANDIN, Node
 
-from tokenpeak.node import clock, serving, trust
+from tokenpeak.node import serving
+from tokenpeak.node.machine import clock, trust
 
 pytestmark = pytest.mark.integration
 
@@ -200,7 +201,7 @@ def test_model_must_be_in_a_mount(hosted: Node, tmp_path: Path) -> None:
 def test_root_in_a_container_on_what_others_write(hosted: Node, tmp_path: Path) -> None:
     """Install refuses it, and takes it with a user of the container's own; the limited command wants one anyway."""
     from tokenpeak.node import launcher
-    from tokenpeak.node.error import ScriptError
+    from tokenpeak.node.machine.error import ScriptError
 
     models = tmp_path / "models"
     models.mkdir()

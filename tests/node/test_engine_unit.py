@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tokenpeak.node import engine, process
+from tokenpeak.node import engine
+from tokenpeak.node.machine import process
+from tokenpeak.node.machine.state import State
 from tokenpeak.node.protocol.requests import LaunchRequest, as_json
-from tokenpeak.node.state import State
 
 
 @pytest.mark.parametrize("engine_stop_s", [1.5, 90.0])

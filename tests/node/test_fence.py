@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node import fence, lease, process
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.state import State
+from tokenpeak.node.guard import fence, lease
+from tokenpeak.node.machine import process
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import State
 
 REFUSED = r"^Since .* UTC this sweep is carried on by s from b: generation 1 may do nothing here any more\.$"
 

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node import clock, guard, process, production
-from tokenpeak.node.guard import unit_files
-from tokenpeak.node.process_files import command_lines
-from tokenpeak.node.state import State
+from tokenpeak.node.guard import guard
+from tokenpeak.node.guard.guard import unit_files
+from tokenpeak.node.machine import clock, process
+from tokenpeak.node.machine.process_files import command_lines
+from tokenpeak.node.machine.state import State
+from tokenpeak.node.production import production
 
 
 def restored(node: Node, within_s: float = 60) -> bool:
@@ -382,7 +384,7 @@ def test_a_guard_that_dies_and_leaves_no_word_is_replaced(
 
     At once: without a unit nothing else brings one back.
     """
-    monkeypatch.setattr("tokenpeak.node.guard._COMES_BACK_WITHIN_S", 60.0)
+    monkeypatch.setattr("tokenpeak.node.guard.guard._COMES_BACK_WITHIN_S", 60.0)
     node.production()
     node.run("produce")
     launched = node.run("launch", node.launch_request())

@@ -3,9 +3,10 @@
 import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node import clock, hold, lease, lock
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.hold import RELEASE
+from tokenpeak.node.guard import lease, lock
+from tokenpeak.node.guard.lock import RELEASE
+from tokenpeak.node.machine import clock
+from tokenpeak.node.machine.error import ScriptError
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def test_the_sweep_does_not_take_it_again(had: Node) -> None:
     assert said["restored"]
     assert f"It is held: no trial begins here until {RELEASE}" in said["message"]
     assert "restore" == finished["given_back_by"]
-    assert hold.HELD == refused["error"]["code"]
+    assert lock.HELD == refused["error"]["code"]
     assert RELEASE in refused["error"]["text"]
     assert (True, False) == (status["production"]["running"], status["armed"])
     assert status["held_since_unix_s"] is not None
@@ -53,7 +54,7 @@ def test_between_two_trials(had: Node) -> None:
     said = had.run("restore")["restoration"]
 
     assert RELEASE in said["message"]
-    assert hold.HELD == had.run("launch", had.launch_request(trial_id="0001-abc"))["error"]["code"]
+    assert lock.HELD == had.run("launch", had.launch_request(trial_id="0001-abc"))["error"]["code"]
 
 
 def test_by_the_sweep_itself(had: Node) -> None:
@@ -72,14 +73,14 @@ def test_by_the_sweep_itself(had: Node) -> None:
 
 def test_a_hold_that_cannot_be_read_is_one(node: Node) -> None:
     """A torn file does not give the node to a sweep."""
-    from tokenpeak.node.state import State
+    from tokenpeak.node.machine.state import State
 
     state = State(node.folder)
-    state.path(hold.HOLD_FILE).write_bytes(b"{")
+    state.path(lock.HOLD_FILE).write_bytes(b"{")
 
     with pytest.raises(ScriptError, match="is held for production"):
-        hold.require_no_hold(state)
-    assert not hold.is_had_by_living_sweep(state)
+        lock.require_no_hold(state)
+    assert not lock.is_had_by_living_sweep(state)
     lock.take(state, "sweep-1")
     lease.renew(state, 60, "sweep-1")
-    assert hold.is_had_by_living_sweep(state)
+    assert lock.is_had_by_living_sweep(state)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 
 SOURCE = Path(__file__).with_name("stranger.py").read_text()
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")

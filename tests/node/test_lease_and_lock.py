@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tokenpeak.node import clock, guard, lease, lock, record
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.state import State
+from tokenpeak.node.guard import guard, lease, lock, record
+from tokenpeak.node.machine import clock
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import State
 
 
 @pytest.fixture

@@ -16,14 +16,16 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.node import clock, overlap, process, production
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.login import within
-from tokenpeak.node.managers import make_manager
-from tokenpeak.node.managers.kubernetes import pod_selector
-from tokenpeak.node.managers.supervisord import parse_status
-from tokenpeak.node.managers.systemd import parse_show
-from tokenpeak.node.state import State
+from tokenpeak.node.guard import overlap
+from tokenpeak.node.machine import clock, process
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import State
+from tokenpeak.node.machine.users import within
+from tokenpeak.node.production import production
+from tokenpeak.node.production.managers import make_manager
+from tokenpeak.node.production.managers.kubernetes import pod_selector
+from tokenpeak.node.production.managers.supervisord import parse_status
+from tokenpeak.node.production.managers.systemd import parse_show
 
 DOCKER = """
 import json, pathlib, sys

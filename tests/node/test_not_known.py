@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node import guard, process
-from tokenpeak.node.error import NOT_SEEN, ScriptError
-from tokenpeak.node.guard import _attempt
-from tokenpeak.node.managers import make_manager
-from tokenpeak.node.managers.command import CommandManager
-from tokenpeak.node.state import State
+from tokenpeak.node.guard import guard
+from tokenpeak.node.guard.guard import _attempt
+from tokenpeak.node.machine import process
+from tokenpeak.node.machine.error import NOT_SEEN, ScriptError
+from tokenpeak.node.machine.state import State
+from tokenpeak.node.production.managers import make_manager
+from tokenpeak.node.production.managers.command import CommandManager
 
 
 def hangs(*_: object) -> bool:
@@ -49,7 +50,7 @@ def test_a_free_node(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_probe_blames_nobody(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory in use is nobody else's where production could not be looked at, or while a trial runs."""
-    from tokenpeak.node import probe
+    from tokenpeak.node.probe import facts
 
     board = {
         "index": 0,
@@ -59,12 +60,12 @@ def test_the_probe_blames_nobody(node: Node, monkeypatch: pytest.MonkeyPatch) ->
         "vram_used_bytes": 20 << 30,
         "mig": None,
     }
-    monkeypatch.setattr(probe, "gpus", lambda: [board])
-    monkeypatch.setattr(probe, "picked", lambda *_: None)
-    monkeypatch.setattr(probe, "vram_holders", list)
+    monkeypatch.setattr(facts, "gpus", lambda: [board])
+    monkeypatch.setattr(facts, "picked", lambda *_: None)
+    monkeypatch.setattr(facts, "vram_holders", list)
 
     def blamed() -> list[str]:
-        from tokenpeak.node.probe import probe as probed
+        from tokenpeak.node.probe import facts as probed
 
         state = State(node.folder)
         return [text for text in probed(state, state.declaration()).problems if "in use though" in text]

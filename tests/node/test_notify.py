@@ -15,7 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.node.conftest import Node
 from tests.node.receiver import receiver
 
-from tokenpeak.node import clock, guard, notify, production
+from tokenpeak.node.guard import guard, notify
+from tokenpeak.node.machine import clock
+from tokenpeak.node.production import production
 
 SENT = notify.event("guard_acted", "The guard of gpu-1 gave the node back.", source="guard of gpu-1", node="gpu-1")
 AT_ONCE = (0.0, 0.0, 0.0)

@@ -5,8 +5,10 @@ import time
 import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node import clock, guard, outcomes, production
-from tokenpeak.node.state import State
+from tokenpeak.node.guard import guard, record
+from tokenpeak.node.machine import clock
+from tokenpeak.node.machine.state import State
+from tokenpeak.node.production import production
 
 TOLERANCE_S = 1.5
 """Of a downtime by this test's own clock: production stops and starts beside the moments that it takes."""
@@ -96,11 +98,13 @@ def test_every_trials_outcome_is_kept(node: Node) -> None:
     own = node.run("restore", {"holder": "first"})["last_restoration"]
     state = State(node.folder)
     for number in range(60):
-        outcomes.note_outcome(state, {"restored": True, "trial_id": f"{number:04d}", "holder": "many", "by": "guard"}, None)
+        record.note_outcome(
+            state, {"restored": True, "trial_id": f"{number:04d}", "holder": "many", "by": "guard"}, None
+        )
 
     assert "second" == answer["last_restoration"]["holder"]
     assert ["first"] == [known["holder"] for known in answer["earlier_restorations"]]
     assert "first" == own["holder"]
-    assert 25 == len(outcomes.known_outcomes(state))
-    assert outcomes.outcome_of_trial(state, "0040", "many") is not None
-    assert state.path(outcomes.OUTCOME_FILE).stat().st_size < 10_000
+    assert 25 == len(record.known_outcomes(state))
+    assert record.outcome_of_trial(state, "0040", "many") is not None
+    assert state.path(record.OUTCOME_FILE).stat().st_size < 10_000

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tokenpeak.node import words
+from tokenpeak.node.machine import words
 
 SECRET = "hf_secret"
 

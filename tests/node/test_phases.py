@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tokenpeak.node import phases
-from tokenpeak.node.state import State
+from tokenpeak.node.machine.state import State
 
 
 @pytest.fixture

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node import probe, sockets, version
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.state import State
+from tokenpeak.node import version
+from tokenpeak.node.machine import sockets
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import State
+from tokenpeak.node.probe import facts
 from tokenpeak.records import NodeFacts
 
 
@@ -81,7 +83,7 @@ def test_boards_that_cannot_be_used() -> None:
     holders = [{"gpu_uuid": "GPU-1", "pid": 7, "name": "jupyter", "vram_bytes": 60 << 30}]
     boards = [board(0, mig="Enabled"), board(1, name="A10", used=60)]
 
-    problems = probe.gpu_problems(boards, holders, is_idle=True)
+    problems = facts.gpu_problems(boards, holders, is_idle=True)
 
     assert ["MIG is on for GPU 0", "The GPUs differ (A10, L4)", "GPU 1 has 60.0 of 100.0 GiB in use"] == [
         problem.split(":")[0].split(" though")[0] for problem in problems
@@ -91,7 +93,7 @@ def test_boards_that_cannot_be_used() -> None:
 
 def test_vram_of_production_is_no_problem() -> None:
     """While production or a trial runs, or nobody can say, VRAM in use is not said to be somebody else's."""
-    assert [] == probe.gpu_problems([board(0, used=90)], [], is_idle=False)
+    assert [] == facts.gpu_problems([board(0, used=90)], [], is_idle=False)
 
 
 def test_version_from_metadata(tmp_path: Path) -> None:

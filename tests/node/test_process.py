@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenpeak.node import clock, process
+from tokenpeak.node.machine import clock, process
 
 
 def test_stat_of_a_hostile_name() -> None:

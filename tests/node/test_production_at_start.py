@@ -4,7 +4,7 @@ import pytest
 from tests.node.conftest import Node
 from tests.node.test_broken_state import answers
 
-from tokenpeak.node.managers.systemd import loss
+from tokenpeak.node.production.managers.systemd import loss
 
 SERVED = {"running": True, "model": "prod"}
 

@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.node import clock, process
-from tokenpeak.node.definitions import definition_of, systemd
 from tokenpeak.node.engine_command import checksum
-from tokenpeak.node.managers import make_manager
-from tokenpeak.node.managers.compose import BY_US
+from tokenpeak.node.machine import clock, process
+from tokenpeak.node.machine.process import Ran
+from tokenpeak.node.machine.state import State
 from tokenpeak.node.phases import Phases
-from tokenpeak.node.process import Ran
-from tokenpeak.node.restore import restore
-from tokenpeak.node.state import State
+from tokenpeak.node.production.managers import definition_of, make_manager, systemd
+from tokenpeak.node.production.managers.compose import BY_US
+from tokenpeak.node.production.restore import restore
 
 BAD = "BAD"
 """What a definition holds that its manager does not load."""

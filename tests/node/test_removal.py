@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node import clock, process, removal
+from tokenpeak.node.installation import removal
+from tokenpeak.node.machine import clock, process
 
 
 def test_nothing_is_left(node: Node) -> None:

@@ -17,10 +17,11 @@ import pytest
 from tests.node.conftest import Node, node_in, start_again
 from tests.node.test_launch import models_served
 
-from tokenpeak.node import clock, launcher
+from tokenpeak.node import launcher
 from tokenpeak.node.__main__ import answered
-from tokenpeak.node.bundle import write_bundle
-from tokenpeak.node.state import State
+from tokenpeak.node.installation.bundle import write_bundle
+from tokenpeak.node.machine import clock
+from tokenpeak.node.machine.state import State
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="another user's part needs root to play it")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tokenpeak.node
-from tokenpeak.node import shown
+from tokenpeak.node.machine import words
 
 PACKAGE = Path(tokenpeak.node.__file__).parent
 SECRET = "s3cret-value"
@@ -34,36 +34,36 @@ TOKEN = "hf_verysecret0"
 )
 def test_secret_of_a_command(words: list[str]) -> None:
     """However a secret stands in a command line, it is in no message; the rest is."""
-    texts = [shown.shown_command(["vllm", *words]), " ".join(shown.hidden_words(words))]
+    texts = [words.shown_command(["vllm", *words]), " ".join(words.hidden_words(words))]
     # Of several values of one option a printed line does not say so.
-    texts += [shown.shown_output(" ".join(words))] if words[1:2] != ["other"] else []
+    texts += [words.shown_output(" ".join(words))] if words[1:2] != ["other"] else []
     for text in texts:
         assert SECRET not in text
         assert TOKEN not in text
         assert "[secret]" in text
-    assert len(words) == len(shown.hidden_words(words))
+    assert len(words) == len(words.hidden_words(words))
 
 
 def test_ordinary_words() -> None:
     """What is no secret is shown as it is."""
     words = ["vllm", "serve", "m", "--max-num-batched-tokens", "8", "--tokenizer=x", '{"num_speculative_tokens": 3}']
 
-    assert f"`{' '.join(words)}`" == shown.shown_command(words)
-    assert words == shown.hidden_words(words)
+    assert f"`{' '.join(words)}`" == words.shown_command(words)
+    assert words == words.hidden_words(words)
 
 
 def test_lines_and_length() -> None:
     """Foreign words stay in their line and are cut; of lists and objects only their size is said."""
     text = "\x1b[2Ja\r\n::add-mask::x" + "y" * 9000
 
-    for found in (shown.shown_command([text]), shown.shown_output(text), shown.shown_answer(text)):
+    for found in (words.shown_command([text]), words.shown_output(text), words.shown_answer(text)):
         assert found.isprintable()
         assert len(found) < 600
-    assert "'a\\u0007b c'" == shown.shown_value("a\x07b\nc").replace("\\x07", "\\u0007")
-    assert "a list of 2" == shown.shown_value([SECRET, SECRET])
-    assert "an object of 1" == shown.shown_value({"a": SECRET})
-    assert "None" == shown.shown_value(None)
-    assert "no output" == shown.shown_output(" \n")
+    assert "'a\\u0007b c'" == words.shown_value("a\x07b\nc").replace("\\x07", "\\u0007")
+    assert "a list of 2" == words.shown_value([SECRET, SECRET])
+    assert "an object of 1" == words.shown_value({"a": SECRET})
+    assert "None" == words.shown_value(None)
+    assert "no output" == words.shown_output(" \n")
 
 
 def _quoted(tree: ast.AST) -> Iterator[int]:

@@ -12,12 +12,12 @@ import pytest
 from tests.free_ports import free_port
 from tests.node.conftest import STANDIN, Node
 
-from tokenpeak.node import clock, process
-from tokenpeak.node.managers import make_manager
-from tokenpeak.node.managers.command import STARTED
+from tokenpeak.node.machine import clock, process
+from tokenpeak.node.machine.state import State
 from tokenpeak.node.phases import Phases
-from tokenpeak.node.production import bring_back
-from tokenpeak.node.state import State
+from tokenpeak.node.production.managers import make_manager
+from tokenpeak.node.production.managers.command import STARTED
+from tokenpeak.node.production.production import bring_back
 
 pytestmark = pytest.mark.integration
 
@@ -85,7 +85,7 @@ class Slow:
 @pytest.fixture
 def slow(node: Node, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Whose starts have no longer than `ready_s`."""
-    monkeypatch.setattr("tokenpeak.node.production.LEAST_LOAD_S", 0.0)
+    monkeypatch.setattr("tokenpeak.node.production.production.LEAST_LOAD_S", 0.0)
     made = Slow(node, **getattr(request, "param", {}))
     yield made
     made.end()
@@ -202,7 +202,7 @@ def test_on_a_disk_that_takes_nothing(slow: Slow, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("slow", [{"check": ["false"]}], indirect=True)
 def test_a_stop_that_leaves_it_serving(node: Node, slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
     """Production that its manager calls stopped, and that answers on, is not joined by an engine; the words say why."""
-    monkeypatch.setattr("tokenpeak.node.production.STOPPED_WITHIN_S", 0.2)
+    monkeypatch.setattr("tokenpeak.node.production.production.STOPPED_WITHIN_S", 0.2)
     flag = slow.folder / "runs"
     flag.touch()
     slow._script("stop", f"rm {flag}")

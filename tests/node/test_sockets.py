@@ -10,8 +10,9 @@ from collections.abc import Callable
 import pytest
 from tests.free_ports import free_port
 
-from tokenpeak.node import identity, sockets
-from tokenpeak.node.sockets import Peer
+from tokenpeak.node.machine import sockets
+from tokenpeak.node.machine.sockets import Peer
+from tokenpeak.node.production import identity
 
 LISTEN = (
     "import socket,sys,time; s=socket.socket({family}); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1);"

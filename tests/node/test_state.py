@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.node.conftest import node_in
 
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.state import State
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import State
 
 
 def test_root_only(tmp_path: Path) -> None:

@@ -27,15 +27,18 @@ from hypothesis.stateful import (
 from tests.free_ports import free_port
 from tests.node.conftest import STANDIN
 
-from tokenpeak.node import clock, lease, process, production, record, serving
-from tokenpeak.node.error import ScriptError
+from tokenpeak.node import serving
 from tokenpeak.node.finish import finish
+from tokenpeak.node.guard import lease, record
 from tokenpeak.node.launch import launch
-from tokenpeak.node.managers import make_manager
+from tokenpeak.node.machine import clock, process
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import State
 from tokenpeak.node.produce import produce
+from tokenpeak.node.production import production
+from tokenpeak.node.production.managers import make_manager
+from tokenpeak.node.production.restore import restore_command
 from tokenpeak.node.protocol.requests import FinishRequest, LaunchRequest, RestoreRequest, parse
-from tokenpeak.node.restore import restore_command
-from tokenpeak.node.state import State
 
 ENGINES: dict[str, list[str]] = {
     "works": [],

@@ -8,8 +8,8 @@ from archive_factory import node_facts, sweep_spec
 from node_models import serving
 from tokenpeak import paths
 from tokenpeak.errors import PlanError
-from tokenpeak.node import environment
-from tokenpeak.node.error import ScriptError
+from tokenpeak.node.machine import environment
+from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.protocol import requests
 from tokenpeak.plan.matrix import build_plan, configs
 from tokenpeak.records import ModelName

@@ -22,8 +22,8 @@ from tests.node.conftest import node_in
 
 from archive_factory import make_archive
 from tokenpeak import paths
-from tokenpeak.node import clock
-from tokenpeak.node.textfile import METRICS
+from tokenpeak.node.guard.guard_report import METRICS
+from tokenpeak.node.machine import clock
 from tokenpeak.records import EndRecord
 from tokenpeak.report.exposition import OF_NODES, OF_SWEEPS
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from golden_site import ARCHIVE
 
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 
 pytestmark = pytest.mark.integration
 

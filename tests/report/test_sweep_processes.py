@@ -9,7 +9,7 @@ import pytest
 
 from archive_factory import make_archive
 from tokenpeak.errors import ReportError, SpecError
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 from tokenpeak.report import page_helper, sweep_processes
 from tokenpeak.report.page_helper import PageHelper
 from tokenpeak.report.pages import SWEEP_PAGES

@@ -10,8 +10,9 @@ import pytest
 from tests.rig.conftest import PYTHON, SERVER, RigNode
 from tests.rig.test_rig_managers import STORAGE, ULIMITS
 
-from tokenpeak.node import clock, serving
-from tokenpeak.node.definitions.systemd import DROP_IN
+from tokenpeak.node import serving
+from tokenpeak.node.machine import clock
+from tokenpeak.node.production.managers.systemd import DROP_IN
 
 pytestmark = [pytest.mark.faults, pytest.mark.xdist_group("rig")]
 

@@ -13,7 +13,7 @@ import pytest
 from tests.faults.bench import Bench
 from tests.faults.conftest import boot_node, place  # noqa: F401
 
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("rig")]
 

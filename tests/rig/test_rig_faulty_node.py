@@ -6,7 +6,7 @@ import pytest
 from tests.rig.conftest import PYTHON, SERVER, STATE, RigNode
 from tests.rig.test_rig_guard import answers, given_back, processes
 
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 
 pytestmark = [pytest.mark.faults, pytest.mark.xdist_group("rig")]
 

@@ -16,7 +16,7 @@ from tests.docker_daemon import IMAGE, mounts, why_no_docker
 from tests.faults import docker_node
 from tests.rig.conftest import PYTHON, STANDIN, RigNode
 
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("rig")]
 

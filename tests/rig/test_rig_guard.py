@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from tests.rig.conftest import PYTHON, SERVER, STATE, RigNode
 
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 
 pytestmark = [pytest.mark.faults, pytest.mark.xdist_group("rig")]
 

@@ -6,7 +6,7 @@ import pytest
 from tests.rig.conftest import PYTHON, SECRET, SERVER, RigNode, production_unit
 from tests.rig.test_rig_playbooks import answers
 
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("rig")]
 

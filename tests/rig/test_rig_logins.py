@@ -12,7 +12,7 @@ import pytest
 import yaml
 from tests.rig.conftest import RigNode
 
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("rig")]
 

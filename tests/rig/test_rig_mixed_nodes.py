@@ -19,7 +19,7 @@ from tests.faults.bench import MACHINE, SPEC, Bench
 from tests.faults.conftest import boot_node, place  # noqa: F401
 from tests.rig.conftest import PYTHON
 
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 from tokenpeak.store.archive import Archive
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("rig")]

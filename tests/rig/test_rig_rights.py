@@ -10,7 +10,7 @@ from tests.rig.conftest import PYTHON, SECRET, SERVER, STATE, RigNode
 from tests.rig.test_rig_playbooks import Controller, answers
 
 from tokenpeak import paths
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("rig")]
 

@@ -16,7 +16,7 @@ from tests.faults.bench import MODEL, SPEC
 from tests.rig.conftest import PYTHON, RigNode
 
 from tokenpeak import paths
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 from tokenpeak.store.archive import Archive
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("rig")]

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 from driven_home import MODEL, SPEC, Home
 
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 
 LEASE_S = 20.0
 

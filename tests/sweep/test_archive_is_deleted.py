@@ -5,7 +5,7 @@ import shutil
 import pytest
 from driven_home import Home, read_until
 
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 
 
 @pytest.mark.faults

@@ -12,7 +12,7 @@ import pytest
 from driven_home import Home, read_until
 from failover_bench import Bench, digests, end_production, longer, made, make_bench
 
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 
 CONFIGS = [8, 16, 32, 64]
 EACH_ONCE = {f"max_num_seqs={value}": 1 for value in CONFIGS}

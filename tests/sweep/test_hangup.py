@@ -9,7 +9,7 @@ import termios
 import pytest
 from driven_home import MODEL, Home
 
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 
 
 @pytest.mark.faults

@@ -14,7 +14,7 @@ from driven_home import Home
 from tests.docker_daemon import Daemon, daemon, why_no_docker
 from tests.image_registry import publish, registry, why_no_registry
 
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 
 pytestmark = [pytest.mark.e2e]
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tokenpeak import paths
-from tokenpeak.node.bundle import write_bundle
+from tokenpeak.node.installation.bundle import write_bundle
 from tokenpeak.sweep import secret
 from tokenpeak.sweep.ansible.result import NodeResult
 from tokenpeak.sweep.installation import install_and_probe

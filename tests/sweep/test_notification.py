@@ -7,7 +7,7 @@ import pytest
 from driven_home import notified, receiver_to
 
 from tokenpeak.errors import InventoryError
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 from tokenpeak.records import EndRecord
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
 from tokenpeak.sweep.notification import Notifier, lacking

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from archive_factory import GPUS, PROVENANCE, node_facts, plan_of, sweep_spec, trial_record
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 from tokenpeak.node.protocol.answers import (
     FinishAnswer,
     LaunchAnswer,

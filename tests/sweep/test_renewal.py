@@ -9,7 +9,7 @@ import pytest
 from driven_home import Home
 
 from tokenpeak.errors import NodeError
-from tokenpeak.node import bundle
+from tokenpeak.node.installation import bundle
 from tokenpeak.node.protocol.answers import ProbeAnswer
 from tokenpeak.sweep import installation, probe, secret
 from tokenpeak.sweep.ansible.result import NodeResult

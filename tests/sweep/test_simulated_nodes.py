@@ -11,7 +11,7 @@ from driven_home import Home
 from resolved import answers, inventory_request
 
 from tokenpeak import paths
-from tokenpeak.node import process
+from tokenpeak.node.machine import process
 
 pytestmark = pytest.mark.integration
 

@@ -11,7 +11,7 @@ import yaml
 from driven_home import SPEC, Home, read_until
 from failover_bench import LEASE_S, Bench, end_production, longer, make_bench, now_s
 
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 
 NODES = 4
 STAGGER_S = 6.0

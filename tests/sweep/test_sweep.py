@@ -19,7 +19,7 @@ from driven_home import MODEL, NOTIFIED, SPEC, Home, notified, read_until
 
 from archive_factory import make_archive
 from tokenpeak import paths
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 
 ANSIBLE_LOG = "ansible.log"
 

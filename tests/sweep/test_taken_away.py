@@ -13,7 +13,7 @@ import pytest
 import yaml
 from driven_home import MODEL, SPEC, Home, read_until
 
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 
 LEASE_S = 6
 LONG: dict[str, Any] = {

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from driven_home import SPEC, Home, read_until
 
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 
 
 @pytest.mark.faults

@@ -9,11 +9,14 @@ import click
 
 from tokenpeak.cli import completed
 from tokenpeak.exit_status import ExitStatus
-from tokenpeak.node import hold
+from tokenpeak.node.guard import lock
+from tokenpeak.node.production.answering import standing
 from tokenpeak.node.protocol.answers import ProductionState, StatusAnswer, as_json
 from tokenpeak.node.shortfall import standing
 from tokenpeak.sweep.ansible.by_name import play
 from tokenpeak.sweep.installation import is_another, renewal
+from tokenpeak.sweep.by_name import play
+from tokenpeak.sweep.version import is_another, renewal
 from tokenpeak.terminal import echo, echo_lines, echo_text
 
 _NOT_INSTALLED = "TokenPeak is not on this node yet; make probe puts it there"
@@ -96,7 +99,7 @@ def sentences(answer: StatusAnswer) -> Iterator[str]:
         yield "No trial has the node."
     if answer.held_since_unix_s is not None:
         when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(answer.held_since_unix_s))
-        yield f"It is held for production since {when}, by a restore: no trial begins there until {hold.RELEASE}."
+        yield f"It is held for production since {when}, by a restore: no trial begins there until {lock.RELEASE}."
 
 
 def _state(production: ProductionState, *, is_borrowed: bool) -> str:

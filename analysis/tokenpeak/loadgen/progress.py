@@ -7,7 +7,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tokenpeak.console import SafeConsole
 from tokenpeak.loadgen.run import OnStatus, Status
-from tokenpeak.node.words import one_line
+from tokenpeak.node.machine.words import one_line
 from tokenpeak.records import Distribution, RunRecord
 from tokenpeak.terminal import echo
 

@@ -33,7 +33,7 @@ from tokenpeak.loadgen.messages import (
 from tokenpeak.loadgen.observation import WorkerClock, host_share, merge
 from tokenpeak.loadgen.wire import decode_from_worker, encode_to_worker, source_digest
 from tokenpeak.loadgen.worker_pool import OnProgress, WorkerPool, _ignore
-from tokenpeak.node.words import one_line
+from tokenpeak.node.machine.words import one_line
 from tokenpeak.spec.workload import Declaration
 
 PINGS = 12

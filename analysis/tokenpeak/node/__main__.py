@@ -16,12 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tokenpeak.node.error import ScriptError, refusal
+from tokenpeak.node.installation.bundle import own_digest, require_same
+from tokenpeak.node.machine.error import ScriptError, refusal
+from tokenpeak.node.machine.state import Json, State
+from tokenpeak.node.machine.words import shown_output
 from tokenpeak.node.protocol.answers import NodeAnswer, as_json
 from tokenpeak.node.protocol.frame import framed
-from tokenpeak.node.script import own_digest, require_same
-from tokenpeak.node.shown import shown_output
-from tokenpeak.node.state import Json, State
 
 COMMANDS = (
     "put",
@@ -59,9 +59,10 @@ def answer(
             raise
         declaration = {}
     if limited:
-        from tokenpeak.node import launcher, process_attributes
+        from tokenpeak.node import launcher
+        from tokenpeak.node.machine import root_environment
 
-        process_attributes.require_left()
+        root_environment.require_left()
         launcher.check(command, request_source, declaration, for_apply)
         with launcher.turn(state, command, for_apply):
             return _answer(command, state, declaration, request_source, limited=True)
@@ -74,32 +75,34 @@ def _answer(command: str, state: State, declaration: Json, request_source: str |
     if command in WITH_REQUEST:
         return _answer_request(command, state, declaration, request_source, limited=limited)
     if command == "install":
-        from tokenpeak.node import guard, images, installation, launcher, removal
+        from tokenpeak.node import images, launcher
+        from tokenpeak.node.guard import guard
+        from tokenpeak.node.installation import removal, rights
 
-        installation.check(declaration, state)
+        rights.check(declaration, state)
         pulled = images.pull_missing(declaration)
         removal.remove_retired(state, declaration)
         changed = launcher.install(state, declaration)
         installed = guard.install(state)
         return replace(installed, changed=installed.changed or changed or pulled)
     if command == "probe":
-        from tokenpeak.node.probe import probe
+        from tokenpeak.node.probe.facts import probe
 
         return probe(state, declaration)
     if command == "status":
-        from tokenpeak.node.status import status
+        from tokenpeak.node.guard.status import status
 
         return status(state, declaration)
     if command == "describe":
-        from tokenpeak.node.describe import describe
+        from tokenpeak.node.production.describe import describe
 
         return describe(state, declaration, limited=limited)
     if command == "lease":
-        from tokenpeak.node import lease
+        from tokenpeak.node.guard import lease
 
         return lease.listen(state)
     if command == "guard":
-        from tokenpeak.node import guard
+        from tokenpeak.node.guard import guard
 
         return guard.watch(state)
     if command == "telemetry":
@@ -115,9 +118,9 @@ def _may_use_tools(declaration: Json) -> bool:
     """Whether there are declared programs that come before the system's, and nobody else than root may write them."""
     if not declaration.get("tools"):
         return False
-    from tokenpeak.node import installation
+    from tokenpeak.node.installation import rights
 
-    return not installation.tools_problems(declaration)
+    return not rights.tools_problems(declaration)
 
 
 def _answer_request(
@@ -131,11 +134,11 @@ def _answer_request(
         source = "-"
     given = {} if source is None else requests.read(source)
     if command == "put":
-        from tokenpeak.node.put import put
+        from tokenpeak.node.installation.bundle import put
 
         return put(state, requests.parse(requests.PutRequest, given), Path(sys.argv[0]))
     if command == "uninstall":
-        from tokenpeak.node.removal import uninstall
+        from tokenpeak.node.installation.removal import uninstall
 
         return uninstall(state, declaration, requests.parse(requests.UninstallRequest, given))
     if command in ("observe", "change", "confirm"):
@@ -158,7 +161,7 @@ def _answer_request(
         finish_request = requests.parse(requests.FinishRequest, given)
         requests.check_finish(declaration, finish_request)
         return finish(state, declaration, finish_request)
-    from tokenpeak.node.restore import restore_command
+    from tokenpeak.node.production.restore import restore_command
 
     return restore_command(state, requests.parse(requests.RestoreRequest, given))
 
@@ -172,10 +175,10 @@ def _answer_apply(command: str, state: State, declaration: Json, given: Json, *,
 
         return observe(state, declaration, requests.parse(apply_requests.ObserveRequest, given))
     if command == "confirm":
-        from tokenpeak.node.confirm import confirm
+        from tokenpeak.node.production.change import confirm
 
         return confirm(state, requests.parse(apply_requests.ConfirmRequest, given))
-    from tokenpeak.node.change import change
+    from tokenpeak.node.production.change import change
 
     require_same(given)
     change_request = requests.parse(apply_requests.ChangeRequest, given)
@@ -217,7 +220,7 @@ def main() -> int:
     parser.add_argument("--for-apply", action="store_true", help="with --limited: what an apply takes, and no trial")
     arguments = parser.parse_args()
     if arguments.limited:
-        from tokenpeak.node import root_environment
+        from tokenpeak.node.machine import root_environment
 
         root_environment.enter()
     # On the controller's own machine a bound on the memory of its tasks came along, which an engine would inherit.
@@ -232,7 +235,7 @@ def main() -> int:
     sys.argv[0] = str(Path(sys.argv[0]).absolute())
     os.chdir("/")
     if arguments.command == "notify" and not arguments.limited:
-        from tokenpeak.node.notify import main as send_notification
+        from tokenpeak.node.guard.notify import main as send_notification
 
         return send_notification()
     options = {"limited": arguments.limited, "for_apply": arguments.for_apply}

@@ -14,10 +14,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tokenpeak.node import serving
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.identity import OfProduction
-from tokenpeak.node.shown import shown_answer
-from tokenpeak.node.state import Json
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import Json
+from tokenpeak.node.machine.words import shown_answer
+from tokenpeak.node.production.identity import OfProduction
 
 PROMPT_WORDS = 100
 OUTPUT_TOKENS = 32

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from typing import Any, Iterable, Optional, Tuple
 
-from tokenpeak.node import process, smi
-from tokenpeak.node import record as records
-from tokenpeak.node.environment import ORDER, VISIBLE
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.state import Json, State
+from tokenpeak.node import smi
+from tokenpeak.node.guard import record as records
+from tokenpeak.node.machine import process
+from tokenpeak.node.machine.environment import ORDER, VISIBLE
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import Json, State
 
 Chosen = Optional[Tuple[str, ...]]
 """Indexes or UUIDs as declared; None: every board."""

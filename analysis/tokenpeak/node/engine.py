@@ -15,13 +15,14 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tokenpeak.node import boards, clock, process, root_files, trust
+from tokenpeak.node import boards
 from tokenpeak.node.engine_container import LABEL, ContainerStart, EngineContainer
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.identity import IsMember, in_control_group
-from tokenpeak.node.managers.systemd import parse_show
-from tokenpeak.node.shown import shown_output, shown_value
-from tokenpeak.node.state import Json, State, UnreadableError
+from tokenpeak.node.machine import clock, process, root_files, trust
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import Json, State, UnreadableError
+from tokenpeak.node.machine.words import shown_output, shown_value
+from tokenpeak.node.production.identity import IsMember, in_control_group
+from tokenpeak.node.production.managers.systemd import parse_show
 
 FILE = "engine.json"
 LOG = "engine.log"

@@ -8,9 +8,9 @@ is the short form of one.
 
 from __future__ import annotations
 
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.shown import shown_value
-from tokenpeak.node.state import Json
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import Json
+from tokenpeak.node.machine.words import shown_value
 
 ONLY = "engine"
 """The name of the one build that `tokenpeak_engine_command` declares."""

@@ -12,10 +12,9 @@ import json
 import re
 from typing import Callable, NamedTuple, Sequence
 
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.shown import SECRET, hidden_env, hidden_words, shown_command
-from tokenpeak.node.state import Json
-from tokenpeak.node.words import one_line
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import Json
+from tokenpeak.node.machine.words import SECRET, hidden_env, hidden_words, one_line, shown_command
 
 _START_WORDS = ("serve", "api_server")
 

@@ -16,14 +16,15 @@ import shutil
 from pathlib import Path
 from typing import Any, Mapping, NamedTuple, Sequence
 
-from tokenpeak.node import boards, process
-from tokenpeak.node.containers import SETTINGS, Runtime, of_containers
+from tokenpeak.node import boards
 from tokenpeak.node.engine_builds import DOCKER, PODMAN, engine_builds
-from tokenpeak.node.environment import VISIBLE
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.identity import IsMember
-from tokenpeak.node.shown import shown_value
-from tokenpeak.node.state import Json, State
+from tokenpeak.node.machine import process
+from tokenpeak.node.machine.containers import SETTINGS, Runtime, of_containers
+from tokenpeak.node.machine.environment import VISIBLE
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import Json, State
+from tokenpeak.node.machine.words import shown_value
+from tokenpeak.node.production.identity import IsMember
 
 LABEL = "tokenpeak.engine"
 """Its value names the state folder; the labels `.trial` and `.holder` whose engine it is."""

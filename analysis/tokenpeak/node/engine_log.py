@@ -10,7 +10,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from tokenpeak.node import root_files, trust
+from tokenpeak.node.machine import root_files, trust
 
 KEPT_BYTES = 8 << 20
 """Of a log when its trial has ended: what is collected."""

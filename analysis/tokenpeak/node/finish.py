@@ -6,15 +6,17 @@ import base64
 import zlib
 from dataclasses import replace
 
-from tokenpeak.node import engine_log, fence, guard, launch, lease, lock, mutex, outcomes, overlap, telemetry, trust
-from tokenpeak.node import record as records
+from tokenpeak.node import engine_log, launch, telemetry
 from tokenpeak.node.engine import LOG, OUTPUT, Engine
-from tokenpeak.node.error import ScriptError
+from tokenpeak.node.guard import fence, guard, lease, lock, mutex, overlap
+from tokenpeak.node.guard import record as records
+from tokenpeak.node.machine import trust
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.phases import Phases
+from tokenpeak.node.production.restore import not_touched, restore, stop_engine
 from tokenpeak.node.protocol.answers import NO_SAMPLES, FinishAnswer, RestoreOutcome, picked
 from tokenpeak.node.protocol.requests import FinishRequest, sweep_of
-from tokenpeak.node.restore import not_touched, restore, stop_engine
-from tokenpeak.node.state import Json, State
 
 
 def finish(state: State, declaration: Json, request: FinishRequest) -> FinishAnswer:
@@ -89,7 +91,7 @@ def _given_back_by(state: State, request: FinishRequest, record: Json | None, *,
     writes keeps the record of a node that was given back. The engine has ended then, and a guard that is due has ended
     it, or would have.
     """
-    before = outcomes.outcome_of_trial(state, request.trial_id, request.holder)
+    before = records.outcome_of_trial(state, request.trial_id, request.holder)
     if before is not None and (before["restored"] or not is_running):
         return str(before["by"])
     if record is None:
@@ -99,7 +101,7 @@ def _given_back_by(state: State, request: FinishRequest, record: Json | None, *,
 
 def _known(state: State, request: FinishRequest) -> RestoreOutcome | None:
     """How somebody gave the node back from this trial before, normally the guard; None where that is not known."""
-    before = outcomes.outcome_of_trial(state, request.trial_id, request.holder)
+    before = records.outcome_of_trial(state, request.trial_id, request.holder)
     if before is None or not before["restored"]:
         return None
     known: RestoreOutcome = picked(RestoreOutcome, before)

@@ -6,8 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from tokenpeak.node import boards, process, root_programs
-from tokenpeak.node.containers import labels_of, said
+from tokenpeak.node import boards
 from tokenpeak.node.engine_builds import engine_builds
 from tokenpeak.node.engine_container import (
     OWN_OPTIONS,
@@ -21,9 +20,11 @@ from tokenpeak.node.engine_container import (
     mounts_of,
     runtime_of,
 )
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.shown import shown_value
-from tokenpeak.node.state import Json, State
+from tokenpeak.node.machine import process, root_programs
+from tokenpeak.node.machine.containers import labels_of, said
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import Json, State
+from tokenpeak.node.machine.words import shown_value
 
 PULL_TIMEOUT_S = 3600.0
 NOT_FOUND = (126, 127)

@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Iterator
 
-from tokenpeak.node.containers import Runtime
-from tokenpeak.node.error import ScriptError
+from tokenpeak.node.machine.containers import Runtime
+from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.protocol.survey import FoundEngine
 from tokenpeak.node.version import from_metadata
 

@@ -8,39 +8,27 @@ import time
 from pathlib import Path
 from typing import Mapping
 
-from tokenpeak.node import (
-    boards,
-    clock,
-    drain,
-    fence,
-    guard,
-    hold,
-    installation,
-    lease,
-    lock,
-    machine,
-    memory,
-    mutex,
-    production,
-    serving,
-    telemetry,
-    trust,
-)
-from tokenpeak.node import record as records
+from tokenpeak.node import boards, memory, serving, telemetry
 from tokenpeak.node.engine import Engine, declared_environment, read_environment_file, trial_key
 from tokenpeak.node.engine_builds import engine_build, is_version
 from tokenpeak.node.engine_container import container_environment
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.identity import Check, ForeignServerError, of_processes
+from tokenpeak.node.guard import fence, guard, lease, lock, mutex
+from tokenpeak.node.guard import record as records
 from tokenpeak.node.images import container_start
+from tokenpeak.node.installation import rights
+from tokenpeak.node.machine import clock, trust
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import Json, State
+from tokenpeak.node.machine.words import shown_value
 from tokenpeak.node.models import model_digest, model_problem
 from tokenpeak.node.phases import Phases
+from tokenpeak.node.probe import machine
+from tokenpeak.node.production import drain, production
+from tokenpeak.node.production.answering import standing
+from tokenpeak.node.production.identity import Check, ForeignServerError, of_processes
+from tokenpeak.node.production.restore import restore, stop_engine
 from tokenpeak.node.protocol.answers import LaunchAnswer, ProductionState, picked
 from tokenpeak.node.protocol.requests import LaunchRequest, as_json, sweep_of
-from tokenpeak.node.restore import restore, stop_engine
-from tokenpeak.node.shortfall import standing
-from tokenpeak.node.shown import shown_value
-from tokenpeak.node.state import Json, State
 from tokenpeak.node.version import entry_digest
 
 LOG_TAIL_BYTES = 32_768
@@ -68,7 +56,7 @@ def launch(state: State, declaration: Json, request: LaunchRequest) -> LaunchAns
     env = environment(declaration, request, key)
     hidden = secret_values(declaration, key)
     build = engine_build(declaration, request.engine)
-    if unsafe := installation.build_problems(declaration, build):
+    if unsafe := rights.build_problems(declaration, build):
         raise ScriptError("rights", " ".join(unsafe))
     # What is missing of it is said while production still serves.
     in_container = container_start(declaration, build) if "image" in build else None
@@ -175,7 +163,7 @@ def borrow(state: State, declaration: Json, request: LaunchRequest, address: tup
     Production that this sweep stopped already is left so.
     """
     fence.enter(state, request.claim, request.holder)
-    hold.require_no_hold(state)
+    lock.require_no_hold(state)
     state.require_room(LEAST_ROOM_BYTES)
     at_start = lock.served(state, request.holder, sweep_of(request.claim), request.production_at_start)
     lock.take(state, request.holder, sweep_of(request.claim))

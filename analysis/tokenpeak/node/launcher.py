@@ -20,13 +20,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterator, Sequence
 
-from tokenpeak.node import process, root_environment, root_files, root_programs
 from tokenpeak.node.engine_builds import engine_build, engine_builds
-from tokenpeak.node.error import ScriptError
 from tokenpeak.node.images import is_root
+from tokenpeak.node.machine import process, root_environment, root_files, root_programs
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import Json, State
+from tokenpeak.node.machine.words import shown_command, shown_value
 from tokenpeak.node.protocol.requests import LaunchRequest
-from tokenpeak.node.shown import shown_command, shown_value
-from tokenpeak.node.state import Json, State
 
 COMMANDS = ("probe", "launch", "finish", "restore", "status", "lease")
 APPLY_COMMANDS = ("probe", "describe", "observe", "change", "confirm", "restore", "status", "lease")

@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 from typing import Callable, NamedTuple
 
-from tokenpeak.node import amd_smi, boards, process, smi
+from tokenpeak.node import amd_smi, boards, smi
+from tokenpeak.node.machine import process
 
 GPU_TOLERANCE_BYTES = 64 * smi.MIB
 """The driver's own bookkeeping moves by less than this."""

@@ -13,10 +13,10 @@ import time
 from pathlib import Path
 from typing import Callable, Dict
 
-from tokenpeak.node import process, root_programs
+from tokenpeak.node.machine import process, root_programs
+from tokenpeak.node.machine.state import Json
+from tokenpeak.node.machine.words import shown_command, shown_output
 from tokenpeak.node.protocol.answers import MeterState
-from tokenpeak.node.shown import shown_command, shown_output
-from tokenpeak.node.state import Json
 
 DCMI = ("ipmitool", "dcmi", "power", "reading")
 PERIOD_S = 1.0

@@ -7,7 +7,7 @@ import re
 from typing import Dict, List, Tuple
 
 from tokenpeak.node import serving
-from tokenpeak.node.identity import Check
+from tokenpeak.node.production.identity import Check
 
 PAGE_TIMEOUT_S = 5.0
 VALUE_LIMIT = 1e15

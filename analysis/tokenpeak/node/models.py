@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Callable, Mapping, Sequence
 
-from tokenpeak.node import trust, words
 from tokenpeak.node.engine_container import mounts_of
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.login import Result, within
-from tokenpeak.node.shown import shown_value
-from tokenpeak.node.state import Json
+from tokenpeak.node.machine import trust, words
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import Json
+from tokenpeak.node.machine.users import Result, within
+from tokenpeak.node.machine.words import shown_value
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _OTHER_HUB = "VLLM_USE_MODELSCOPE"

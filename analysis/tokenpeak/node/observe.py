@@ -9,14 +9,14 @@ import time
 
 from tokenpeak.node import metrics_text
 from tokenpeak.node.bake_load import BakeLoad
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.identity import ForeignServerError, OfProduction
-from tokenpeak.node.managers import make_manager
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.metrics_text import Samples as Page
+from tokenpeak.node.production.identity import ForeignServerError, OfProduction
+from tokenpeak.node.production.managers import make_manager
 from tokenpeak.node.protocol.answers import Samples
 from tokenpeak.node.protocol.apply_answers import ObserveAnswer
 from tokenpeak.node.protocol.apply_requests import OBSERVE_MAX_S, ObserveRequest
-from tokenpeak.node.state import Json, State
 
 HISTOGRAMS = {
     "ttft": ("vllm:time_to_first_token_seconds",),

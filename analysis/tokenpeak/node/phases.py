@@ -6,9 +6,9 @@ import time
 from contextlib import contextmanager
 from typing import Iterator
 
+from tokenpeak.node.machine.state import State
 from tokenpeak.node.protocol.answers import PhaseMark, PhaseName, PhaseSpan
 from tokenpeak.node.protocol.bounds import structure
-from tokenpeak.node.state import State
 
 FILE = "phase.json"
 

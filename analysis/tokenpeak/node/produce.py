@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from tokenpeak.node import mutex, process, production, record, trust
-from tokenpeak.node.managers import make_manager
-from tokenpeak.node.managers.command import LOG
-from tokenpeak.node.managers.command import RECORD as PROCESS
+from tokenpeak.node.guard import mutex, record
+from tokenpeak.node.machine import process, trust
+from tokenpeak.node.machine.state import Json, State
+from tokenpeak.node.machine.words import shown_output
+from tokenpeak.node.production import production
+from tokenpeak.node.production.managers import make_manager
+from tokenpeak.node.production.managers.command import LOG
+from tokenpeak.node.production.managers.command import RECORD as PROCESS
 from tokenpeak.node.protocol.answers import ProduceAnswer
-from tokenpeak.node.shown import shown_output
-from tokenpeak.node.state import Json, State
 
 _SAID_BYTES = 4096
 

@@ -12,10 +12,10 @@ from contextlib import closing
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from tokenpeak.node import trust
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.identity import Check, ForeignServerError
-from tokenpeak.node.shown import shown_answer, shown_output, shown_value
+from tokenpeak.node.machine import trust
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.words import shown_answer, shown_output, shown_value
+from tokenpeak.node.production.identity import Check, ForeignServerError
 
 ANSWER_LIMIT_BYTES = 1 << 20
 VERSION_LIMIT = 100

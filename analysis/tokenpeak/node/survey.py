@@ -10,15 +10,16 @@ import pwd
 import sys
 from pathlib import Path
 
-from tokenpeak.node import installed_engines, serving, sockets
-from tokenpeak.node.found_servers import Machine, user_of
-from tokenpeak.node.probe import gpus
-from tokenpeak.node.process_files import command_line
+from tokenpeak.node import installed_engines, serving
+from tokenpeak.node.installation.bundle import own_digest
+from tokenpeak.node.machine import sockets
+from tokenpeak.node.machine.process_files import command_line
+from tokenpeak.node.machine.words import shown_command, without_secrets
+from tokenpeak.node.probe.facts import gpus
+from tokenpeak.node.production.servers import Machine, user_of
 from tokenpeak.node.protocol.answers import GpuState, as_json, picked
 from tokenpeak.node.protocol.frame import framed
 from tokenpeak.node.protocol.survey import SurveyAnswer
-from tokenpeak.node.script import own_digest
-from tokenpeak.node.shown import shown_command, without_secrets
 
 PORT = 8000
 _LOCAL = ("0.0.0.0", "127.0.0.1", "::", "::ffff:127.0.0.1")  # noqa: S104 — where others listen

@@ -19,12 +19,14 @@ from functools import partial
 from pathlib import Path
 from typing import Callable
 
-from tokenpeak.node import amd_smi, boards, memory, meters, nvml, overlap, process, root_files, smi
-from tokenpeak.node.installation import power_command_problems
+from tokenpeak.node import amd_smi, boards, memory, meters, nvml, smi
+from tokenpeak.node.guard import overlap
+from tokenpeak.node.installation.rights import power_command_problems
+from tokenpeak.node.machine import process, root_files
+from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.meters import Source
 from tokenpeak.node.protocol.answers import Samples, TelemetryAnswer
 from tokenpeak.node.protocol.requests import IDLE_MAX_S
-from tokenpeak.node.state import Json, State
 
 PROCESS = "telemetry.json"
 SAMPLES = "telemetry.jsonl"

@@ -15,11 +15,12 @@ import shutil
 from pathlib import Path
 from typing import Callable, Sequence
 
-from tokenpeak.node import images, process, root_programs, trust
-from tokenpeak.node.error import ScriptError
-from tokenpeak.node.login import within
-from tokenpeak.node.shown import shown_command, shown_output, shown_value
-from tokenpeak.node.state import Json, State
+from tokenpeak.node import images
+from tokenpeak.node.machine import process, root_programs, trust
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import Json, State
+from tokenpeak.node.machine.users import within
+from tokenpeak.node.machine.words import shown_command, shown_output, shown_value
 
 HELP = "engine-help.json"
 VERSION_TIMEOUT_S = 120

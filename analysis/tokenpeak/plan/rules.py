@@ -7,8 +7,8 @@ nobody knows (GPU, model) says nothing.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tokenpeak.node import environment
-from tokenpeak.node.words import wrong_word
+from tokenpeak.node.machine import environment
+from tokenpeak.node.machine.words import wrong_word
 from tokenpeak.plan.case import Case
 from tokenpeak.predict.model import ModelFacts
 from tokenpeak.records import Config, NodeFacts

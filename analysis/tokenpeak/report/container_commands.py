@@ -5,7 +5,7 @@ import shlex
 
 from tokenpeak.node.engine_builds import DOCKER, PODMAN
 from tokenpeak.node.engine_container import OPTIONS_OF_LIMITS
-from tokenpeak.node.words import HIDDEN
+from tokenpeak.node.machine.words import HIDDEN
 from tokenpeak.report.serving_command import CACHE, PORT, ServingCommand, lines_of
 
 _PLAIN = re.compile(r"[\w%$+,./:=@^{}\[\]()<>&|!?*~#-]+")

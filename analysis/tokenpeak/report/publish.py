@@ -18,7 +18,7 @@ from pathlib import Path
 from tokenpeak.deletion import delete
 from tokenpeak.errors import ReportError, suggestion
 from tokenpeak.git import NO_HOOKS, environment
-from tokenpeak.node.root_files import OpenFolder, open_folder
+from tokenpeak.node.machine.root_files import OpenFolder, open_folder
 from tokenpeak.own_place import make_own, require_own_entries, require_unmoved
 from tokenpeak.report.cleaned_copy import cleaned_copy, is_published
 from tokenpeak.report.links import broken_links

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tokenpeak.node.engine_container import AMD_DEVICES, OPTIONS_OF_LIMITS
-from tokenpeak.node.words import wrong_word
+from tokenpeak.node.machine.words import wrong_word
 from tokenpeak.records import Container
 
 PORT = 8000

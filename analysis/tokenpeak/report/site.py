@@ -16,7 +16,7 @@ from tokenpeak import paths
 from tokenpeak.deletion import delete_if_possible
 from tokenpeak.errors import InputError, ReportError, suggestion
 from tokenpeak.names import inside
-from tokenpeak.node.root_files import OpenFolder, open_folder
+from tokenpeak.node.machine.root_files import OpenFolder, open_folder
 from tokenpeak.own_place import make_own, require_own_entries, require_unmoved
 from tokenpeak.report import feed, render, reuse
 from tokenpeak.report.declared import Declared

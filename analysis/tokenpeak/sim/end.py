@@ -4,9 +4,9 @@ Ended is what this user's state folder records, by process. A node that a trial 
 the standard library, so that `make clean` works without an environment.
 """
 
-from tokenpeak.node.error import ScriptError
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import State
 from tokenpeak.node.produce import end
-from tokenpeak.node.state import State
 from tokenpeak.paths import state_dir
 
 

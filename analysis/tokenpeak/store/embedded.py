@@ -27,7 +27,7 @@ from pathlib import Path
 from tokenpeak import paths
 from tokenpeak.deletion import delete
 from tokenpeak.errors import DatabaseError
-from tokenpeak.node.root_files import appending
+from tokenpeak.node.machine.root_files import appending
 
 SYSTEM_FOLDER = Path("/var/lib/tokenpeak")
 """Where root keeps it when its state folder cannot be reached by other users."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from tokenpeak import paths
 from tokenpeak.errors import InventoryError
-from tokenpeak.node import notify
+from tokenpeak.node.guard import notify
 from tokenpeak.records import EndRecord
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
 

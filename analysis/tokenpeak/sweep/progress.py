@@ -17,7 +17,7 @@ from rich.text import Text
 from tokenpeak.console import SafeConsole, SafeTable
 from tokenpeak.invocation import as_typed
 from tokenpeak.loadgen.run import Status
-from tokenpeak.node.words import one_line
+from tokenpeak.node.machine.words import one_line
 from tokenpeak.records import TrialRecord
 from tokenpeak.search.remaining import TrialCount
 from tokenpeak.sweep.ansible.dispatch import Step

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any, Iterator, Literal, Mapping, TypeVar, get_args
 
+from tokenpeak.node.machine.state import Json
+from tokenpeak.node.machine.words import one_line, shown_value
 from tokenpeak.node.protocol.bounds import (
     SAMPLES_LIMIT,
     TEXT,
@@ -29,9 +31,6 @@ from tokenpeak.node.protocol.bounds import (
     text,
     word,
 )
-from tokenpeak.node.shown import shown_value
-from tokenpeak.node.state import Json
-from tokenpeak.node.words import one_line
 
 _UNKNOWN_NAMED = 5
 _word = optional(word)

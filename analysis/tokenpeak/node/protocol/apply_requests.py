@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tokenpeak.node.error import ScriptError
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import Json
 from tokenpeak.node.protocol.requests import PRODUCTION_READY_S, NodeRequest, too_long
-from tokenpeak.node.state import Json
 
 OBSERVE_MAX_S = 7200.0
 CONCURRENCY_MAX = 64

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import field, fields
 from typing import Any, Callable, TypeVar
 
-from tokenpeak.node.state import Json
-from tokenpeak.node.words import one_line, wrong_word
+from tokenpeak.node.machine.state import Json
+from tokenpeak.node.machine.words import one_line, wrong_word
 
 Reader = Callable[[Any], Any]
 Kind = TypeVar("Kind")

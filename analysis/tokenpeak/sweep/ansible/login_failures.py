@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from tokenpeak.node.words import one_line
+from tokenpeak.node.machine.words import one_line
 
 _KEY = "/etc/ssh/ssh_host_ed25519_key.pub"
 LOGIN_VARIABLES = "^ansible_(host|port|user|ssh_common_args|ssh_extra_args)$"

@@ -11,9 +11,9 @@ import yaml
 from pydantic import ValidationError
 
 from tokenpeak.errors import InputError, suggestion
-from tokenpeak.node import notify
 from tokenpeak.node.engine_builds import ONLY
-from tokenpeak.node.managers import MANAGERS
+from tokenpeak.node.guard import notify
+from tokenpeak.node.production.managers import MANAGERS
 from tokenpeak.spec.engine_build import DeclaredBuild, first_mistake
 from tokenpeak.spec.located import LocatedYaml, Mistake, unreadable
 from tokenpeak.spec.sweep import ModelSpec, sweep_names

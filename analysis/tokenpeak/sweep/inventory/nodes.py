@@ -22,7 +22,8 @@ from tokenpeak.errors import InventoryError, suggestion
 from tokenpeak.names import inside
 from tokenpeak.node import environment
 from tokenpeak.node.boards import Chosen, chosen_boards
-from tokenpeak.node.words import visible, wrong_word
+from tokenpeak.node.machine import environment
+from tokenpeak.node.machine.words import visible, wrong_word
 from tokenpeak.spec.secrets import secret_in_environment
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import Any
 import yaml
 
 from tokenpeak import paths
-from tokenpeak.node import notify
-from tokenpeak.node.answering import KINDS
-from tokenpeak.node.managers import MANAGERS
+from tokenpeak.node.guard import notify
+from tokenpeak.node.production.answering import KINDS
+from tokenpeak.node.production.managers import MANAGERS
 from tokenpeak.records import NodeFacts
 from tokenpeak.spec.axes import Values
 from tokenpeak.spec.energy import FACTORS

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from tokenpeak.node.words import wrong_word
+from tokenpeak.node.machine.words import wrong_word
 
 UNSAFE = "!unsafe"
 """Ansible's tag of a text that it never renders."""

@@ -23,9 +23,9 @@ from tokenpeak.http_answer import HttpAnswer, HttpAnswerError, ask
 from tokenpeak.loadgen.job import LoadJob
 from tokenpeak.loadgen.target import Server
 from tokenpeak.names import inside
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
+from tokenpeak.node.machine.words import one_line
 from tokenpeak.node.protocol.answers import LaunchAnswer
-from tokenpeak.node.words import one_line
 from tokenpeak.records import Gpu, NodeFacts
 from tokenpeak.spec.endpoint import REFERENCE, EndpointSpec
 from tokenpeak.sweep.ansible.result import Event

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 
 from tokenpeak.errors import TokenpeakError
+from tokenpeak.node.production.answering import standing
 from tokenpeak.node.protocol.answers import Overlap
 from tokenpeak.node.shortfall import standing
 from tokenpeak.sweep.ansible.lease import LeaseChannel

@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 from pydantic import TypeAdapter, ValidationError
 
-from tokenpeak.node import clock
+from tokenpeak.node.machine import clock
 from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer, Samples
 from tokenpeak.predict.hardware import gpu_facts
 from tokenpeak.records import (

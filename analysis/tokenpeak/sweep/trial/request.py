@@ -19,7 +19,7 @@ from tokenpeak.loadgen.run import JobRun
 from tokenpeak.metrics import PER_GPU
 from tokenpeak.node.engine import trial_key
 from tokenpeak.node.engine_builds import engine_build
-from tokenpeak.node.error import ScriptError
+from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.protocol import requests
 from tokenpeak.node.protocol.requests import limits
 from tokenpeak.plan.node_kinds import build_of, known_flags_of

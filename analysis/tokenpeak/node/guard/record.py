@@ -1,0 +1,88 @@
+"""The record of a trial: production as it was, and by when it must be back. It is there while a trial has the node."""
+
+from __future__ import annotations
+
+from typing import Callable
+
+from tokenpeak.node.machine.error import remedy
+from tokenpeak.node.machine.state import Json, State, UnreadableError
+
+NAME = "record.json"
+_NEEDED = ("nonce", "holder", "boot_id", "trial_id", "production", "production_ready_s", "engine_stop_s")
+
+
+def read(state: State) -> Json | None:
+    """The record with all that giving the node back needs; None when no trial has the node.
+
+    Raises UnreadableError when there is one that nobody can restore from.
+    """
+    found = state.read(NAME)
+    if found is None:
+        return None
+    missing = [name for name in _NEEDED if name not in found]
+    if missing:
+        raise UnreadableError(f"{state.path(NAME)} lacks {', '.join(missing)}: look at it, then remove it.")
+    return found
+
+
+def read_if_possible(state: State) -> Json | None:
+    """The record; None also where it is there and cannot be read, or has just gone."""
+    try:
+        return read(state)
+    except UnreadableError:
+        return None
+
+
+OUTCOME_FILE = "outcome.json"
+SPARE = "outcome"
+"""What the disk refused, among what is kept in memory."""
+_EARLIER = "earlier"
+_MOST_EARLIER = 24
+"""Whoever may run trials cannot fill the disk with outcomes."""
+
+
+def note_outcome(state: State, outcome: Json, nonce: str | None) -> str | None:
+    """Write an outcome down; where the disk refuses, keep it in memory for the record `nonce`, and say why it does."""
+    others = [known for known in known_outcomes(state) if _trial(known) != _trial(outcome) and known.get("trial_id")]
+    try:
+        state.write(OUTCOME_FILE, {**outcome, _EARLIER: others[:_MOST_EARLIER]})
+    except OSError as error:
+        if outcome["restored"] and nonce is not None:
+            first = state.read_spare().get(SPARE) or {}
+            by = first["by"] if first.get("nonce") == nonce else outcome["by"]
+            state.write_spare(outcome={**outcome, "nonce": nonce, "by": by})
+        return f"{error.strerror}{remedy(error)}"
+    state.write_spare(outcome=None)
+    return None
+
+
+def known_outcomes(state: State) -> list[Json]:
+    """All that are known, the last one first; of what the disk refused, the one in memory."""
+    last = state.read(OUTCOME_FILE)
+    earlier = (last or {}).get(_EARLIER)
+    entries = [state.read_spare().get(SPARE), last, *(earlier if isinstance(earlier, list) else [])]
+    return [_alone(each) for each in entries if isinstance(each, dict) and "restored" in each]
+
+
+def outcome_of_trial(state: State, trial_id: str, holder: str) -> Json | None:
+    """How this very trial's restoration ended; None where none is known."""
+    return _first(state, lambda known: _trial(known) == (trial_id, holder))
+
+
+def outcome_of_holder(state: State, holder: str | None) -> Json | None:
+    """The last outcome of a holder's trials, or of anybody's where there is none, or `holder` is None."""
+    own = _first(state, lambda known: known.get("holder") == holder) if holder else None
+    return own or _first(state, lambda _: True)
+
+
+def _first(state: State, is_it: Callable[[Json], bool]) -> Json | None:
+    return next(filter(is_it, known_outcomes(state)), None)
+
+
+def _alone(outcome: Json) -> Json:
+    """An outcome without those that are written down with it."""
+    return {name: value for name, value in outcome.items() if name != _EARLIER}
+
+
+def _trial(outcome: Json) -> tuple[object, object]:
+    return outcome.get("trial_id"), outcome.get("holder")

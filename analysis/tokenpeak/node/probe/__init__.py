@@ -1,0 +1,1 @@
+"""What a node is: boards, engines, models, machine."""

@@ -1,0 +1,266 @@
+"""What a node is and what it is doing, found without changing anything."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from typing import Any, Collection
+
+from tokenpeak.node import amd_smi, boards, images, meters, models, smi, telemetry, version
+from tokenpeak.node.engine import declared_environment
+from tokenpeak.node.engine_builds import engine_builds
+from tokenpeak.node.guard import guard, lock
+from tokenpeak.node.guard import record as records
+from tokenpeak.node.installation import rights
+from tokenpeak.node.machine import environment, process
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import Json, State
+from tokenpeak.node.machine.words import hidden_words
+from tokenpeak.node.probe import machine
+from tokenpeak.node.production import drain, production
+from tokenpeak.node.production.managers import make_manager
+from tokenpeak.node.protocol.answers import BuildState, GpuState, ProbeAnswer, ProductionState, picked
+
+DISK_NEEDED_BYTES = 1 << 30
+SHOWN = ("node", "host", "port", "gpus", "model", "limits", "simulated", "state_dir", "python")
+"""Keys of the declaration whose values are shown as they are."""
+VRAM_NEEDED = 0.9
+"""Share of VRAM that must be free when production is not there."""
+
+
+def gpus() -> list[dict[str, Any]]:
+    """The boards of the node by whichever of the makers' tools answers; none on a machine without."""
+    nvidia = process.run(smi.query("gpu", smi.GPU_FIELDS))
+    if nvidia.status == 0:
+        return smi.parse_gpus(nvidia.out)
+    if nvidia.status != 127:
+        # An old driver refuses the whole query for one field that it does not know.
+        found = smi.parse_gpus(_field_by_field())
+        if found:
+            return found
+    static = process.run(["amd-smi", "static", "--json"])
+    if static.status == 0:
+        return amd_smi.parse_amd_smi(static.out, process.run(["amd-smi", "metric", "--json"]).out)
+    rocm = ["rocm-smi", "--showproductname", "--showmeminfo", "vram", "--showmaxpower", "--showuniqueid"]
+    ran = process.run([*rocm, "--showdriverversion", "--json"])
+    return amd_smi.parse_rocm_smi(ran.out) if ran.status == 0 else []
+
+
+def interconnect(indexes: Collection[int]) -> str | None:
+    """How these boards of the node are linked, by nvidia-smi; None where no tool says."""
+    ran = process.run(["nvidia-smi", "topo", "-m"])
+    return smi.parse_topology(ran.out, indexes) if ran.status == 0 else None
+
+
+def _field_by_field() -> str:
+    columns = []
+    for field in smi.GPU_FIELDS:
+        ran = process.run(smi.query("gpu", (field,)))
+        columns.append(ran.out.splitlines() if ran.status == 0 else [])
+    rows = len(columns[0])
+    cells = [column if len(column) == rows else ["[N/A]"] * rows for column in columns]
+    return "\n".join(", ".join(row) for row in zip(*cells))
+
+
+def vram_holders() -> list[dict[str, Any]]:
+    """Processes that hold VRAM, by nvidia-smi."""
+    ran = process.run(smi.query("compute-apps", smi.APP_FIELDS))
+    return smi.parse_apps(ran.out) if ran.status == 0 else []
+
+
+def holder_text(holder: dict[str, Any]) -> str:
+    """`pid name MiB`, as the raw format has it."""
+    held = holder["vram_bytes"]
+    return f"{holder['pid']} {holder['name']} {'?' if held is None else int(held / smi.MIB)} MiB"
+
+
+def probe(state: State, declaration: Json) -> ProbeAnswer:
+    """The node's facts, and its declaration with what the controller may know of it."""
+    chosen, every_gpu = boards.chosen_boards(declaration), gpus()
+    found_gpus = boards.only(every_gpu, chosen)
+    uuids = {gpu["uuid"] for gpu in found_gpus} | {None}
+    holders = [holder for holder in vram_holders() if holder["gpu_uuid"] in uuids] if found_gpus else []
+    declared_production = declaration.get("production") or {"manager": "none"}
+    problems: list[str] = []
+    try:
+        found_production: ProductionState | None
+        found_production, unwell = production.look_closely(declared_production, state)
+        problems += [unwell] if unwell else []
+        # What could not be started again must not be stopped; a launch checks again.
+        make_manager(declared_production, state).definition()
+    except ScriptError as error:
+        problems.append(error.text)
+        found_production = None
+    problems += drain_problems(declaration, state)
+    # Root asks no engine that others could have replaced.
+    unsafe = rights.engine_problems(declaration)
+    own = (*rights.tools_problems(declaration), *unsafe, *rights.secret_problems(declaration))
+    own += (*rights.production_problems(declaration, state), *rights.notify_problems(declaration))
+    problems += [each for each in dict.fromkeys(own) if each not in problems]
+    builds = () if unsafe else build_states(declaration, state)
+    # A node goes without one of several builds; configs that ask for it are dropped there.
+    if builds and all(build.problem for build in builds):
+        problems += [str(build.problem) for build in builds]
+    default = builds[0] if builds else BuildState()
+    host, port = declaration.get("host", "127.0.0.1"), int(declaration.get("port", 8099))
+    port_problem = machine.port_problem(host, port)
+    facts = machine.facts(state.folder)
+    present, not_there = _model(declaration)
+
+    if port_problem:
+        problems.append(port_problem)
+    if facts["disk_free_bytes"] < DISK_NEEDED_BYTES:
+        problems.append(
+            f"Only {facts['disk_free_bytes'] / 2**20:.0f} MiB are free on the disk of {state.folder}: "
+            "free 1 GiB, or set tokenpeak_state_dir to a folder on another disk."
+        )
+    if (lacks_inodes := state.inode_problem()) is not None:
+        problems.append(f"{lacks_inodes}, or set tokenpeak_state_dir to a folder on another disk.")
+    if not_there:
+        problems.append(not_there)
+    if absent := boards.missing(every_gpu, chosen):
+        there = ", ".join(str(gpu["index"]) for gpu in every_gpu) or "none"
+        problems.append(
+            f"GPU {', '.join(absent)} is chosen by tokenpeak_gpus or tokenpeak_engine_env, and the node has {there}: "
+            "correct it, or run nvidia-smi (rocm-smi, amd-smi) there and mend what it says."
+        )
+    has_trial = state.has(records.NAME)
+    is_idle = found_production is not None and not found_production.running and not has_trial
+    problems += gpu_problems(found_gpus, holders, is_idle=is_idle)
+    unsafe_meter = rights.power_command_problems(declaration)
+    measured_by = (
+        ()
+        if unsafe_meter
+        else meters.found_meters(
+            declaration, boards.columns_of(telemetry.boards_now(declaration.get("tools")), boards.indexes(chosen))
+        )
+    )
+    problems += unsafe_meter or meters.problems(declaration, measured_by)
+    problems += filter(None, (lock.hold_problem(state), state.why_unwritable(), guard.why_masked(state)))
+    if has_trial:
+        problems.append("A trial has this node in its hands, or left it so: run `make restore` if no sweep is running.")
+    simulated = bool(declaration.get("simulated"))
+    allowed = (declaration.get("engine") or {}).get("env_allowed")
+    return ProbeAnswer(
+        probed_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        simulated=simulated,
+        gpus=tuple(picked(GpuState, gpu) for gpu in found_gpus),
+        interconnect=interconnect({gpu["index"] for gpu in found_gpus}) if len(found_gpus) > 1 else None,
+        **facts,
+        power_meters=measured_by,
+        engine_version=default.installed,
+        engine_help=default.help,
+        engines=builds,
+        engine_env_allowed=tuple(environment.allowed_names(allowed, simulated, chosen is not None)),
+        production=found_production,
+        vram_holders=tuple(map(holder_text, holders)),
+        engine_port_free=port_problem is None,
+        model_present=present,
+        problems=tuple(problems),
+        declaration=shown_declaration(declaration),
+    )
+
+
+def _model(declaration: Json) -> tuple[bool | None, str | None]:
+    """Whether programs on the node find the declared model, and what to do where they do not.
+
+    Where every build is in a container, each says so itself.
+    """
+    declared = declaration.get("model") or {}
+    model = declared.get("path") or declared.get("name")
+    build = next((each for each in engine_builds(declaration).values() if "image" not in each), None)
+    if declaration.get("simulated") or not model or build is None:
+        return None, None
+    engine = declaration.get("engine") or {}
+    user = str(engine["user"]) if engine.get("user") else None
+    try:
+        env = {**os.environ, **declared_environment(declaration)}
+    except ScriptError:
+        return None, None
+    absent = models.model_problem(build, str(model), env, (), user)
+    return models.is_present(str(model), env, (), user), absent
+
+
+def drain_problems(declaration: Json, state: State) -> list[str]:
+    """What would keep the node from leaving its load balancer before production is stopped."""
+    try:
+        found = drain.drain_of(declaration.get("drain"), declaration.get("production") or {}, state)
+        problem = found.problem() if found is not None and not state.has(records.NAME) else None
+    except ScriptError as error:
+        return [error.text]
+    return [problem] if problem else []
+
+
+def build_states(declaration: Json, state: State) -> tuple[BuildState, ...]:
+    """Each declared engine build with the version and the flags that its installation says.
+
+    A simulated engine's flags are those of the release that it plays, and it has no help.
+    """
+    found = []
+    for name, build in engine_builds(declaration).items():
+        asked = declaration.get("engine") or {}
+        made = BuildState(name=name, version=build["version"], image=build.get("image"))
+        try:
+            if "image" in build:
+                images.require_startable(build, declaration)
+                _require_model(build, declaration)
+            installed = version.engine_version(asked, build, state)
+            flags = [] if declaration.get("simulated") else version.engine_help(asked, build, installed, state)
+        except ScriptError as error:
+            found.append(replace(made, problem=error.text))
+            continue
+        digest = version.entry_digest(asked, build)
+        found.append(replace(made, installed=installed, help=tuple(flags), digest=digest))
+    return tuple(found)
+
+
+def _require_model(build: Json, declaration: Json) -> None:
+    declared = declaration.get("model") or {}
+    model = declared.get("path") or declared.get("name")
+    absent = models.model_problem(build, str(model), {}, (), None) if model else None
+    if absent and not declaration.get("simulated"):
+        raise ScriptError("engine", absent)
+
+
+def shown_declaration(declaration: Json) -> Json:
+    """What of the declaration a controller goes by that has no inventory of its own for the node.
+
+    Nothing else leaves: environments, commands of drains and meters, and addresses of notifications can hold tokens.
+    """
+    declared_production = declaration.get("production") or {"manager": "none"}
+    return {
+        **{name: declaration[name] for name in SHOWN if name in declaration},
+        "engines": [{"name": name, "build": _shown_build(build)} for name, build in engine_builds(declaration).items()],
+        "production": {name: declared_production.get(name) for name in ("manager", "unit", "url")},
+    }
+
+
+def _shown_build(build: Json) -> Json:
+    return {**build, "args": hidden_words([str(word) for word in build["args"]])} if "args" in build else build
+
+
+def gpu_problems(found: list[dict[str, Any]], holders: list[dict[str, Any]], *, is_idle: bool) -> list[str]:
+    """What about the boards would keep a trial from running or from being comparable.
+
+    `is_idle`: production is known to be down, and no trial runs; else what is in use is theirs.
+    """
+    problems = []
+    partitioned = [str(gpu["index"]) for gpu in found if gpu["mig"] == "Enabled"]
+    if partitioned:
+        problems.append(
+            f"MIG is on for GPU {', '.join(partitioned)}: vLLM would see slices of a board. "
+            "Turn it off (`nvidia-smi -mig 0`) or leave this node out."
+        )
+    names = sorted({gpu["name"] for gpu in found})
+    if len(names) > 1:
+        problems.append(f"The GPUs differ ({', '.join(names)}): choose one kind by their numbers in tokenpeak_gpus.")
+    for gpu in found:
+        total, used = gpu["vram_bytes"], gpu["vram_used_bytes"]
+        if is_idle and total and used is not None and used > (1 - VRAM_NEEDED) * total:
+            own = [holder_text(holder) for holder in holders if holder["gpu_uuid"] in (gpu["uuid"], None)]
+            problems.append(
+                f"GPU {gpu['index']} has {used / 2**30:.1f} of {total / 2**30:.1f} GiB in use though production is down"
+                f" ({', '.join(own) or 'by processes that cannot be seen from here'}): end them first."
+            )
+    return problems

@@ -1,0 +1,1 @@
+"""Production: what it is, who answers for it, how it is drained, changed, stopped and brought back."""

@@ -1,0 +1,153 @@
+"""A Docker container's definition: it is made anew by the daemon's own interface, as it was made but for its command.
+
+Source: Docker Engine API v1.41, "Create a container". Only a daemon on this machine's socket is spoken to.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+from typing import Any
+from urllib.parse import quote
+
+from tokenpeak.node.engine_command import Command
+from tokenpeak.node.machine import process
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import Json
+from tokenpeak.node.machine.words import shown_output
+from tokenpeak.node.production.managers.containers import LABEL, NO_RESTART, RenamedContainerDefinition
+
+SOCKET = "unix:///var/run/docker.sock"
+_TIMEOUT_S = 120.0
+_MOST_BYTES = 4 << 20
+
+
+class DockerDefinition(RenamedContainerDefinition):
+    """A container of the local Docker daemon."""
+
+    def made_with(self, found: Json) -> Json:
+        """Config, HostConfig and networks of an inspected container, as it could be made anew."""
+        config, host = {**found["Config"]}, {**found["HostConfig"]}
+        own_name = host.get("NetworkMode", "").startswith(("host", "container:"))
+        if own_name or config.get("Hostname") == found["Id"][:12]:
+            config.pop("Hostname", None)
+        config.pop("MacAddress", None)
+        # Its policy is `own`: one that does not serve has none.
+        host.pop("RestartPolicy", None)
+        bound = {str(bind).split(":")[1] for bind in host.get("Binds") or []}
+        volumes = [one for one in found.get("Mounts") or [] if one.get("Type") == "volume"]
+        # What an anonymous volume holds, a cache of weights say, stays with the next container.
+        host["Binds"] = [
+            *(host.get("Binds") or []),
+            *(f"{one['Name']}:{one['Destination']}" for one in volumes if one["Destination"] not in bound),
+        ]
+        networks = {
+            name: {key: one[key] for key in ("Aliases", "IPAMConfig", "Links", "DriverOpts") if one.get(key)}
+            for name, one in (found["NetworkSettings"].get("Networks") or {}).items()
+        }
+        for one in networks.values():
+            one["Aliases"] = [alias for alias in one.get("Aliases") or [] if alias != found["Id"][:12]]
+        image = found["Image"]
+        if self._image_id(config["Image"]) != image:
+            # The name means another image by now.
+            config["Image"] = image
+        return {"Config": config, "HostConfig": host, "Networks": networks}
+
+    def parts(self, described: Json) -> tuple[list[str], dict[str, str], str | None]:
+        """Entry point and arguments, environment and image of its configuration."""
+        config = described["seen"]["Config"]
+        env = dict(entry.split("=", 1) for entry in config.get("Env") or [] if "=" in entry)
+        words = [*(config.get("Entrypoint") or []), *(config.get("Cmd") or [])]
+        return words, env, config["Image"]
+
+    def image_again(self, name: str | None, image: str | None) -> str | None:
+        """The very image, where its name means another by now."""
+        return image if image and self._image_id(str(name)) != image else name
+
+    def user(self, described: Json, command: Command) -> str | None:
+        """The user of its configuration, with which each next one is made, whatever its image."""
+        return str(described["seen"]["Config"].get("User") or "") or None
+
+    def is_node_user(self) -> bool:
+        """A name is the image's."""
+        return False
+
+    def create(self, described: Json, command: Command, mark: str, name: str) -> str:
+        """Ask the daemon for one with the same configuration but these words."""
+        seen = described["seen"]
+        entry = seen["Config"].get("Entrypoint") or []
+        if command.words[: len(entry)] != tuple(entry):
+            entry = [command.words[0]]
+        config = {
+            **seen["Config"],
+            "Entrypoint": entry or None,
+            "Cmd": list(command.words[len(entry) :]),
+            "Env": [f"{key}={value}" for key, value in command.env.items()],
+            "Image": command.image,
+            "Labels": {**(seen["Config"].get("Labels") or {}), LABEL: mark},
+        }
+        first, *others = seen["Networks"] or {"": {}}
+        body = {
+            **config,
+            "HostConfig": {**seen["HostConfig"], "RestartPolicy": {"Name": NO_RESTART}},
+            "NetworkingConfig": {"EndpointsConfig": {first: seen["Networks"][first]} if first else {}},
+        }
+        made = str(self._ask("POST", f"/containers/create?name={quote(name)}", body)["Id"])
+        for network in others:
+            self._ask("POST", f"/networks/{quote(network)}/connect", _joining(made, seen["Networks"][network]))
+        return made
+
+    def _image_id(self, name: str) -> str | None:
+        ran = process.run(self.manager.command("image", "inspect", "--format", "{{.Id}}", "--", name))
+        return ran.out.strip() if ran.status == 0 else None
+
+    def _ask(self, method: str, path: str, body: Json) -> Json:
+        connection = _Local(self._socket())
+        try:
+            connection.request(method, path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            raw = response.read(_MOST_BYTES)
+        except (OSError, http.client.HTTPException) as error:
+            raise ScriptError(
+                "definition", f"Docker's daemon does not answer at {connection.path}: {error}."
+            ) from error
+        finally:
+            connection.close()
+        answer: Json = json.loads(raw or b"{}")
+        if response.status >= 300:
+            raise ScriptError(
+                "definition", f"Docker refuses the new container: {shown_output(str(answer.get('message')))}."
+            )
+        return answer
+
+    def _socket(self) -> str:
+        given = os.environ.get("DOCKER_HOST")
+        if not given:
+            shown = self.manager.command("context", "inspect", "--format", "{{.Endpoints.docker.Host}}")
+            ran = process.run(shown)
+            given = ran.out.strip() if ran.status == 0 and ran.out.strip() else SOCKET
+        if not given.startswith("unix://"):
+            raise ScriptError(
+                "definition", f"Docker's daemon is at {given}: apply speaks to one on a local socket alone."
+            )
+        return given[len("unix://") :]
+
+
+class _Local(http.client.HTTPConnection):
+    """HTTP over a socket of this machine."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=_TIMEOUT_S)
+        self.path = path
+
+    def connect(self) -> None:
+        """Connect to the socket."""
+        self.sock: Any = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(_TIMEOUT_S)
+        self.sock.connect(self.path)
+
+
+def _joining(container: str, endpoint: Json) -> Json:
+    return {"Container": container, "EndpointConfig": endpoint}
