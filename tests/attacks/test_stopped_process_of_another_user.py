@@ -66,13 +66,14 @@ def opened() -> list[str]:
 SCRIPT = """
 import os, signal, sys
 from pathlib import Path
-from tokenpeak.node import clock, login, mutex, process
-from tokenpeak.node.state import State
+from tokenpeak.node.guard import mutex
+from tokenpeak.node.machine import users
+from tokenpeak.node.machine.state import State
 def stop():
     print(os.getpid(), flush=True)
     os.kill(os.getpid(), signal.SIGSTOP)
 with mutex.exclusive(State(Path(sys.argv[1]))):
-    login.within("nobody", stop)
+    users.within("nobody", stop)
 """
 
 
