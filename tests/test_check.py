@@ -9,10 +9,8 @@ from click.testing import CliRunner
 from commands import typed
 from tokenpeak import paths
 from tokenpeak.cli import tokenpeak
-from tokenpeak.node.managers import MANAGERS
-from tokenpeak.sweep.inventory.variables import MANAGER_KEYS, keys_of
 from tokenpeak.node.production.managers import MANAGERS
-from tokenpeak.sweep.inventory_variables import MANAGER_KEYS, keys_of
+from tokenpeak.sweep.inventory.variables import MANAGER_KEYS, keys_of
 
 SWEEP = """\
 axes:

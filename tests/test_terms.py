@@ -19,7 +19,7 @@ TERMS = {
     "gaussian process": "search/mixture.py",
     "geometric mean": "ranking/rank.py",
     "goodput": "results/run_summary.py",
-    "heartbeat": "node/lease.py",
+    "heartbeat": "node/guard/lease.py",
     "host key": "sweep/ansible/login_failures.py",
     "interaction": "ranking/effects.py",
     "main effect": "ranking/effects.py",
@@ -36,7 +36,7 @@ TERMS = {
     "roofline": "predict/physics.py",
     "speculative decoding": "vllm/renames.py",
     "verdict": "results/verdict.py",
-    "watchdog": "node/guard.py",
+    "watchdog": "node/guard/guard.py",
 }
 
 

@@ -11,11 +11,8 @@ import pytest
 from tokenpeak.node.machine.words import no_command
 from tokenpeak.node.protocol.answers import RestoreAnswer, RestoreOutcome, as_json
 from tokenpeak.node.protocol.frame import framed
-from tokenpeak.node.words import no_command
 from tokenpeak.sweep.ansible.result import Event, failure_words
 from tokenpeak.sweep.ansible.runner import _Collector
-from tokenpeak.sweep.node_result import Event, failure_words
-from tokenpeak.sweep.runner import _Collector
 
 FORGED = "x\n::add-mask::y\ngpu-2: serves"
 ODD: list[Any] = [

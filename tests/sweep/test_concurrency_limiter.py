@@ -10,11 +10,8 @@ from datetime import datetime, timedelta
 import pytest
 from driven_home import MODEL, Home
 
-from tokenpeak.node import clock
-from tokenpeak.sweep.limits import ConcurrencyLimiter, GroupLimit
 from tokenpeak.node.machine import clock
-from tokenpeak.sweep.concurrency_limiter import ConcurrencyLimiter
-from tokenpeak.sweep.max_unavailable import GroupLimit
+from tokenpeak.sweep.limits import ConcurrencyLimiter, GroupLimit
 
 
 def test_turns_are_had_in_the_order_in_which_they_were_asked_for() -> None:

@@ -14,13 +14,9 @@ from tokenpeak.node.installation.bundle import write_bundle
 from tokenpeak.node.machine.state import content_of
 from tokenpeak.node.protocol.answers import RestoreAnswer
 from tokenpeak.node.protocol.frame import KEY, as_small_object, framed, unframed
-from tokenpeak.node.state import content_of
 from tokenpeak.sweep.ansible.node_action import NodeFiles
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
 from tokenpeak.sweep.trial.play import TrialPlay
-from tokenpeak.sweep.inventory import Inventory, Node
-from tokenpeak.sweep.node_files import NodeFiles
-from tokenpeak.sweep.trial_play import TrialPlay
 
 BANNERS = {
     "no text": "Willkommen, Gr\xfc\xdfe\n",

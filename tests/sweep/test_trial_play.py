@@ -16,10 +16,7 @@ from tests.sweep.play_bench import ANSWER, Bench, playing
 from tokenpeak.node.machine import clock
 from tokenpeak.node.production.answering import standing
 from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer
-from tokenpeak.node.shortfall import standing
 from tokenpeak.sweep.ansible.result import Event, NodeResult, recorded, restored_by
-from tokenpeak.sweep.node_result import Event, NodeResult
-from tokenpeak.sweep.restoration import recorded, restored_by
 
 DEAF = """
 DOCUMENTATION = "name: deaf\\nshort_description: A connection that hands no input on, as Podman's."

@@ -5,10 +5,8 @@ import sys
 import click
 
 from tokenpeak.exit_status import ExitStatus
-from tokenpeak.node import notify as sending
-from tokenpeak.sweep.inventory.nodes import read_inventory
 from tokenpeak.node.guard import notify as sending
-from tokenpeak.sweep.inventory import read_inventory
+from tokenpeak.sweep.inventory.nodes import read_inventory
 from tokenpeak.sweep.notification import SIDE, receivers_of
 from tokenpeak.terminal import echo
 

@@ -31,12 +31,9 @@ def restore(inventory_name: str, nodes: tuple[str, ...], accept: bool, release: 
     """
     asked = {"tokenpeak_restore": {"accept": accept, "release": release}} if accept or release else {}
     inventory, result = play("restore.yml", inventory_name, nodes, asked)
-    from tokenpeak.node.shortfall import standing
+    from tokenpeak.node.production.answering import standing
     from tokenpeak.sweep.ansible.result import restored_by
     from tokenpeak.sweep.installation import is_another, renewal
-    from tokenpeak.node.production.answering import standing
-    from tokenpeak.sweep.restoration import restored_by
-    from tokenpeak.sweep.version import is_another, renewal
 
     unrestored = 0
     for name, node in result.nodes.items():

@@ -12,11 +12,8 @@ from tokenpeak.exit_status import ExitStatus
 from tokenpeak.node.guard import lock
 from tokenpeak.node.production.answering import standing
 from tokenpeak.node.protocol.answers import ProductionState, StatusAnswer, as_json
-from tokenpeak.node.shortfall import standing
 from tokenpeak.sweep.ansible.by_name import play
 from tokenpeak.sweep.installation import is_another, renewal
-from tokenpeak.sweep.by_name import play
-from tokenpeak.sweep.version import is_another, renewal
 from tokenpeak.terminal import echo, echo_lines, echo_text
 
 _NOT_INSTALLED = "TokenPeak is not on this node yet; make probe puts it there"

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tokenpeak import paths
-from tokenpeak.node.bundle import script_digest, write_bundle
+from tokenpeak.node.installation.bundle import script_digest, write_bundle
 from tokenpeak.node.protocol.answers import NodeAnswer
-from tokenpeak.node.installation.bundle import write_bundle
 from tokenpeak.sweep import secret
 from tokenpeak.sweep.ansible.result import Event
 from tokenpeak.sweep.ansible.runner import PlaybookResult, run_playbook

@@ -21,16 +21,12 @@ from tokenpeak.node.engine_builds import engine_builds
 from tokenpeak.node.machine.words import LINES, one_line, wrong_tree
 from tokenpeak.node.protocol.answers import ProbeAnswer, as_json
 from tokenpeak.node.protocol.requests import limits
-from tokenpeak.node.words import LINES, one_line, wrong_tree
 from tokenpeak.predict.memory_plan import PLANNING_ENV
 from tokenpeak.records import Container, EngineBuild, ModelName, NodeFacts
 from tokenpeak.spec.engine_build import declared_builds
 from tokenpeak.spec.sweep import ModelSpec
 from tokenpeak.sweep import installation
 from tokenpeak.sweep.ansible.result import WORDS_CHARACTERS, Event, NodeResult
-from tokenpeak.records import NodeFacts
-from tokenpeak.sweep import version
-from tokenpeak.sweep.declared import declared_container, declared_facts, declared_model, planning_env
 from tokenpeak.sweep.installation import install_and_probe
 from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory.nodes import Inventory, Node

@@ -15,10 +15,10 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from tokenpeak.node.installation.bundle import PRIVATE_MODE, SCRIPT_MODE, secret_content
+from tokenpeak.node.machine.state import DECLARATION, SCRIPT, content_of
 from tokenpeak.node.protocol.frame import as_small_object, unframed
 from tokenpeak.node.protocol.requests import PutRequest, as_json
-from tokenpeak.node.put import PRIVATE_MODE, SCRIPT_MODE, secret_content
-from tokenpeak.node.state import DECLARATION, SCRIPT, content_of
 from tokenpeak.sweep.ansible.dispatch import end_children
 
 MEMORY_BYTES = 384 << 20

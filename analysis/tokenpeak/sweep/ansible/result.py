@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from tokenpeak import bounded
 from tokenpeak.errors import ArchiveError
-from tokenpeak.node import fence, hold
+from tokenpeak.node.guard import fence, lock
+from tokenpeak.node.machine.words import one_line
 from tokenpeak.node.protocol.answers import AnyAnswer, NodeAnswer, RestoreAnswer, RestoreOutcome, parse
 from tokenpeak.node.protocol.frame import KEY, unframed
-from tokenpeak.node.words import one_line
 from tokenpeak.sweep.ansible.dispatch import Step
 from tokenpeak.sweep.ansible.login_failures import ANYWHERE, Login, explained, missing_python
 
@@ -84,7 +84,7 @@ class NodeResult:
     @property
     def held(self) -> str | None:
         """The node's sentence where it begins no trial, because a person has given it back from the sweep."""
-        return self._refused(hold.HELD)
+        return self._refused(lock.HELD)
 
     def _refused(self, code: str) -> str | None:
         errors = (answer.error for answer in self.answers.values())

@@ -21,10 +21,10 @@ import ansible_runner
 from tokenpeak import paths
 from tokenpeak.deletion import delete
 from tokenpeak.errors import NodeError
+from tokenpeak.node.machine.words import one_line
 from tokenpeak.node.protocol.answers import NodeAnswer, parse
 from tokenpeak.node.protocol.commands import ANSWERS
 from tokenpeak.node.protocol.survey import SurveyAnswer
-from tokenpeak.node.words import one_line
 from tokenpeak.sweep.ansible.dispatch import Step
 from tokenpeak.sweep.ansible.login_failures import Login, logins_of, with_remedy
 from tokenpeak.sweep.ansible.result import WORDS_CHARACTERS, Event, NodeResult, answer_in, failure_words

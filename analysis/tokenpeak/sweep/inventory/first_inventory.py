@@ -12,11 +12,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tokenpeak.errors import InputError
-from tokenpeak.node import process
-from tokenpeak.node.bundle import write_bundle
+from tokenpeak.node.installation.bundle import write_bundle
+from tokenpeak.node.machine import process
+from tokenpeak.node.machine.words import one_line, visible, wrong_word
 from tokenpeak.node.protocol.answers import GpuState
 from tokenpeak.node.protocol.survey import FoundEngine, FoundServer, SurveyAnswer
-from tokenpeak.node.words import one_line, visible, wrong_word
 from tokenpeak.sweep.ansible.login_failures import Login
 from tokenpeak.sweep.ansible.runner import run_playbook
 from tokenpeak.sweep.inventory.nodes import Inventory, Node

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from tokenpeak.errors import TokenpeakError
 from tokenpeak.node.production.answering import standing
 from tokenpeak.node.protocol.answers import Overlap
-from tokenpeak.node.shortfall import standing
 from tokenpeak.sweep.ansible.lease import LeaseChannel
 from tokenpeak.sweep.ansible.login_failures import Login
 from tokenpeak.sweep.ansible.result import Event, restored_by, unknown

@@ -18,16 +18,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from tokenpeak.errors import TokenpeakError
-from tokenpeak.node.error import refusal
+from tokenpeak.node.machine.error import refusal
 from tokenpeak.sweep.ansible.dispatch import Step
 from tokenpeak.sweep.ansible.result import Event, NodeResult
 from tokenpeak.sweep.ansible.runner import run_playbook
 from tokenpeak.sweep.inventory.nodes import Inventory
-from tokenpeak.node.machine.error import refusal
-from tokenpeak.sweep.inventory import Inventory
-from tokenpeak.sweep.node_result import Event, NodeResult
-from tokenpeak.sweep.runner import run_playbook
-from tokenpeak.sweep.step import Step
 
 PLAYBOOK = "trial.yml"
 _POLL_S = 0.2
