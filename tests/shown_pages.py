@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenpeak import paths
-from tokenpeak.report.notebooks import blocks, execute
+from tokenpeak.report.site.notebook_runner import blocks, execute
 
 
 def shown(page: str, archive: Path, folder: Path, **parameters: Any) -> list[dict[str, Any]]:

@@ -11,10 +11,10 @@ from published_names import A100, H200, PRESETS, T4, V100
 from tokenpeak import paths
 from tokenpeak.checks.outcome import VERDICT_WORDS
 from tokenpeak.report import checks, open_archive
-from tokenpeak.report.cleaned_copy import cleaned_copy
-from tokenpeak.report.pages import SWEEP_PAGES
-from tokenpeak.report.publish import leaving
-from tokenpeak.report.site import build_site
+from tokenpeak.report.site.build import build_site
+from tokenpeak.report.site.cleaned_copy import cleaned_copy
+from tokenpeak.report.site.pages import SWEEP_PAGES
+from tokenpeak.report.site.publish import leaving
 
 pytestmark = pytest.mark.integration
 

@@ -16,11 +16,10 @@ import yaml
 from archive_factory import config_of
 from tokenpeak.node.machine.words import HIDDEN
 from tokenpeak.records import Container, EngineBuild
-from tokenpeak.report.blocks import Snippets
-from tokenpeak.report.container_commands import container_unit, unit_argument, unit_word
-from tokenpeak.report.deploy import snippets
-from tokenpeak.report.deployment_forms import compose, helm_values, kubernetes, systemd_unit
-from tokenpeak.report.serving_command import ServingCommand, unwritable
+from tokenpeak.report.blocks.block import Snippets
+from tokenpeak.report.blocks.deploy import snippets
+from tokenpeak.report.blocks.deployment_forms import compose, helm_values, kubernetes, systemd_unit
+from tokenpeak.report.blocks.serving_command import ServingCommand, container_unit, unit_argument, unit_word, unwritable
 from tokenpeak.vllm.command import paste_command
 
 ODD = (

@@ -16,8 +16,8 @@ from tokenpeak.atomic import write_atomically
 from tokenpeak.cli import tokenpeak
 from tokenpeak.deletion import delete
 from tokenpeak.errors import InputError, ReportError
-from tokenpeak.report import publish, reuse, site
 from tokenpeak.report.former_trials import NOTE
+from tokenpeak.report.site import build, publish, reuse
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="another user's part needs root to play it")
 
@@ -55,9 +55,9 @@ def test_notes_of_a_site_that_are_a_link(theirs: Path, thesis: Path) -> None:
     link(theirs / ".site.trials", thesis.parents[1])
 
     with pytest.raises((OSError, ReportError)):
-        site._replace_notes(output, {"20260101-000000-sweep"})
+        build._replace_notes(output, {"20260101-000000-sweep"})
     with pytest.raises(ReportError, match=r"\.site\.trials is a link"):
-        site._refuse_other(output)
+        build._refuse_other(output)
 
     assert thesis.is_file()
 
@@ -69,7 +69,7 @@ def test_what_somebody_keeps_among_the_notes(place: Path) -> None:
         (notes / name).mkdir(parents=True)
         (notes / name / ("own.txt" if name == "foreign" else NOTE)).write_text("{}")
 
-    site._replace_notes(place / "site", {"kept"})
+    build._replace_notes(place / "site", {"kept"})
 
     assert ["foreign", "kept"] == sorted(path.name for path in notes.iterdir())
 
@@ -81,7 +81,7 @@ def test_other_names_beside_a_site(theirs: Path, thesis: Path, name: str) -> Non
     output.mkdir()
     link(theirs / f".site.{name}-{os.getpid()}", thesis.parents[1])
 
-    site.leave(output)
+    build.leave(output)
 
     assert thesis.is_file()
 
@@ -98,7 +98,7 @@ def test_note_of_a_site(theirs: Path, thesis: Path) -> None:
 def test_root_builds_and_publishes_nothing_there(theirs: Path, place: Path) -> None:
     """Whatever is written in another's folder can be led elsewhere meanwhile: the way out is said before."""
     with pytest.raises(InputError, match=REFUSED):
-        site.build_site([place], theirs / "site")
+        build.build_site([place], theirs / "site")
     with pytest.raises(InputError, match=REFUSED):
         publish._to_folder(place, str(theirs / "site"), dry_run=False, say=lambda _: None)
 

@@ -12,9 +12,9 @@ import pytest
 
 from archive_factory import make_archive
 from leak_search import leaks
-from tokenpeak.report.cleaned_copy import cleaned_copy
-from tokenpeak.report.cleaner import Cleaner
-from tokenpeak.report.known_words import KnownWords
+from tokenpeak.report.site.cleaned_copy import cleaned_copy
+from tokenpeak.report.site.cleaner import Cleaner
+from tokenpeak.report.site.known_words import KnownWords
 from tokenpeak.sensitive import place_of
 
 WORD = "zanzibarium"

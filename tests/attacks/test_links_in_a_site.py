@@ -13,8 +13,8 @@ import pytest
 
 from leak_search import leaks
 from tokenpeak.errors import ReportError
-from tokenpeak.report import publish as publishing
-from tokenpeak.report.publish import TARGETS, leaving, publish
+from tokenpeak.report.site import publish as publishing
+from tokenpeak.report.site.publish import TARGETS, leaving, publish
 
 SECRET = "kn4ry-of-home"
 ALLOWED = "static/site.css"

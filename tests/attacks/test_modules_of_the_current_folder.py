@@ -16,7 +16,7 @@ import pytest
 from tests.attacks.conftest import ATTACKER
 
 from tokenpeak.cli import main
-from tokenpeak.report import site_process
+from tokenpeak.report.site import processes
 
 PACKAGE = Path(__file__).parents[2] / "analysis" / "tokenpeak"
 NODE = PACKAGE / "node"
@@ -63,7 +63,7 @@ def test_process_of_multiprocessing(planted: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(SystemExit):
         main()
 
-    process, connection = site_process.start(operator.methodcaller("send", "at work"))
+    process, connection = processes.start(operator.methodcaller("send", "at work"))
     process.join(60)
 
     assert [] == loaded(planted)

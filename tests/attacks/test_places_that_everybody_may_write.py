@@ -19,7 +19,7 @@ from tokenpeak.cli import tokenpeak
 from tokenpeak.cli.output import make_output_folder
 from tokenpeak.errors import InputError
 from tokenpeak.own_place import make_own, require_unmoved
-from tokenpeak.report import publish, site
+from tokenpeak.report.site import build, publish
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="another user's part needs root to play it")
 
@@ -34,8 +34,8 @@ def shared(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 WRITERS: dict[str, Callable[[Path], object]] = {
-    "build": lambda folder: site.build_site([folder], folder / "site"),
-    "build below": lambda folder: site.build_site([folder], folder / "new" / "site"),
+    "build": lambda folder: build.build_site([folder], folder / "site"),
+    "build below": lambda folder: build.build_site([folder], folder / "new" / "site"),
     "publish": lambda folder: publish._to_folder(folder, str(folder / "site"), dry_run=False, say=lambda _: None),
 }
 
@@ -86,11 +86,11 @@ def test_names_that_somebody_took_before(place: Path, monkeypatch: pytest.Monkey
     taken.symlink_to(theirs)
     os.lchown(taken, ATTACKER, ATTACKER)
     # Nobody but root could remove what the sticky bit protects.
-    monkeypatch.setattr(site, "delete_if_possible", lambda _: None)
-    monkeypatch.setattr(site, "require_unmoved", lambda *_: None)
+    monkeypatch.setattr(build, "delete_if_possible", lambda _: None)
+    monkeypatch.setattr(build, "require_unmoved", lambda *_: None)
 
-    with pytest.raises((InputError, site.ReportError), match=r"not ours|another user's|is a link"):
-        site.build_site([], folder / "site")
+    with pytest.raises((InputError, build.ReportError), match=r"not ours|another user's|is a link"):
+        build.build_site([], folder / "site")
 
     assert [] == [*theirs.iterdir()]
 

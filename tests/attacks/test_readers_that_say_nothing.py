@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenpeak.report import live
+from tokenpeak.report.site import live
 
 CONNECTIONS = 12
 

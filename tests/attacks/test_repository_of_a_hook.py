@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tokenpeak import git
-from tokenpeak.report import publish
+from tokenpeak.report.site import publish
 from tokenpeak.sweep import provenance
 
 

@@ -16,9 +16,9 @@ from archive_factory import make_archive
 from leak_search import leaks
 from tokenpeak.cli import tokenpeak as commands
 from tokenpeak.errors import SpecError
-from tokenpeak.report.cleaner import Cleaner
-from tokenpeak.report.disclosure import RULES, FieldRule
-from tokenpeak.report.known_words import KnownWords
+from tokenpeak.report.site.cleaner import Cleaner
+from tokenpeak.report.site.disclosure import RULES, FieldRule
+from tokenpeak.report.site.known_words import KnownWords
 from tokenpeak.sensitive import mask
 from tokenpeak.spec.axes import Alternative
 from tokenpeak.spec.sweep import read_spec

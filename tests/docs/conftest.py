@@ -6,7 +6,7 @@ import pytest
 
 from made_once import made_once
 from tokenpeak.cli.documentation import documentation
-from tokenpeak.report.site import build_site
+from tokenpeak.report.site.build import build_site
 
 
 @pytest.fixture(scope="session")

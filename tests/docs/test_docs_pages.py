@@ -11,10 +11,9 @@ from playwright.sync_api import Browser
 from tests.front_door.documented import DOCS, SH_RULES, YAML_RULES, doc_blocks, doc_pages
 
 from chromium import DESK, PHONE, Window, chromium
-from tokenpeak.docs.contents import first_page, groups
 from tokenpeak.docs.figures import FIGURES
-from tokenpeak.report.links import broken_links
-from tokenpeak.report.publish import leaving
+from tokenpeak.docs.writer import first_page, groups
+from tokenpeak.report.site.publish import broken_links, leaving
 
 PAGES = doc_pages()
 SHOWN = ("index", "tutorial/own-nodes", "how-to/energy-factors", "reference/sweep", "explanation/intervals")

@@ -18,7 +18,7 @@ from tests.front_door.documented import help_commands
 
 from tokenpeak import paths
 from tokenpeak.cli import tokenpeak
-from tokenpeak.docs.reference import reference_tables
+from tokenpeak.docs.writer import tables_of
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.metrics import METRICS
 from tokenpeak.spec.axes import Values
@@ -267,12 +267,12 @@ def test_kept_tables_are_those_of_the_files_as_they_are(tmp_path: Path, monkeypa
     examples = tmp_path / "sweeps"
     shutil.copytree(paths.EXAMPLE_SWEEPS, examples)
     monkeypatch.setattr(paths, "EXAMPLE_SWEEPS", examples)
-    first = reference_tables("reference/sweep", tokenpeak)
+    first = tables_of("reference/sweep", tokenpeak)
     kept = [path.name for path in (tmp_path / "state" / "docs-tables").iterdir()]
 
-    assert first == reference_tables("reference/sweep", tokenpeak)
+    assert first == tables_of("reference/sweep", tokenpeak)
     assert kept == [path.name for path in (tmp_path / "state" / "docs-tables").iterdir()]
     changed = next(iter(examples.glob("*.yml")))
     changed.write_text(changed.read_text() + "\n# another\n")
-    assert first == reference_tables("reference/sweep", tokenpeak)
+    assert first == tables_of("reference/sweep", tokenpeak)
     assert kept != [path.name for path in (tmp_path / "state" / "docs-tables").iterdir()]

@@ -16,8 +16,8 @@ from made_once import made_once
 from tokenpeak import paths
 from tokenpeak.loadgen.calibration import Calibration, NetworkPath, Point, calibration_record
 from tokenpeak.report import SweepView, open_archive
-from tokenpeak.report.pages import Page, pages_of_sweeps
-from tokenpeak.report.site import build_site
+from tokenpeak.report.site.build import build_site
+from tokenpeak.report.site.pages import Page, pages_of_sweeps
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 """A name that would run if it ever passed for markup."""
@@ -105,7 +105,7 @@ def few_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     def few() -> tuple[Page, ...]:
         return tuple(page for page in pages_of_sweeps() if page.own or page.name in FEW)
 
-    monkeypatch.setattr("tokenpeak.report.site.pages_of_sweeps", few)
+    monkeypatch.setattr("tokenpeak.report.site.build.pages_of_sweeps", few)
 
 
 def make_archives(folder: Path) -> None:

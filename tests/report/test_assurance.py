@@ -6,7 +6,7 @@ from archive_factory import make_archive
 from tokenpeak.ranking.slo_confidence import slo_confidence
 from tokenpeak.records import RunRecord
 from tokenpeak.report import SweepView, open_archive, tables
-from tokenpeak.report.blocks import plain
+from tokenpeak.report.blocks.block import plain
 from tokenpeak.report.load import rate_results, rates
 from tokenpeak.report.overview.score_card import score_card
 from tokenpeak.report.ranking.standings import rank

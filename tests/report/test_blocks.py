@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from tokenpeak.report.blocks import Column, number, percent, shared_digits, table
+from tokenpeak.report.blocks.block import Column, number, percent, shared_digits, table
 
 
 @pytest.mark.parametrize(

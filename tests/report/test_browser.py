@@ -12,10 +12,10 @@ from playwright.sync_api import Browser
 from chromium import DESK, PHONE, Window
 from tokenpeak import paths
 from tokenpeak.report import SweepView
-from tokenpeak.report.page_weight import packed_rows
-from tokenpeak.report.pages import SWEEP_PAGES
+from tokenpeak.report.blocks.display import packed_rows
 from tokenpeak.report.ranking import ranking_figure
 from tokenpeak.report.ranking.standings import rank
+from tokenpeak.report.site.pages import SWEEP_PAGES
 
 pytestmark = pytest.mark.integration
 

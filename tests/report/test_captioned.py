@@ -4,8 +4,8 @@ import altair as alt
 import polars as pl
 import pytest
 
-from tokenpeak.report.blocks import Column
-from tokenpeak.report.captioned import columns, figure, listed
+from tokenpeak.report.blocks.block import Column
+from tokenpeak.report.blocks.captioned import columns, figure, listed
 
 FRAME = pl.DataFrame({"label": ["a", "b"], "value": [1.5, 2.0], "unseen": [1, 2], "page": ["a.html", "b.html"]})
 

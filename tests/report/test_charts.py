@@ -14,12 +14,13 @@ import pytest
 from archive_factory import make_archive
 from shown_pages import figures_of, rows_of, shown
 from tokenpeak import paths
-from tokenpeak.report import charts, open_archive, tables
+from tokenpeak.report import open_archive, tables
+from tokenpeak.report.blocks import charts
 from tokenpeak.report.load import interactivity
-from tokenpeak.report.notebooks import blocks
 from tokenpeak.report.overview.score_card import score_card
 from tokenpeak.report.ranking.standings import rank
-from tokenpeak.report.render import picture, script_json
+from tokenpeak.report.site.notebook_runner import blocks
+from tokenpeak.report.site.render import picture, script_json
 from tokenpeak.report.view import short_names
 from tokenpeak.store.pack import unpacked
 

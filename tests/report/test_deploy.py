@@ -15,11 +15,11 @@ from archive_factory import config_of, make_archive
 from tokenpeak.plan.serving import for_serving
 from tokenpeak.records import Config, Container, EngineBuild, Gpu, NodeFacts
 from tokenpeak.report import open_archive
-from tokenpeak.report.blocks import Snippets
-from tokenpeak.report.deploy import snippets
+from tokenpeak.report.blocks.block import Snippets
+from tokenpeak.report.blocks.deploy import snippets
+from tokenpeak.report.blocks.serving_command import Accelerator
 from tokenpeak.report.overview.summary import accelerator_of, commands
 from tokenpeak.report.ranking.standings import rank
-from tokenpeak.report.serving_command import Accelerator
 from tokenpeak.vllm.command import paste_command
 
 

@@ -12,10 +12,10 @@ import pytest
 
 from tokenpeak import paths
 from tokenpeak.report import SweepView
-from tokenpeak.report.blocks import Column, Facts, Figure, Snippet, Snippets, Tile, Tiles, answer, code, table
-from tokenpeak.report.charts import spec_of
-from tokenpeak.report.display import standalone, svg
-from tokenpeak.report.notebooks import execute
+from tokenpeak.report.blocks.block import Column, Facts, Figure, Snippet, Snippets, Tile, Tiles, answer, code, table
+from tokenpeak.report.blocks.charts import spec_of
+from tokenpeak.report.blocks.display import standalone, svg
+from tokenpeak.report.site.notebook_runner import execute
 
 SVG = "{http://www.w3.org/2000/svg}"
 BLOCK = "application/vnd.tokenpeak.block.v1+json"

@@ -18,8 +18,8 @@ from scipy.stats import t
 from archive_factory import make_archive
 from tokenpeak import paths
 from tokenpeak.report.energy.config_energy import places
-from tokenpeak.report.pages import SWEEP_PAGES
-from tokenpeak.report.site import build_site
+from tokenpeak.report.site.build import build_site
+from tokenpeak.report.site.pages import SWEEP_PAGES
 
 SWEEP = "20261119-220000-watts-rig"
 PUE, KG_CO2_PER_KWH, WATER_L_PER_KWH = 1.3, 0.48, 1.8
@@ -71,7 +71,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     (archive / "trials" / f"{first['trial_id']}.json").write_text(json.dumps(first))
     pages = tuple(page for page in SWEEP_PAGES if page.name in ("index", "energy"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tokenpeak.report.site.pages_of_sweeps", lambda: pages)
+        patch.setattr("tokenpeak.report.site.build.pages_of_sweeps", lambda: pages)
         build_site([archive], folder / "site")
     return archive, folder / "site" / SWEEP / "energy.html"
 

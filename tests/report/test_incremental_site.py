@@ -12,9 +12,9 @@ import zstandard
 
 from archive_factory import make_archive
 from tokenpeak import paths
-from tokenpeak.report import reuse
-from tokenpeak.report.render import environment
-from tokenpeak.report.site import build_site
+from tokenpeak.report.site import reuse
+from tokenpeak.report.site.build import build_site
+from tokenpeak.report.site.render import environment
 from tokenpeak.store.archive import Archive
 
 SWEEP = "20261120-220000-large-sim"
@@ -173,7 +173,7 @@ def test_another_version_makes_all_anew(home: Path, tmp_path: Path, monkeypatch:
     page.write_text(page.read_text().replace("What happened in this launch?", "What happened?"))
     monkeypatch.setattr(paths, "TEMPLATES", templates)
     monkeypatch.setattr(reuse, "code_digest", reuse.code_digest.__wrapped__)
-    monkeypatch.setattr("tokenpeak.report.page_writer.environment", lambda: environment(templates))
+    monkeypatch.setattr("tokenpeak.report.site.page_writer.environment", lambda: environment(templates))
     build_site([home / "results"], home / "site")
     after = inodes(home / "site")
 

@@ -8,7 +8,7 @@ from archive_factory import GPUS, make_archive
 from shown_pages import figures_of, shown
 from tokenpeak import paths
 from tokenpeak.report import open_archive
-from tokenpeak.report.blocks import plain
+from tokenpeak.report.blocks.block import plain
 from tokenpeak.report.hardware import side_by_side
 from tokenpeak.report.interactions import axis_effects, heatmaps
 from tokenpeak.report.overview import summary

@@ -8,7 +8,7 @@ from judge import pages, patterns, text
 from judge.raw import Raw, unpacked
 
 from tokenpeak import paths
-from tokenpeak.report.site import build_site
+from tokenpeak.report.site.build import build_site
 
 LANDSCAPES = paths.ROOT / "analysis" / "landscapes"
 ARCHIVES = {

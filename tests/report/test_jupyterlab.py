@@ -18,9 +18,9 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page
 
 from tokenpeak import paths
-from tokenpeak.report.display import BLOCK_MIME
-from tokenpeak.report.notebooks import execute
-from tokenpeak.report.pages import SWEEP_PAGES
+from tokenpeak.report.blocks.display import BLOCK_MIME
+from tokenpeak.report.site.notebook_runner import execute
+from tokenpeak.report.site.pages import SWEEP_PAGES
 
 pytestmark = pytest.mark.e2e
 

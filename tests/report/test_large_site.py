@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from archive_factory import MANY_AXES, make_archive
-from tokenpeak.report.pages import SWEEP_PAGES
+from tokenpeak.report.site.pages import SWEEP_PAGES
 
 FORTY: dict[str, list[object]] = MANY_AXES | {
     "max_num_batched_tokens": [2048, 4096],

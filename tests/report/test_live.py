@@ -12,7 +12,8 @@ from click.testing import CliRunner
 
 from archive_factory import make_archive, trial_record
 from tokenpeak.cli.serve import serve
-from tokenpeak.report import live, open_archive
+from tokenpeak.report import open_archive
+from tokenpeak.report.site import live
 from tokenpeak.report.trials.search_progress import progress
 from tokenpeak.store.archive import Archive
 

@@ -12,7 +12,7 @@ import pytest
 from archive_factory import make_archive
 from shown_pages import shown
 from tokenpeak.report import open_archive
-from tokenpeak.report.blocks import plain
+from tokenpeak.report.blocks.block import plain
 from tokenpeak.report.overview import headline
 from tokenpeak.report.ranking.standings import rank
 

@@ -14,9 +14,9 @@ from archive_factory import START, make_archive
 from tokenpeak import paths, report
 from tokenpeak.errors import InputError, ReportError
 from tokenpeak.report import opening
-from tokenpeak.report.declared import declared
-from tokenpeak.report.notebooks import blocks, execute
-from tokenpeak.report.pages import SWEEP_PAGES
+from tokenpeak.report.site.notebook_parameters import declared
+from tokenpeak.report.site.notebook_runner import blocks, execute
+from tokenpeak.report.site.pages import SWEEP_PAGES
 from tokenpeak.spec.parameters import UNITS
 
 

@@ -12,7 +12,7 @@ from archive_factory import make_archive
 from shown_pages import figures_of, rows_of, shown, table_of
 from tokenpeak import paths
 from tokenpeak.report import open_archive
-from tokenpeak.report.blocks import plain
+from tokenpeak.report.blocks.block import plain
 from tokenpeak.report.load.load_levels import hidden_loss
 from tokenpeak.report.overview import headline, summary
 from tokenpeak.report.overview.alternatives import alternatives

@@ -15,8 +15,8 @@ from archive_factory import make_archive
 from tokenpeak import paths
 from tokenpeak.cli.report import report
 from tokenpeak.errors import InputError
-from tokenpeak.report import reuse
-from tokenpeak.report.site import build_site
+from tokenpeak.report.site import reuse
+from tokenpeak.report.site.build import build_site
 
 SHARE = """
 import altair as alt

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tokenpeak.report.page_weight import PACKED_FROM, light_picture, packed_rows, packed_spec, sortable
+from tokenpeak.report.blocks.display import PACKED_FROM, light_picture, packed_rows, packed_spec, sortable
 
 ROWS: list[dict[str, Any]] = [
     {"series": f"config {n // 4}", "x": [4, 8.0, 16][n % 3], "holds": [True, 1, None][n % 3], "value": n + 0.25, "n": 2}

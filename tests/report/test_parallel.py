@@ -8,7 +8,7 @@ import pytest
 from archive_factory import make_archive
 from tokenpeak import paths
 from tokenpeak.report import open_archive
-from tokenpeak.report.blocks import Table, plain
+from tokenpeak.report.blocks.block import Table, plain
 from tokenpeak.report.hardware import parallel
 
 

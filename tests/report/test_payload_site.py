@@ -8,7 +8,7 @@ from playwright.sync_api import Browser
 from tests.report.conftest import CALIBRATION
 
 from tokenpeak.loadgen.calibration import calibration_record
-from tokenpeak.report.site import build_site
+from tokenpeak.report.site.build import build_site
 
 pytestmark = pytest.mark.integration
 

@@ -12,9 +12,8 @@ from tokenpeak.errors import ReportError
 from tokenpeak.records.apply import ApplyRecord
 from tokenpeak.records.quality import SweepQuality
 from tokenpeak.records.sweep import Provenance
-from tokenpeak.report.links import broken_links
-from tokenpeak.report.publish import leaving, publish
-from tokenpeak.report.site import build_site
+from tokenpeak.report.site.build import build_site
+from tokenpeak.report.site.publish import broken_links, leaving, publish
 
 
 @pytest.fixture

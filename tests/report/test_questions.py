@@ -14,8 +14,8 @@ from scipy import stats
 from archive_factory import GPUS, make_archive
 from tokenpeak import paths
 from tokenpeak.errors import InputError
-from tokenpeak.report.notebooks import execute
-from tokenpeak.report.pages import pages_of_sweeps
+from tokenpeak.report.site.notebook_runner import execute
+from tokenpeak.report.site.pages import pages_of_sweeps
 from tokenpeak.store.pack import unpacked
 
 QUESTIONS = paths.NOTEBOOKS / "questions"

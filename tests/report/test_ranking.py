@@ -10,7 +10,7 @@ from archive_factory import make_archive
 from shown_pages import shown, table_of
 from tokenpeak import paths
 from tokenpeak.report import SweepView, open_archive, tables
-from tokenpeak.report.blocks import plain
+from tokenpeak.report.blocks.block import plain
 from tokenpeak.report.energy import config_energy
 from tokenpeak.report.interactions import heatmaps
 from tokenpeak.report.overview import headline, summary

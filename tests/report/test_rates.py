@@ -12,7 +12,7 @@ from scipy import stats
 
 from archive_factory import make_archive
 from tokenpeak.report import open_archive, tables
-from tokenpeak.report.blocks import plain
+from tokenpeak.report.blocks.block import plain
 from tokenpeak.report.load import rate_results
 from tokenpeak.report.load.curves import Measure, of_workload, points
 from tokenpeak.report.load.rate_results import searched_figure

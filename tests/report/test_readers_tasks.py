@@ -12,7 +12,7 @@ import pytest
 
 from archive_factory import make_archive
 from tokenpeak import paths
-from tokenpeak.report.notebooks import execute
+from tokenpeak.report.site.notebook_runner import execute
 from tokenpeak.store.pack import unpacked
 
 ARCHIVE = paths.ROOT / "analysis" / "landscapes" / "search-cpu.tar.zst"

@@ -7,8 +7,8 @@ import pytest
 
 from archive_factory import make_archive
 from tokenpeak.records import Container, EndRecord, EngineBuild, Gpu, NodeFacts, Production, SweepRecord
-from tokenpeak.report.cleaned_copy import cleaner_of
-from tokenpeak.report.cleaner import Cleaner
+from tokenpeak.report.site.cleaned_copy import cleaner_of
+from tokenpeak.report.site.cleaner import Cleaner
 from tokenpeak.store.archive import Archive
 
 

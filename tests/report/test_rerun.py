@@ -11,7 +11,7 @@ import nbformat
 import pytest
 
 from tokenpeak import paths
-from tokenpeak.report.pages import pages_of_sweeps
+from tokenpeak.report.site.pages import pages_of_sweeps
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

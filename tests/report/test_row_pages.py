@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from archive_factory import make_archive
-from tokenpeak.report import blocks
-from tokenpeak.report.publish import leaving
-from tokenpeak.report.site import build_site
+from tokenpeak.report.blocks import block
+from tokenpeak.report.site.build import build_site
+from tokenpeak.report.site.publish import leaving
 
 pytestmark = pytest.mark.integration
 
@@ -23,7 +23,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     axes = {"max_num_seqs": [8, 64]}
     archive = make_archive(folder / "long", gpus=["NVIDIA L4"], axes=axes, replicates=4, seconds=3)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(blocks.table.__kwdefaults__, "shown", SHOWN)
+        patch.setitem(block.table.__kwdefaults__, "shown", SHOWN)
         return build_site([archive.path], folder / "site").parent / "long"
 
 

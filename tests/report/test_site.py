@@ -13,9 +13,9 @@ import pytest
 from archive_factory import START, make_archive
 from tokenpeak.errors import ReportError
 from tokenpeak.records import EndRecord
-from tokenpeak.report.links import broken_links
-from tokenpeak.report.pages import SWEEP_PAGES
-from tokenpeak.report.site import build_site
+from tokenpeak.report.site.build import build_site
+from tokenpeak.report.site.pages import SWEEP_PAGES
+from tokenpeak.report.site.publish import broken_links
 from tokenpeak.store.archive import Archive, find_archives
 from tokenpeak.store.pack import pack
 

@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from tokenpeak.report.blocks import Column, table
+from tokenpeak.report.blocks.block import Column, table
 from tokenpeak.report.standing_words import slo_word
 
 

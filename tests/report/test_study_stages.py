@@ -7,10 +7,10 @@ import pytest
 
 from archive_factory import config_of, make_archive
 from tokenpeak.report import SweepView, open_archive
-from tokenpeak.report.blocks import plain
+from tokenpeak.report.blocks.block import plain
 from tokenpeak.report.load import study_stages
 from tokenpeak.report.load.study_stages import Reached, gain, stage_of
-from tokenpeak.report.site import build_site
+from tokenpeak.report.site.build import build_site
 
 SPECULATIVE = {"speculative_config": '{"method": "ngram", "num_speculative_tokens": 4}'}
 

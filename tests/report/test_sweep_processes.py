@@ -14,6 +14,11 @@ from tokenpeak.report import page_helper, sweep_processes
 from tokenpeak.report.page_helper import PageHelper
 from tokenpeak.report.pages import SWEEP_PAGES
 from tokenpeak.report.site import build_site
+from tokenpeak.node import clock
+from tokenpeak.report.site import page_helper, processes
+from tokenpeak.report.site.build import build_site
+from tokenpeak.report.site.page_helper import PageHelper
+from tokenpeak.report.site.pages import SWEEP_PAGES
 
 pytestmark = pytest.mark.integration
 
@@ -44,7 +49,7 @@ def test_processes_make_the_same_site(
     results: Path, alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every file is equal, whichever process made it, and each sweep is said."""
-    monkeypatch.setattr(sweep_processes, "LARGE", 1)
+    monkeypatch.setattr(processes, "LARGE", 1)
     said: list[str] = []
     site = build_site([results], tmp_path / "site", say=said.append).parent
 
@@ -57,7 +62,7 @@ def test_a_helper_makes_the_same_pages(results: Path, tmp_path: Path, monkeypatc
     """Every file of a sweep whose pages two processes make is equal, its notebooks too."""
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     alone = build_site([results / "one"], tmp_path / "alone").parent
-    monkeypatch.setattr(sweep_processes, "LARGE", 1)
+    monkeypatch.setattr(processes, "LARGE", 1)
     made: list[str] = []
     blocks_of = page_helper.blocks_of
     monkeypatch.setattr(page_helper, "blocks_of", lambda page, *rest: made.append(page.name) or blocks_of(page, *rest))
@@ -81,7 +86,7 @@ def test_the_error_of_a_helper_is_the_error_of_the_build(
 ) -> None:
     """A helper that was killed is said, and no site is left behind."""
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    monkeypatch.setattr(sweep_processes, "LARGE", 1)
+    monkeypatch.setattr(processes, "LARGE", 1)
     begin = PageHelper.begin
 
     def killed(helper: PageHelper, *rest: Any) -> None:
@@ -110,7 +115,7 @@ def test_the_error_of_a_process_is_the_error_of_the_build(
     results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a sweep's pages cannot be made of is said as without processes, and no site is left behind."""
-    monkeypatch.setattr(sweep_processes, "LARGE", 1)
+    monkeypatch.setattr(processes, "LARGE", 1)
     archive = make_archive(tmp_path / "in" / "worse", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8]}, seconds=3)
     sweep = archive.path / "sweep.json"
     sweep.write_text(json.dumps(json.loads(sweep.read_text()) | {"spec": {"name": 1}}))

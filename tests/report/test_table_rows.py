@@ -7,8 +7,8 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenpeak.report.blocks import Column, table
-from tokenpeak.report.table_rows import table_rows
+from tokenpeak.report.blocks.block import Column, table
+from tokenpeak.report.site.render import table_rows
 
 COLUMNS = (
     Column(key="config", title="Config", kind="code"),

@@ -253,7 +253,7 @@ def published(sown: Path) -> Path:
 
 def test_every_text_field_has_a_rule() -> None:
     """A field that can hold text and that nobody has decided about is named here; until then it leaves empty."""
-    from tokenpeak.report.disclosure import undecided
+    from tokenpeak.report.site.disclosure import undecided
 
     assert [] == undecided()
 

@@ -20,8 +20,8 @@ from tests.rig.deployed import Network, ask, docker_in, own_network, texts_of
 from tests.rig.engine_image import engine_tar
 
 from tokenpeak import paths
-from tokenpeak.report.deployment_forms import systemd_unit
-from tokenpeak.report.serving_command import ServingCommand
+from tokenpeak.report.blocks.deployment_forms import systemd_unit
+from tokenpeak.report.blocks.serving_command import ServingCommand
 from tokenpeak.sim.install import install
 
 pytestmark = pytest.mark.e2e

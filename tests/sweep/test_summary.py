@@ -11,7 +11,7 @@ from polars.testing import assert_frame_equal
 from archive_factory import make_archive
 from tokenpeak.records import Reason, Verdict
 from tokenpeak.report import open_archive, tables
-from tokenpeak.report.blocks import number, plain
+from tokenpeak.report.blocks.block import number, plain
 from tokenpeak.report.overview import headline
 from tokenpeak.report.overview.summary import commands
 from tokenpeak.report.ranking.standings import rank

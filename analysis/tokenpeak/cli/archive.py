@@ -33,7 +33,7 @@ def archive(
     What names machines, people or secrets is said first, and replaced, unless --keep-everything. Engine logs, and texts
     that anybody may have written, stay at home, unless --texts.
     """
-    from tokenpeak.report.cleaned_copy import cleaned_copy, is_published
+    from tokenpeak.report.site.cleaned_copy import cleaned_copy, is_published
     from tokenpeak.store.archive import Archive, open_archive
     from tokenpeak.store.pack import SUFFIX, pack
 

@@ -21,7 +21,7 @@ def docs(output: Path | None) -> None:
     Each site that `report` and `sweep` build has the same pages.
     """
     from tokenpeak.cli.documentation import documentation
-    from tokenpeak.report.site import build_site, leave
+    from tokenpeak.report.site.build import build_site, leave
 
     place = (output or paths.state_dir() / "documentation").absolute()
     with interruptible(lambda: leave(place)):

@@ -1,6 +1,6 @@
 """The documentation of this command line, as a part of each site that it builds."""
 
-from tokenpeak.docs.build import Documentation
+from tokenpeak.docs.writer import Documentation
 
 
 def documentation() -> Documentation:

@@ -38,7 +38,7 @@ def export(archives: tuple[Path, ...], form: str, output: Path, *, texts: bool, 
 def _cleaned(archives: Sequence[Path], scratch: Path, *, texts: bool) -> list[Path]:
     """Copies that may leave, made as `tokenpeak archive` makes them."""
     from tokenpeak.cli.archive import KEEPING, say_findings
-    from tokenpeak.report.cleaned_copy import cleaned_copy, is_published
+    from tokenpeak.report.site.cleaned_copy import cleaned_copy, is_published
     from tokenpeak.store.archive import find_archives
 
     copies = []

@@ -17,7 +17,7 @@ from tokenpeak.terminal import echo
 @click.option("--keep-everything", is_flag=True, help="Send a site that names machines, people or secrets as it is.")
 def publish(target: str, destination: str, site: Path, *, dry_run: bool, texts: bool, keep_everything: bool) -> None:
     """Send the built site to DESTINATION by TARGET, after checking its links, its files and what it names."""
-    from tokenpeak.report import publish as publishing
+    from tokenpeak.report.site import publish as publishing
 
     publishing.publish(
         site, target, destination, dry_run=dry_run, say=echo, texts=texts, keep_everything=keep_everything

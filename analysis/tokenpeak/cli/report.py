@@ -43,7 +43,7 @@ def report(
     """Build the site from ARCHIVES (default: results); needs no database, node or network."""
     with _seldom_collected():
         from tokenpeak.cli.documentation import documentation
-        from tokenpeak.report.site import build_site, leave
+        from tokenpeak.report.site.build import build_site, leave
 
         # Absolute now: a notebook runs in the folder of its page.
         place = output.absolute()

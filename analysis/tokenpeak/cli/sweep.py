@@ -176,7 +176,7 @@ def _report(outcome: SweepOutcome, progress: ProgressDisplay) -> bool:
     """
     # Imported here: notebooks and Postgres cost a second that measuring does not need.
     from tokenpeak.cli.documentation import documentation
-    from tokenpeak.report.site import build_site, leave
+    from tokenpeak.report.site.build import build_site, leave
     from tokenpeak.store.database import open_database
     from tokenpeak.store.frames import open_frames
 

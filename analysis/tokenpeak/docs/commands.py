@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import click
 
-from tokenpeak.docs.tables import Entry, ReferenceTable, listed
+from tokenpeak.docs.reference_tables import Entry, ReferenceTable, listed
 
 HEADS = ("Option", "Takes", "Default", "Does")
 _WORDS = {"integer": "whole number", "float": "number", "text": "text", "path": "path", "boolean": ""}

@@ -1,15 +1,127 @@
-"""Every field of a JSON Schema as tables of the reference: type, unit, default, example and meaning."""
+"""Units of fields, read off their names: `duration_s` is in seconds."""
 
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tokenpeak.docs.examples import Examples
-from tokenpeak.docs.tables import Entry, ReferenceTable, listed, row
-from tokenpeak.docs.units import unit_of
+from tokenpeak import bounded
+from tokenpeak.docs.reference_tables import Entry, ReferenceTable, listed, row
+from tokenpeak.errors import ReportError
+
+_WHOLE = {
+    "burstiness": "1 is Poisson",
+    "concurrency": "requests",
+    "confidence": "share",
+    "cooldown_s": "s",
+    "cpus": "cores",
+    "expected_prefix_hit_rate": "share",
+    "gpu_hours": "GPU-hours",
+    "kg_co2_per_gpu_hour": "kg/GPU-hour",
+    "max_concurrency": "requests",
+    "max_downtime": "s, or a span",
+    "max_probes": "runs",
+    "price_per_node_hour": "currency/h",
+    "pue": "kWh/kWh",
+    "starters": "beginnings",
+    "time": "s, or a span",
+    "tolerance": "share",
+    "turns": "requests",
+}
+_ENDINGS = {
+    "_per_s": "1/s",
+    "_ms": "ms",
+    "_s": "s",
+    "_bytes": "bytes",
+    "_tokens": "tokens",
+    "_w": "W",
+    "_requests": "requests",
+    "requests": "requests",
+    "kg_co2_per_kwh": "kg/kWh",
+    "kg_co2_per_kwh_market": "kg/kWh",
+    "_l_per_kwh": "L/kWh",
+    "price_per_kwh": "currency/kWh",
+}
+
+
+def unit_of(name: str) -> str:
+    """The unit of a field; empty for one without."""
+    if name in _WHOLE:
+        return _WHOLE[name]
+    return next((unit for ending, unit in _ENDINGS.items() if name.endswith(ending)), "")
+
+
+LONGEST = 140
+"""Characters of an example; a longer one is left to the complete example of the page."""
+_KINDS: Mapping[str, type | tuple[type, ...]] = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "boolean": bool,
+    "integer": int,
+    "number": (int, float),
+}
+
+
+class Examples:
+    """Values of a schema's fields, found in files that follow it; of several, the one in the first file counts."""
+
+    def __init__(self, schema: Mapping[str, Any], files: Iterable[Path]) -> None:
+        self._schema = schema
+        self._found: dict[tuple[str, str], object] = {}
+        for path in files:
+            self._visit(schema, bounded.read_yaml(path, error=ReportError), "")
+
+    def of(self, part: str, key: str) -> object | None:
+        """The example of a part's field, or of the same field of another part; None where no file has one."""
+        if (part, key) in self._found:
+            return self._found[part, key]
+        same = (other for other in self._schema["$defs"] if self._field(other, key) == self._field(part, key))
+        return next((self._found[other, key] for other in same if (other, key) in self._found), None)
+
+    def _field(self, part: str, key: str) -> object:
+        node = self._schema["$defs"][part] if part else self._schema
+        return node.get("properties", {}).get(key)
+
+    def _visit(self, node: Mapping[str, Any], value: object, part: str) -> None:
+        if "$ref" in node:
+            part = node["$ref"].rpartition("/")[2]
+            node = self._schema["$defs"][part]
+        for choice in [*node.get("anyOf", ()), *node.get("oneOf", ())]:
+            if self._is_of(choice, value):
+                self._visit(choice, value, part)
+                break
+        if isinstance(value, list) and isinstance(node.get("items"), Mapping):
+            for item in value:
+                self._visit(node["items"], item, part)
+        if isinstance(value, dict):
+            self._visit_keys(node, value, part)
+
+    def _visit_keys(self, node: Mapping[str, Any], value: dict[str, Any], part: str) -> None:
+        properties = node.get("properties", {})
+        others = node.get("additionalProperties") or next(iter(node.get("patternProperties", {}).values()), None)
+        for key, below in value.items():
+            if key in properties:
+                if below is not None and len(yaml.safe_dump(below, default_flow_style=True)) <= LONGEST:
+                    self._found.setdefault((part, key), below)
+                self._visit(properties[key], below, part)
+            elif isinstance(others, Mapping):
+                self._visit(others, below, part)
+
+    def _is_of(self, node: Mapping[str, Any], value: object) -> bool:
+        """Whether a value follows one of several schemas, as far as they differ."""
+        if "$ref" in node:
+            return self._is_of(self._schema["$defs"][node["$ref"].rpartition("/")[2]], value)
+        if isinstance(value, dict) and "properties" in node:
+            fixed = {key: each["const"] for key, each in node["properties"].items() if "const" in each}
+            has_all = all(key in value for key in node.get("required", ()))
+            return has_all and value.keys() <= node["properties"].keys() and fixed.items() <= {**fixed, **value}.items()
+        types = node.get("type", [*_KINDS])
+        return any(isinstance(value, _KINDS.get(name, ())) for name in ([types] if isinstance(types, str) else types))
+
 
 HEADS = ("Key", "Type", "Unit", "Default", "Example", "Is")
 OF_IMPORTS = ("ExternalWorkload", "ExternalLoad")

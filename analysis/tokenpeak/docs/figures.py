@@ -13,9 +13,9 @@ from tokenpeak import paths
 from tokenpeak.atomic import write_atomically
 from tokenpeak.deletion import delete
 from tokenpeak.errors import ReportError, suggestion
-from tokenpeak.report import charts, display, reuse, theme
-from tokenpeak.report.blocks import Figure
-from tokenpeak.report.captioned import figure
+from tokenpeak.report.blocks import charts, display, theme
+from tokenpeak.report.blocks.block import Figure
+from tokenpeak.report.blocks.captioned import figure
 from tokenpeak.report.energy import config_energy
 from tokenpeak.report.energy.config_energy import with_energy_intervals
 from tokenpeak.report.interactions import heatmaps
@@ -24,6 +24,7 @@ from tokenpeak.report.load import curves, interactivity
 from tokenpeak.report.opening import open_archive
 from tokenpeak.report.ranking import ranking_figure
 from tokenpeak.report.ranking.standings import rank
+from tokenpeak.report.site import reuse
 from tokenpeak.report.view import SweepView, short_names
 
 H100, CPU_SEARCH, CPU_GRID, REQUESTS = (

@@ -10,7 +10,7 @@ from tokenpeak.checks.catalogue import GUARDS
 from tokenpeak.checks.claims import Judged, guarded, judge, read_claims
 from tokenpeak.checks.evidence import Evidence
 from tokenpeak.checks.outcome import VERDICT_WORDS, Guarded
-from tokenpeak.report.blocks import Block, Column, Part, Sentence, Table, answer, strong, table
+from tokenpeak.report.blocks.block import Block, Column, Part, Sentence, Table, answer, strong, table
 from tokenpeak.report.view import SweepView
 
 CLAIMS_FILE = "claims.yml"

@@ -10,7 +10,7 @@ from typing import Any
 
 import altair as alt
 
-from tokenpeak.report import theme
+from tokenpeak.report.blocks import theme
 
 MOST = 6
 """Configs picked at once: as many as there are colours and shapes for."""

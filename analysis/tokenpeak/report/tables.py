@@ -8,7 +8,7 @@ from tokenpeak.metrics import PER_GPU, metric_of, titled
 from tokenpeak.names import slug
 from tokenpeak.ranking.objective import column_of
 from tokenpeak.records import OVERLOADED
-from tokenpeak.report.blocks import Column, Table, table
+from tokenpeak.report.blocks.block import Column, Table, table
 from tokenpeak.report.ranking.standings import MEASURED, NOT_RUN, Ranking, reason_words
 from tokenpeak.report.standing_words import BEHIND, COMPLETED, ENDED_EARLY, RANK, RESULT, SLO, STATUS, slo_word
 from tokenpeak.report.view import LAUNCH, SweepView, metric_word

@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from tokenpeak.report.blocks import Factor, Factors
+from tokenpeak.report.blocks.block import Factor, Factors
 from tokenpeak.report.view import SweepView
 from tokenpeak.spec.energy import Citation, EnergyFactors
 from tokenpeak.spec.parameters import FACTORS

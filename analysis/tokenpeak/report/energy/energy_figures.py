@@ -6,9 +6,10 @@ import altair as alt
 import polars as pl
 
 from tokenpeak.names import slug
-from tokenpeak.report import charts, picks, theme
-from tokenpeak.report.blocks import Column, Factors, Figure
-from tokenpeak.report.captioned import figure
+from tokenpeak.report import picks
+from tokenpeak.report.blocks import charts, theme
+from tokenpeak.report.blocks.block import Column, Factors, Figure
+from tokenpeak.report.blocks.captioned import figure
 from tokenpeak.report.energy.config_energy import measured
 from tokenpeak.report.view import SweepView
 

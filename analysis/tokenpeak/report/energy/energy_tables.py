@@ -5,7 +5,7 @@ import math
 import polars as pl
 
 from tokenpeak.names import slug
-from tokenpeak.report.blocks import Column, Table, table
+from tokenpeak.report.blocks.block import Column, Table, table
 from tokenpeak.report.energy.config_energy import RANK, places
 from tokenpeak.report.energy.energy_factors import FIGURES
 from tokenpeak.report.tables import IDLE_SHARE, trial_href

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import altair as alt
 import polars as pl
 
-from tokenpeak.report import charts, theme
-from tokenpeak.report.blocks import Block, Column, Figure, Part, Sentence, Table, note, percent, strong, table
+from tokenpeak.report.blocks import charts, theme
+from tokenpeak.report.blocks.block import Block, Column, Figure, Part, Sentence, Table, note, percent, strong, table
 from tokenpeak.report.hardware.presets import CONTEXT, MODEL, PARALLELISM
 from tokenpeak.report.view import SweepView
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import altair as alt
 import polars as pl
 
-from tokenpeak.report import charts, theme
-from tokenpeak.report.blocks import Column, Figure, Sentence, Table, answer, number, strong, table
+from tokenpeak.report.blocks import charts, theme
+from tokenpeak.report.blocks.block import Column, Figure, Sentence, Table, answer, number, strong, table
 from tokenpeak.report.view import SweepView
 
 PARALLELISM = "parallelism"

@@ -6,8 +6,8 @@ A caption says what to see, how many measurements stand behind it, under which S
 import polars as pl
 
 from tokenpeak.names import slug
-from tokenpeak.report import charts
-from tokenpeak.report.blocks import Column, Figure, Sentence, Span, Table, note, table
+from tokenpeak.report.blocks import charts
+from tokenpeak.report.blocks.block import Column, Figure, Sentence, Span, Table, note, table
 from tokenpeak.report.interactions import axis_effects
 from tokenpeak.report.view import SweepView, short_names
 

@@ -15,8 +15,8 @@ import polars as pl
 from tokenpeak.names import slug
 from tokenpeak.ranking.intervals import t_critical
 from tokenpeak.ranking.ties import WIDEST
-from tokenpeak.report.blocks import Column, Figure, Sentence, Table, note, table
-from tokenpeak.report.charts import spec_of
+from tokenpeak.report.blocks.block import Column, Figure, Sentence, Table, note, table
+from tokenpeak.report.blocks.charts import spec_of
 from tokenpeak.report.load import curve_charts, rates
 from tokenpeak.report.picks import MOST
 from tokenpeak.report.view import SweepView, metric_word

@@ -8,7 +8,7 @@ from functools import lru_cache
 import polars as pl
 
 from tokenpeak.names import slug
-from tokenpeak.report.blocks import Column, Sentence, Table, code, number, strong, table, warning
+from tokenpeak.report.blocks.block import Column, Sentence, Table, code, number, strong, table, warning
 from tokenpeak.report.load import curves
 from tokenpeak.report.ranking.standings import Ranking
 from tokenpeak.report.standing_words import SLO, slo_word

@@ -6,8 +6,8 @@ import altair as alt
 import polars as pl
 
 from tokenpeak.names import slug
-from tokenpeak.report import charts, theme
-from tokenpeak.report.blocks import (
+from tokenpeak.report.blocks import charts, theme
+from tokenpeak.report.blocks.block import (
     Column,
     Figure,
     Part,

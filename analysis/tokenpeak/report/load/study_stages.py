@@ -12,7 +12,7 @@ import polars as pl
 
 from tokenpeak.names import slug
 from tokenpeak.records import Config
-from tokenpeak.report.blocks import (
+from tokenpeak.report.blocks.block import (
     Block,
     Column,
     Part,

@@ -12,7 +12,7 @@ from tokenpeak.ranking.node_agreement import NodeAgreement, node_agreement
 from tokenpeak.ranking.node_effects import NODES_DIFFER
 from tokenpeak.ranking.precision import precision_of
 from tokenpeak.records import Config
-from tokenpeak.report.blocks import Part, Sentence, percent, warning
+from tokenpeak.report.blocks.block import Part, Sentence, percent, warning
 from tokenpeak.report.ranking.standings import Ranking
 from tokenpeak.report.view import SweepView
 

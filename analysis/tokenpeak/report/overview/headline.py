@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from tokenpeak.report.blocks import Part, Sentence, answer, code, link, note, number, percent, strong, warning
+from tokenpeak.report.blocks.block import Part, Sentence, answer, code, link, note, number, percent, strong, warning
 from tokenpeak.report.load.load_levels import hidden_loss
 from tokenpeak.report.overview.gain import (
     PrecisionGain,

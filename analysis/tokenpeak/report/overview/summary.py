@@ -11,12 +11,12 @@ from tokenpeak.plan.node_kinds import build_of
 from tokenpeak.predict.hardware import gpu_facts
 from tokenpeak.records import NodeFacts
 from tokenpeak.report import tables, tools
-from tokenpeak.report.blocks import Facts, Sentence, Snippets, Table, counted, number
-from tokenpeak.report.deploy import snippets
+from tokenpeak.report.blocks.block import Facts, Sentence, Snippets, Table, counted, number
+from tokenpeak.report.blocks.deploy import snippets
+from tokenpeak.report.blocks.serving_command import Accelerator
 from tokenpeak.report.hardware import presets
 from tokenpeak.report.overview.headline import cautions, recommendation
 from tokenpeak.report.ranking.standings import Ranking, rank
-from tokenpeak.report.serving_command import Accelerator
 from tokenpeak.report.view import SweepView
 
 

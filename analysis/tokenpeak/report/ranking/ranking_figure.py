@@ -6,18 +6,8 @@ import altair as alt
 import polars as pl
 
 from tokenpeak.names import slug
-from tokenpeak.report import charts, theme
-from tokenpeak.report.blocks import (
-    Column,
-    Figure,
-    Part,
-    Sentence,
-    answer,
-    counted,
-    number,
-    strong,
-    table,
-)
+from tokenpeak.report.blocks import charts, theme
+from tokenpeak.report.blocks.block import Column, Figure, Part, Sentence, answer, counted, number, strong, table
 from tokenpeak.report.ranking.standings import FEW, NOT_RUN, Ranking
 from tokenpeak.report.standing_words import COMPLETED
 from tokenpeak.report.view import SweepView

@@ -3,7 +3,7 @@
 import polars as pl
 
 from tokenpeak.records import ApplyRecord
-from tokenpeak.report.blocks import Block, Column, answer, strong, table
+from tokenpeak.report.blocks.block import Block, Column, answer, strong, table
 from tokenpeak.report.view import SweepView
 from tokenpeak.store.archive import Archive
 

@@ -18,10 +18,10 @@ from tokenpeak.ranking.intervals import CONFIDENCE
 from tokenpeak.ranking.slo_confidence import requests_needed, share, slo_confidence
 from tokenpeak.records import Restoration, RunRecord, TrialRecord
 from tokenpeak.report import tables
-from tokenpeak.report.blocks import Part, answer, code, link, number, strong
+from tokenpeak.report.blocks.block import Part, answer, code, link, number, strong
+from tokenpeak.report.blocks.time_axis import time_axis
 from tokenpeak.report.ranking.standings import choices, rank
 from tokenpeak.report.standing_words import confidence_words
-from tokenpeak.report.time_axis import time_axis
 from tokenpeak.report.view import LAUNCH, SweepView, engine_words, metric_word
 from tokenpeak.store.archive import Archive
 from tokenpeak.vllm.startup_log import LEAKED

@@ -1,0 +1,225 @@
+"""Building the documentation: Markdown, figures and reference in, a folder of pages out, as a part of a site."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import click
+import jinja2
+import yaml
+from markupsafe import Markup
+
+from tokenpeak import bounded, paths
+from tokenpeak.docs.commands import command_tables
+from tokenpeak.docs.fields import Examples, SchemaTables
+from tokenpeak.docs.figures import drawn
+from tokenpeak.docs.prose import Heading, headings, inline, plain, rendered
+from tokenpeak.docs.reference_tables import ReferenceTable, frame_tables, metric_tables, status_tables, view_tables
+from tokenpeak.errors import ReportError
+from tokenpeak.report.site import render
+from tokenpeak.report.site.pages import DOCS, SITE_PAGES
+from tokenpeak.sweep.inventory.schemas import inventory_schema, sweep_schema
+
+FOLDER = paths.CONTENT / "docs"
+FIRST = "index"
+"""The page that leads to all others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocPage:
+    """A page of the documentation."""
+
+    name: str
+    """Its path below docs/, without an ending: `how-to/no-root`."""
+    group: str
+    """The group's title; empty for the first page."""
+    text: str
+    """Markdown that begins with the title and a sentence."""
+
+    @property
+    def title(self) -> str:
+        """Its first heading."""
+        return self.text.partition("\n")[0].removeprefix("# ").strip()
+
+    @property
+    def summary(self) -> str:
+        """Its first paragraph, as plain text."""
+        paragraph = self.text.partition("\n\n")[2].partition("\n\n")[0]
+        return " ".join(paragraph.split())
+
+    @property
+    def body(self) -> str:
+        """What stands below the title."""
+        return self.text.partition("\n")[2]
+
+    @property
+    def root(self) -> str:
+        """The way from it to the folder of the site."""
+        return "/".join(".." for _ in self.name.split("/"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Pages of one kind: a tutorial, guides, a reference or explanations."""
+
+    title: str
+    says: str
+    """What its pages are for."""
+    pages: tuple[DocPage, ...]
+
+
+def groups(folder: Path = FOLDER) -> tuple[Group, ...]:
+    """The groups of pages; a page that is not there, or has no title, is a ReportError."""
+    found = []
+    for entry in bounded.read_yaml(folder / "contents.yml", error=ReportError):
+        pages = tuple(_page(folder, f"{entry['folder']}/{name}", entry["title"]) for name in entry["pages"])
+        found.append(Group(title=entry["title"], says=entry["says"], pages=pages))
+    return tuple(found)
+
+
+def first_page(folder: Path = FOLDER) -> DocPage:
+    """The page that leads to all others."""
+    return _page(folder, FIRST, "")
+
+
+def _page(folder: Path, name: str, group: str) -> DocPage:
+    path = folder / f"{name}.md"
+    if not path.is_file():
+        raise ReportError(f"{folder / 'contents.yml'} names {name}, and {path} is not there.")
+    text = path.read_text()
+    if not text.startswith("# "):
+        raise ReportError(f"{path} does not begin with a title, such as: # Tune V100 machines")
+    return DocPage(name=name, group=group, text=text)
+
+
+REFERENCE = FOLDER / "reference"
+ARGUMENTS = paths.PLAYBOOKS / "roles" / "guard" / "meta" / "argument_specs.yml"
+
+
+def tables_of(page: str, commands: click.Group) -> list[ReferenceTable]:
+    """The tables of a page of the reference; none for a page without."""
+    made: dict[str, Callable[[], list[ReferenceTable]]] = {
+        "reference/sweep": sweep_tables,
+        "reference/inventory": inventory_tables,
+        "reference/commands": lambda: [*command_tables(commands), *status_tables()],
+        "reference/sql": view_tables,
+        "reference/frames": frame_tables,
+        "reference/metrics": metric_tables,
+    }
+    return made[page]() if page in made else []
+
+
+@cache
+def sweep_tables() -> list[ReferenceTable]:
+    """Every field of a sweep."""
+    schema = sweep_schema()
+    files = [*sorted(REFERENCE.glob("sweep*.yml")), *sorted(paths.EXAMPLE_SWEEPS.glob("*.yml"))]
+    return SchemaTables(schema, Examples(schema, files), "The file").tables()
+
+
+@cache
+def inventory_tables() -> list[ReferenceTable]:
+    """Every variable of an inventory."""
+    schema = inventory_schema()
+    shipped = sorted(paths.EXAMPLE_INVENTORIES.glob("*/group_vars/all.yml"))
+    files = [*sorted(REFERENCE.glob("inventory*.yml")), *shipped]
+    roles = yaml.safe_load(ARGUMENTS.read_text())
+    options = roles["argument_specs"]["main"]["options"]
+    required = [name for name, option in options.items() if option.get("required") and name in schema["properties"]]
+    return SchemaTables(schema, Examples(schema, files), "Variables", required).tables()
+
+
+LONGEST_SAYS = 110
+
+
+def entries_of(page: DocPage, headings: Iterable[Heading], tables: Iterable[ReferenceTable]) -> list[list[str]]:
+    """What can be found on a page: `[title, address below docs/, page's title, a few words]` each."""
+    address = f"{page.name}.html"
+    found = [[page.title, address, page.group, shortened(plain(page.summary))]]
+    found += [[each.title, f"{address}#{each.anchor}", page.title, ""] for each in headings]
+    for table in tables:
+        found.append([plain(table.title), f"{address}#{table.anchor}", page.title, shortened(_first(table.says))])
+        found += [
+            [entry.name, f"{address}#{table.anchor_of(entry)}", plain(table.title), shortened(plain(entry.cells[-1]))]
+            for entry in table.entries
+        ]
+    return found
+
+
+def _first(says: str) -> str:
+    """The first paragraph that is no code, without its marks."""
+    paragraphs = [each for each in says.split("\n\n") if each and not each.startswith("```")]
+    return plain(paragraphs[0]) if paragraphs else ""
+
+
+def shortened(text: str) -> str:
+    """A text that fits a line of results."""
+    return text if len(text) <= LONGEST_SAYS else f"{text[:LONGEST_SAYS].rpartition(' ')[0]} …"
+
+
+def script(entries: list[list[str]]) -> str:
+    """The script that leaves the index for the page's own script."""
+    text = json.dumps(entries, ensure_ascii=False, separators=(",", ":"))
+    return f"window.tokenpeakIndex = {text};\n"
+
+
+INDEX = "search-index.js"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Documentation:
+    """The documentation of a command line; called with a site's folder, it writes docs/ there."""
+
+    commands: click.Group
+    folder: Path = FOLDER
+
+    def __call__(self, site: Path, *, live: bool = False) -> None:
+        """Write every page into docs/ of the site."""
+        env = render.environment().overlay()
+        env.filters = env.filters | {"inline": inline, "markdown": lambda text: rendered(text, _no_figure)}
+        contents = groups(self.folder)
+        index: list[list[str]] = []
+        for page in (first_page(self.folder), *(page for group in contents for page in group.pages)):
+            tables = tables_of(page.name, self.commands)
+            found = headings(page.body)
+            index += entries_of(page, found, tables)
+            target = site / "docs" / f"{page.name}.html"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            context = self._context(env, page, contents, tables)
+            target.write_text(env.get_template("docs.html").render(headings=found, live=live, **context))
+        (site / "docs" / INDEX).write_text(script(index))
+
+    def _context(
+        self, env: jinja2.Environment, page: DocPage, contents: Sequence[Group], tables: Sequence[ReferenceTable]
+    ) -> dict[str, Any]:
+        """What the template needs of a page."""
+        order = [each for group in contents for each in group.pages]
+        place = order.index(page) if page in order else -1
+        return {
+            "doc": page,
+            "text": rendered(page.body, lambda name, says: _figure(env, name, says)),
+            "groups": contents,
+            "tables": tables,
+            "previous": order[place - 1] if place > 0 else None,
+            "following": order[place + 1] if place + 1 < len(order) else None,
+            "page": DOCS,
+            "site_pages": SITE_PAGES,
+            "documented": True,
+            "root": page.root,
+            "here": "",
+            "sweep": None,
+            "path": f"docs/{page.name}.html",
+        }
+
+
+def _figure(env: jinja2.Environment, name: str, says: str) -> Markup:
+    found = drawn(name)
+    svg = render.own_identifiers(found["svg"], f"f-{name}")
+    return Markup(env.get_template("docs-figure.html").render(figure={**found, "svg": svg, "says": says, "name": name}))  # noqa: S704 - rendered by Jinja
+
+
+def _no_figure(name: str, says: str) -> Markup:
+    raise AssertionError(f"no table of the reference has a figure, and {name} is one ({says})")

@@ -1,0 +1,291 @@
+"""Charts: pure functions from a frame to an Altair chart, in the site's theme.
+
+Every chart takes frames whose columns are named in its docstring and returns a chart without title or caption; those
+belong to the figure around it.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from tokenpeak.report.blocks import theme
+from tokenpeak.report.blocks.block import percent, shared_digits
+
+CHARTED = 40
+"""Most configs that a chart of dots shows; its table has all."""
+
+
+def spec_of(chart: alt.TopLevelMixin) -> dict[str, Any]:
+    """The chart as Vega-Lite JSON with the theme, its data inside; tests validate it, a build need not."""
+    found: dict[str, Any] = chart.to_dict(validate=False)
+    found["config"] = theme.CONFIG
+    return found
+
+
+def dots(
+    frame: pl.DataFrame,
+    *,
+    title: str,
+    reference: tuple[float, str] | None = None,
+    tooltips: Sequence[str] = ("value:Q", "low:Q", "high:Q", "n:Q"),
+    zero: bool = False,
+    width: int = theme.WIDTH,
+) -> alt.TopLevelMixin:
+    """Configs on one axis, best first, with their intervals, the winner's group in a band.
+
+    `frame`: label (unique), value (null: no result), low, high (null: a single launch), group (best, tie or empty),
+    marked (the one to look at, a diamond), remark (shown where there is no value), in the order shown. `reference` is
+    a value and its name.
+    """
+    digits = f",.{shared_digits(frame['value'])}f"
+    shown = frame.head(CHARTED).with_columns(order=pl.int_range(pl.len()))
+    y = alt.Y(
+        "label:N",
+        sort=alt.EncodingSortField("order"),
+        title=None,
+        axis=alt.Axis(labelLimit=420, labelColor=theme.INK, grid=True),
+    )
+    x_scale = alt.Scale(zero=True, nice=True) if zero else alt.Scale(zero=False, nice=True, padding=28)
+    ticks = digits.replace("f", "~f") if zero else ",.4~r"
+    axis = alt.Axis(format=ticks, orient="top", tickCount=6, labelOverlap="greedy", labelSeparation=6)
+    base = alt.Chart(shown).encode(y=y)
+    layers: list[alt.Chart | alt.LayerChart] = []
+    group = shown.filter(pl.col("group").is_in(["best", "tie"]))
+    if group.height > 1:
+        edges = group.select(
+            pl.coalesce("low", "value").min().alias("from"), pl.coalesce("high", "value").max().alias("to")
+        )
+        layers.append(alt.Chart(edges).mark_rect(color=theme.BAND).encode(x=alt.X("from:Q"), x2=alt.X2("to:Q")))
+    if reference:
+        mark = pl.DataFrame({"value": [reference[0]], "name": [reference[1]]})
+        rule = alt.Chart(mark).mark_rule(color=theme.QUIET, strokeDash=[4, 3]).encode(x=alt.X("value:Q"))
+        name = (
+            alt.Chart(mark)
+            .mark_text(color=theme.QUIET, align="center", baseline="bottom", dy=12, fontSize=11)
+            .encode(x=alt.X("value:Q"), y=alt.value("height"), text=alt.Text("name:N"))
+        )
+        layers += [rule, name]
+    if shown["low"].is_not_null().any():
+        layers.append(
+            base.transform_filter("isValid(datum.low)")
+            .mark_rule(strokeWidth=2, color=theme.QUIET)
+            .encode(x=alt.X("low:Q"), x2=alt.X2("high:Q"))
+        )
+    fill = alt.Color(
+        "group:N",
+        scale=alt.Scale(domain=["best", "tie", ""], range=[theme.ACCENT, theme.ACCENT, theme.QUIET]),
+        legend=None,
+    )
+    shape = alt.Shape("marked:N", scale=alt.Scale(domain=[True, False], range=["diamond", "circle"]), legend=None)
+    point = (
+        base.transform_filter("isValid(datum.value)")
+        .mark_point(filled=True, size=90, opacity=1)
+        .encode(
+            x=alt.X("value:Q", title=title, scale=x_scale, axis=axis),
+            color=fill,
+            shape=shape,
+            tooltip=[alt.Tooltip(f"{name}") for name in ("label", *tooltips)],
+        )
+    )
+    text = (
+        base.transform_filter("isValid(datum.value)")
+        .mark_text(align="left", dx=10, fontSize=11, color=theme.QUIET)
+        .encode(x=alt.X("anchor:Q"), text=alt.Text("value:Q", format=digits))
+        .transform_calculate(anchor="isValid(datum.high) ? datum.high : datum.value")
+    )
+    layers += [point, text]
+    if shown["value"].is_null().any():
+        layers.append(
+            base.transform_filter("!isValid(datum.value)")
+            .mark_text(align="left", color=theme.BAD, fontSize=11, fontStyle="italic")
+            .encode(x=alt.value(6), text=alt.Text("remark:N"))
+        )
+    return alt.layer(*layers, width=width, height=alt.Step(24))
+
+
+def heatmap(
+    frame: pl.DataFrame, *, across: str, down: str, across_order: Sequence[str], down_order: Sequence[str]
+) -> alt.TopLevelMixin:
+    """Cells of two axes, coloured by the difference from the baseline, for each kind of hardware.
+
+    `frame`: hardware, across, down, state (value, untried, failed), step (0..8, the diverging step), words (in the
+    cell), under (two lines below), and tooltip columns value, gain, n, why.
+    """
+    columns, rows = max(1, len(across_order)), max(1, len(down_order))
+    texts = [*frame["words"].to_list(), *(line for under in frame["under"].to_list() for line in under.split("\n"))]
+    cell = max(62, min(120, 300 // columns), math.ceil(6.2 * max(map(len, texts), default=0)) + 8)
+    x = alt.X(
+        "across:N",
+        sort=list(across_order),
+        title=across,
+        axis=alt.Axis(orient="bottom", labelAngle=0, labelLimit=cell, domain=False, ticks=False),
+    )
+    y = alt.Y("down:N", sort=list(down_order), title=down)
+    base = alt.Chart(frame).encode(x=x, y=y)
+    steps = [str(index) for index in range(9)]
+    tip = [alt.Tooltip(name) for name in ("across:N", "down:N", "value:Q", "gain:Q", "n:Q", "why:N")]
+    filled = (
+        base.transform_filter("datum.state === 'value'")
+        .mark_rect(stroke=theme.PAPER, strokeWidth=3, cornerRadius=4)
+        .encode(
+            color=alt.Color("step:N", scale=alt.Scale(domain=steps, range=list(theme.DIVERGING)), legend=None),
+            tooltip=tip,
+        )
+    )
+    hatched = (
+        base.transform_filter("datum.state === 'untried'")
+        .mark_rect(fill="url(#hatch)", stroke=theme.PAPER, strokeWidth=3, cornerRadius=4)
+        .encode(tooltip=tip)
+    )
+    failed = (
+        base.transform_filter("datum.state === 'failed'")
+        .mark_rect(fill="none", stroke=theme.BAD, strokeWidth=1, cornerRadius=4)
+        .encode(tooltip=tip)
+    )
+    ink = alt.Color("step:N", scale=alt.Scale(domain=steps, range=list(theme.DIVERGING_INK)), legend=None)
+    words = (
+        base.transform_filter("datum.state === 'value'")
+        .mark_text(fontSize=13, fontWeight=600, dy=-13)
+        .encode(text=alt.Text("words:N"), color=ink)
+    )
+    under = (
+        base.transform_filter("datum.state === 'value'")
+        .mark_text(fontSize=11, dy=3, lineBreak="\n", lineHeight=13)
+        .encode(text=alt.Text("under:N"), color=ink)
+    )
+    other = (
+        base.transform_filter("datum.state !== 'value'")
+        .mark_text(fontSize=11, color=theme.QUIET)
+        .encode(text=alt.Text("words:N"))
+    )
+    # Fill and ink are two colour scales over one field: layers must not share them.
+    layered = alt.layer(filled, hatched, failed, alt.layer(words, under), other).resolve_scale(color="independent")
+    # The rows are at least as high as the name of their axis beside them is long.
+    step = max(52, math.ceil(7.5 * len(down) / rows))
+    return _by_hardware(layered, frame, width=cell * columns, step=step, room=HEATMAP_ROOM)
+
+
+def effects(frame: pl.DataFrame, *, title: str) -> alt.TopLevelMixin:
+    """What each alternative does by itself: a dot and interval per alternative, for each hardware.
+
+    `frame`: hardware, choice (axis = alternative), axis, alternative, effect, low, high (shares; null where there is
+    no interval), n; in the order shown.
+    """
+    order = frame["choice"].unique(maintain_order=True).to_list()
+    base = alt.Chart().encode(
+        y=alt.Y("choice:N", title=None, sort=order, axis=alt.Axis(labelColor=theme.INK, labelLimit=260, grid=True))
+    )
+    # d3 has no format that signs every number but zero.
+    sign = "(datum.value > 0 ? '+' : '') + format(datum.value, '.0%')"
+    x = alt.X(
+        "effect:Q",
+        title=title,
+        axis=alt.Axis(labelExpr=sign, tickCount=5, labelOverlap="greedy", labelSeparation=6),
+        scale=alt.Scale(padding=16),
+    )
+    zero = alt.Chart().mark_rule(color=theme.QUIET, strokeDash=[4, 3]).encode(x=alt.XDatum(0))
+    bar = base.mark_rule(strokeWidth=2, color=theme.QUIET).encode(x=alt.X("low:Q"), x2=alt.X2("high:Q"))
+    dot = base.mark_point(filled=True, size=80, color=theme.ACCENT, opacity=1).encode(
+        x=x,
+        tooltip=[
+            alt.Tooltip("axis:N"),
+            alt.Tooltip("alternative:N"),
+            alt.Tooltip("effect:Q", format="+.1%"),
+            alt.Tooltip("n:Q"),
+        ],
+    )
+    said = base.mark_text(align="left", dx=10, fontSize=11, color=theme.QUIET).encode(
+        x=alt.value("width"), text="words:N"
+    )
+    # A narrow window goes without.
+    said = said.properties(name="beside")
+    layers = [zero, bar, dot, said] if frame["low"].is_not_null().any() else [zero, dot, said]
+    layered = alt.layer(*layers, data=frame.with_columns(words=_effect_words(frame)))
+    return _by_hardware(layered, frame, width=EFFECTS_WIDTH, step=22, room=EFFECTS_WIDTH, least=70)
+
+
+def _effect_words(frame: pl.DataFrame) -> pl.Series:
+    """An effect with its interval, as stands beside it."""
+    words = []
+    for effect, low, high in frame.select("effect", "low", "high").iter_rows():
+        ends = f" ({percent(low)} to {percent(high)})" if low is not None and high is not None else ""
+        words.append(f"{percent(effect)}{ends}" if effect is not None else "")
+    return pl.Series(words, dtype=pl.String)
+
+
+def matrix(frames: Mapping[tuple[str, str], pl.DataFrame], orders: Mapping[str, Sequence[str]]) -> alt.TopLevelMixin:
+    """Every pair of axes as a small heatmap: columns are axes across, rows are axes down, colours as in `heatmap`.
+
+    `frames`: for each pair, across and down, the cells as `heatmap` takes them, of one kind of hardware. `orders`: the
+    alternatives of each axis in their order.
+    """
+    axes = list(orders)
+    steps = [*(str(index) for index in range(9)), "untried", "failed"]
+    scale = alt.Scale(domain=steps, range=[*theme.DIVERGING, "url(#hatch)", theme.PAPER])
+    tip = [
+        *(alt.Tooltip(name) for name in ("across:N", "down:N")),
+        alt.Tooltip("value:Q", format=",.4~r"),
+        alt.Tooltip("gain:Q", format="+.1%"),
+        alt.Tooltip("n:Q"),
+        alt.Tooltip("why:N"),
+    ]
+    rows = []
+    for place, down in enumerate(axes):
+        plots = []
+        for across in axes[:place]:
+            is_last, is_first = place == len(axes) - 1, across == axes[0]
+            frame = frames[across, down].with_columns(
+                fill=pl.when(pl.col("state") == "value").then(pl.col("step").cast(pl.String)).otherwise("state")
+            )
+            below = alt.Axis(labelAngle=-90, labelLimit=90, domain=False, ticks=False) if is_last else None
+            beside = alt.Axis(labelLimit=90, domain=False, ticks=False) if is_first else None
+            plots.append(
+                alt.Chart(frame.select("across", "down", "fill", "value", "gain", "n", "why"))
+                .mark_rect(stroke=theme.LINE, strokeWidth=0.7)
+                .encode(
+                    x=alt.X("across:N", sort=list(orders[across]), title=None, axis=below),
+                    y=alt.Y("down:N", sort=list(orders[down]), title=None, axis=beside),
+                    color=alt.Color("fill:N", scale=scale, legend=None),
+                    tooltip=tip,
+                )
+                .properties(width=MATRIX_CELL * len(orders[across]), height=MATRIX_CELL * len(orders[down]))
+            )
+        # On the diagonal stands an axis's name: right of its row, above its column.
+        name = alt.Chart(pl.DataFrame({"name": [down]})).mark_text(align="left", fontWeight=500, fontSize=12)
+        height = MATRIX_CELL * len(orders[down]) if plots else 14
+        plots.append(name.encode(x=alt.value(0), text="name:N").properties(width=1, height=height))
+        rows.append(alt.hconcat(*plots, spacing=12))
+    return alt.vconcat(*rows, spacing=10)
+
+
+MATRIX_CELL, EFFECTS_WIDTH, HEATMAP_ROOM = 24, 210, 1040
+"""Pixels: a cell of the matrix, the plot of effects, what the heatmaps of one row may take beside their labels."""
+
+
+def _by_hardware(
+    chart: alt.LayerChart | alt.FacetChart,
+    frame: pl.DataFrame,
+    *,
+    width: int,
+    step: int,
+    room: int,
+    least: int | None = None,
+) -> alt.TopLevelMixin:
+    """The chart for each kind of hardware, in rows of as many as there is room for; a narrow window gets fewer."""
+    kinds = frame["hardware"].unique(maintain_order=True).to_list()
+    if len(kinds) == 1:
+        return chart.properties(width=width, height=alt.Step(step), usermeta={"least": least or width})
+    each = alt.Facet("hardware:N", title=None, sort=kinds, header=alt.Header(labelLimit=width + 60))
+    row = min(len(kinds), max(1, room // (width + 20)))
+    faceted: alt.FacetChart = chart.properties(width=width, height=alt.Step(step)).facet(each, columns=row)
+    resolved: alt.FacetChart = faceted.resolve_axis(x="independent")
+    return resolved
+
+
+def haloed(base: alt.Chart, **mark: Any) -> list[alt.Chart]:
+    """Labels at points, and below them the same in the paper's colour and bolder: what lies behind stays apart."""
+    halo = base.mark_text(fontSize=11, stroke=theme.PAPER, strokeWidth=4, **mark)
+    return [halo, base.mark_text(fontSize=11, **mark)]

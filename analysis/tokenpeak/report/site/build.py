@@ -1,0 +1,276 @@
+"""Building the site: archives in, a folder of pages out, replaced as a whole when all of it is made.
+
+OUTPUT/index.html  compare.html  methodology.html  feed.atom  static/  docs/
+OUTPUT/SWEEP_ID/index.html  ranking.html  …  trials.html  trials/TRIAL_ID.html
+OUTPUT/SWEEP_ID/data/raw/  frames/  csv/  notebooks/  SHA256SUMS
+"""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Container, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from tokenpeak import paths
+from tokenpeak.deletion import delete_if_possible
+from tokenpeak.errors import InputError, ReportError, suggestion
+from tokenpeak.names import inside
+from tokenpeak.node.machine.root_files import OpenFolder, open_folder
+from tokenpeak.own_place import make_own, require_own_entries, require_unmoved
+from tokenpeak.report.former_trials import NOTE
+from tokenpeak.report.site import render, reuse
+from tokenpeak.report.site.front_pages import FrontRow, atom, newest_first, shown_over_all
+from tokenpeak.report.site.known_words import own_words
+from tokenpeak.report.site.notebook_pages import making, opened, parameters_of
+from tokenpeak.report.site.notebook_parameters import Declared
+from tokenpeak.report.site.page_writer import PageWriter, Report, SiteOptions
+from tokenpeak.report.site.pages import LIVE, OF_A_SWEEP, RESERVED, SITE_PAGES, Page, pages_of_sweeps
+from tokenpeak.report.site.processes import make_studies, stop
+from tokenpeak.report.site.reuse import Made
+from tokenpeak.report.trials.search_progress import progress
+from tokenpeak.store.archive import Archive, find_archives
+
+
+class WriteDocs(Protocol):
+    """Writes docs/ into the folder of a site."""
+
+    def __call__(self, site: Path, *, live: bool) -> None:
+        """Write all of its pages; `live` as of the site."""
+
+
+def build_site(
+    archives: Sequence[Path],
+    output: Path = paths.SITE_BUILD,
+    *,
+    node_names: bool = False,
+    texts: bool = False,
+    live: bool = False,
+    parameters: Mapping[str, str] | None = None,
+    docs: WriteDocs | None = None,
+    say: Report = lambda _: None,
+) -> Path:
+    """Build the site of the archives at or below the given paths; returns the page to open.
+
+    Nodes appear as `node-1`, … unless `node_names`, or a publication names them already. Engine logs and free text
+    stay at home, but with `texts` or under the nodes' own names. With `live` there is also a page that loads itself
+    again while a sweep runs. `parameters` are given to each notebook that declares them; InputError for one that none
+    does, and for a value that is not allowed. `docs` writes the documentation, which is made above this; without it the
+    site has none.
+    The former site stays in place until the new one is whole. Sweeps that are still right go over to it; of others,
+    what their trials' files became.
+    """
+    _require_place(output)
+    pages = pages_of_sweeps()
+    given = _given(parameters or {}, pages)
+    sources = _sources(archives)
+    studies = _studies(sources)
+    shared = (node_names, texts, live, docs is not None, *sorted(given.items()))
+    made_with = {
+        sweep_id: (*shared, *own_words(archive.read_sweep().inventory)) for sweep_id, archive in sources.items()
+    }
+    origins = {
+        sweep_id: reuse.origin([sources[each].path for each in study], made_with[sweep_id])
+        for study in studies
+        for sweep_id in study
+    }
+    former = reuse.read(output)
+    kept = {
+        sweep_id: former[sweep_id]
+        for study in studies
+        if all(each in former and former[each].origin == origins[each] for each in study)
+        for sweep_id in study
+    }
+    _refuse_other(output)
+    leave(output)
+    staging = _staging(output)
+    if not output.parent.is_dir():
+        output.parent.mkdir(parents=True)
+        # Others may have been first.
+        _require_place(output)
+    new = [{each: sources[each].path for each in study} for study in studies if not kept.keys() & set(study)]
+    options = SiteOptions(
+        folder=staging,
+        pages=pages,
+        given=given,
+        node_names=node_names,
+        texts=texts,
+        live=live,
+        documented=docs is not None,
+        former=output,
+        notes=_notes(output),
+        new_notes=_new_notes(output),
+        origins_of_trials={
+            sweep_id: reuse.origin_of_trials(path, made_with[sweep_id])
+            for study in new
+            for sweep_id, path in study.items()
+        },
+    )
+    try:
+        make_own(staging)
+        make_own(_new_notes(output))
+        _write_static(staging)
+        if docs is not None:
+            docs(staging, live=live)
+        for sweep_id in kept:
+            say(f"pages of {sweep_id} stay as they are")
+        rows = {sweep_id: made.row for sweep_id, made in kept.items()} | make_studies(options, new, say)
+        with making(", ".join(sources)):
+            _write_front(options, newest_first([rows[sweep_id] for sweep_id in sources]), kept, output)
+        reuse.forget(output)
+        _replace(staging, output, kept)
+        _replace_notes(output, sources.keys())
+        reuse.write(output, {sweep_id: Made(origin=origins[sweep_id], row=rows[sweep_id]) for sweep_id in sources})
+    finally:
+        leave(output)
+    return output / "index.html"
+
+
+def _given(parameters: Mapping[str, str], pages: Sequence[Page]) -> dict[str, object]:
+    """The parameters as values of the types that notebooks declare; InputError for one that no notebook declares."""
+    known: dict[str, Declared] = {}
+    for page in pages:
+        # A user's notebook that cannot be read declares nothing; its page says why. What ours declare comes first.
+        with contextlib.suppress(*((ReportError,) if page.own else ())):
+            found = {name: each for name, each in parameters_of(page).items() if name not in OF_A_SWEEP}
+            known = found | known if page.own else known | found
+    for name in parameters:
+        if name not in known:
+            raise InputError(f"No page has a parameter {name!r}. {suggestion(name, known)}")
+    return {name: known[name].value(text) for name, text in parameters.items()}
+
+
+def _staging(output: Path) -> Path:
+    """Where this process makes the site before it replaces the former one."""
+    return output.with_name(f".{output.name}.making-{os.getpid()}")
+
+
+def _former(output: Path) -> Path:
+    """Where the former site is for the moment of its replacement."""
+    return output.with_name(f".{output.name}.former-{os.getpid()}")
+
+
+def _notes(output: Path) -> Path:
+    """Where it is noted what the trials of a site's sweeps were made of."""
+    return output.with_name(f".{output.name}.trials")
+
+
+def _new_notes(output: Path) -> Path:
+    """Where it is noted of those that this process makes, until the site that they are of is in its place."""
+    return output.with_name(f".{output.name}.trials-making-{os.getpid()}")
+
+
+_moved: list[str] = []
+"""Sweeps that the former site has given to the new one, which is not in its place yet."""
+
+
+def leave(output: Path) -> None:
+    """Remove what this process has made of a site that is not whole; the former site is in its place afterwards."""
+    stop()
+    former, staging = _former(output), _staging(output)
+    if former.exists() and not output.exists():
+        for sweep_id in (each for each in _moved if (staging / each).exists()):
+            (staging / sweep_id).rename(former / sweep_id)
+        former.rename(output)
+    for folder in (former, staging, _new_notes(output)):
+        delete_if_possible(folder)
+
+
+def _sources(archives: Sequence[Path]) -> dict[str, Archive]:
+    """The archives by their sweep's id; two of one sweep are an error."""
+    found: dict[str, Archive] = {}
+    for archive in find_archives(list(archives)):
+        sweep_id = archive.read_sweep().sweep_id
+        if sweep_id.casefold() in RESERVED:
+            raise ReportError(f"{archive.path} holds sweep {sweep_id}, the name of a part of the site itself.")
+        if sweep_id in found:
+            raise ReportError(
+                f"{archive.path} holds sweep {sweep_id}, which another archive holds too. Give one of them."
+            )
+        found[sweep_id] = archive
+    return found
+
+
+def _studies(sources: Mapping[str, Archive]) -> list[list[str]]:
+    """The sweeps by study, newest first; one that names none is alone."""
+    found: dict[tuple[str, str], list[str]] = {}
+    records = {sweep_id: archive.read_sweep() for sweep_id, archive in sources.items()}
+    for sweep_id, record in records.items():
+        found.setdefault(("study", record.study) if record.study else ("sweep", sweep_id), []).append(sweep_id)
+    return sorted(
+        found.values(), key=lambda study: max(records[each].started_at.timestamp() for each in study), reverse=True
+    )
+
+
+def _require_place(output: Path) -> None:
+    """InputError where others could lead what is written beside the site elsewhere."""
+    require_unmoved(output.parent, "site", "Run it as that user, or take a folder of root's and publish the site.")
+
+
+def _refuse_other(output: Path) -> None:
+    """ReportError for a folder that is no site of ours, which is not touched."""
+    require_own_entries(output, _notes(output), reuse.note(output))
+    if (notes := _notes(output)).is_symlink():
+        raise ReportError(f"{notes} is a link, and nothing is noted or deleted where it leads. Remove it.")
+    if output.exists() and any(output.iterdir()) and not (output / "static" / "site.css").is_file():
+        raise ReportError(f"{output} exists and is no site. Choose another folder, or empty it.")
+
+
+def _replace(staging: Path, output: Path, kept: Iterable[str]) -> None:
+    """Put the new site where the former one is, with the sweeps that are kept of it."""
+    _refuse_other(output)
+    former = _former(output)
+    if output.exists():
+        output.rename(former)
+    for sweep_id in kept:
+        _moved.append(sweep_id)
+        inside(former, sweep_id).rename(inside(staging, sweep_id))
+    staging.rename(output)
+    _moved.clear()
+
+
+def _replace_notes(output: Path, sweep_ids: Container[str]) -> None:
+    """Put the notes on the new site's trials where those on the former one's are; sweeps that have left have none.
+
+    A note that fits no file is none, so that it does not matter where this ends.
+    """
+    notes, made = _notes(output).name, _new_notes(output).name
+    with (
+        open_folder(output.parent) as beside,
+        beside.below(notes, make=True) as former,
+        beside.below(made, make=True) as fresh,
+    ):
+        for name in former.names():
+            if (name not in sweep_ids or fresh.facts(name)) and _is_note(former, name):
+                former.remove_tree(name)
+        for name in fresh.names():
+            if former.facts(name) is None:
+                former.take(name, fresh)
+
+
+def _is_note(notes: OpenFolder, name: str) -> bool:
+    """Whether it is what a build made there; all else stays."""
+    if not notes.is_folder(name):
+        return False
+    with notes.below(name) as note:
+        return note.facts(NOTE) is not None
+
+
+def _write_static(folder: Path) -> None:
+    """Copy style and scripts, and the vega bundle beside them."""
+    shutil.copytree(paths.STATIC, folder / "static")
+    (folder / "static" / "vega.js").write_text(render.vega_bundle())
+
+
+def _write_front(options: SiteOptions, rows: list[FrontRow], kept: Container[str], output: Path) -> None:
+    """The pages over all sweeps, newest first, and the feed; the newest of those that are `kept` is at `output`."""
+    writer = PageWriter(options)
+    shown = shown_over_all(rows, live=options.live)
+    over_all = {"root": ".", "here": "", "sweep": None, "pages": SITE_PAGES}
+    for page in SITE_PAGES:
+        writer.page(f"{page.name}.html", f"{page.name}.html", page=page, **over_all, **shown[page.name])
+    if options.live and rows:
+        newest = str(rows[0]["entry"]["sweep_id"])
+        view = opened(inside(output if newest in kept else options.folder, f"{newest}/data/raw"), options.given)
+        writer.page("live.html", "live.html", page=LIVE, **over_all, view=view, progress=progress(view))
+    (options.folder / "feed.atom").write_text(atom(shown["index"]["entries"]))

@@ -1,0 +1,172 @@
+"""The site while a sweep runs: built again as trials land, and served on this machine with metrics of the sweeps."""
+
+import functools
+import io
+import ipaddress
+import os
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import urlsplit
+
+from tokenpeak.errors import ArchiveError, ReportError
+from tokenpeak.report.exposition import CONTENT_TYPE
+from tokenpeak.report.site.build import WriteDocs, build_site
+from tokenpeak.store.archive import find_archives
+
+LOOK_S = 2.0
+"""Between two looks at the archives."""
+SILENT_S = 10.0
+"""Whoever connects and says nothing for so long, or reads nothing, is left."""
+MOST_READERS = 100
+"""Connections at a time; one more is closed."""
+
+
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+"""As the pages' own, and besides, no page of another site may frame them."""
+LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class _SiteServer(ThreadingHTTPServer):
+    """Serves a folder to whoever asks for it by an address or name of this server."""
+
+    def __init__(self, address: tuple[str, int], site: Path, metrics: Callable[[], bytes]) -> None:
+        self.site = site.resolve()
+        self.metrics = metrics
+        self.bound_to = address[0]
+        super().__init__(address, functools.partial(_Handler, directory=str(self.site)))
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread of its own; hang up where there are so many that somebody only holds them."""
+        if threading.active_count() > MOST_READERS:
+            self.shutdown_request(request)
+        else:
+            super().process_request(request, client_address)
+
+    def answers_to(self, host: str | None) -> bool:
+        """Whether a request's Host header names this server.
+
+        A page elsewhere whose name was made to lead here, so that a reader's browser reads the site for it, names
+        itself. A server of every address is asked by numbers, or by this machine's name.
+        """
+        try:
+            parts = urlsplit(f"//{host or ''}")
+            asked, is_own_port = parts.hostname or "", parts.port in (None, self.server_address[1])
+        except ValueError:
+            return False
+        if not is_own_port:
+            return False
+        if asked in LOCAL_NAMES or asked == self.bound_to.lower():
+            return bool(asked)
+        is_everywhere = _is_address(self.bound_to) and ipaddress.ip_address(self.bound_to).is_unspecified
+        return is_everywhere and (_is_address(asked) or asked == socket.gethostname().lower())
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+class _Handler(SimpleHTTPRequestHandler):
+    """Serves the site's files and says nothing about it. Folders are not listed, and nothing outside is reached."""
+
+    server: _SiteServer
+    timeout = SILENT_S
+
+    def send_head(self) -> io.BytesIO | BinaryIO | None:
+        """The file that is asked for, when it is one of the site's and asked of this server."""
+        if not self.server.answers_to(self.headers.get("Host")):
+            self.send_error(HTTPStatus.MISDIRECTED_REQUEST, "This server has another name.")
+            return None
+        if urlsplit(self.path).path == "/metrics":
+            return self._metrics()
+        # A link inside the site may lead out of it, and names that begin with a dot are no pages.
+        found = Path(self.translate_path(self.path)).resolve()
+        below = found.relative_to(self.server.site).parts if found.is_relative_to(self.server.site) else (".",)
+        if any(part.startswith(".") for part in below):
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return None
+        return super().send_head()
+
+    def _metrics(self) -> io.BytesIO:
+        """What Prometheus scrapes."""
+        content = self.server.metrics()
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", CONTENT_TYPE)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        return io.BytesIO(content)
+
+    def list_directory(self, path: str | os.PathLike[str]) -> None:
+        """A folder without an index page is not found."""
+        self.send_error(HTTPStatus.NOT_FOUND)
+
+    def end_headers(self) -> None:
+        """A browser must ask again each time: pages are rewritten."""
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Content-Security-Policy", CONTENT_POLICY)
+        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
+        self.send_header("Referrer-Policy", "no-referrer")
+        super().end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Nothing."""
+
+
+def server(site: Path, host: str, port: int, metrics: Callable[[], bytes]) -> ThreadingHTTPServer:
+    """A server of the folder `site`, and of `metrics` at /metrics; port 0 takes a free one."""
+    try:
+        return _SiteServer((host, port), site, metrics)
+    except OSError as error:
+        raise ReportError(f"Cannot serve on {host}:{port}: {error.strerror}. Choose another --port.") from error
+
+
+def fingerprint(archives: Sequence[Path]) -> tuple[tuple[str, int, int], ...]:
+    """What would change the site: each archive's number of trials and newest file."""
+    found = []
+    for archive in find_archives(list(archives)):
+        files = [archive.path / "sweep.json", archive.path / "end.json", *(archive.path / "trials").glob("[!.]*.json")]
+        stamps = [file.stat().st_mtime_ns for file in files if file.is_file()]
+        found.append((str(archive.path), len(stamps), max(stamps, default=0)))
+    return tuple(found)
+
+
+def is_running(archives: Sequence[Path]) -> bool:
+    """Whether any archive's sweep has not ended."""
+    return any(not (archive.path / "end.json").is_file() for archive in find_archives(list(archives)))
+
+
+def watch(
+    archives: Sequence[Path],
+    site: Path,
+    *,
+    node_names: bool,
+    texts: bool = False,
+    docs: WriteDocs | None = None,
+    stop: threading.Event,
+    say: Callable[[str], None],
+) -> None:
+    """Build the site, and again whenever a trial has landed, until `stop`. live.html is there while one runs."""
+    known: tuple[tuple[str, int, int], ...] = ()
+    while not stop.is_set():
+        try:
+            now = fingerprint(archives)
+            if now != known:
+                build_site(archives, site, node_names=node_names, texts=texts, live=is_running(archives), docs=docs)
+                known = now
+                say(f"Built from {sum(count for _, count, _ in now)} files")
+        except (ArchiveError, ReportError) as error:
+            # A sweep that has not written its first file yet, or a trial in the middle of landing: look again.
+            say(str(error))
+        stop.wait(LOOK_S)

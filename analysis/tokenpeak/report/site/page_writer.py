@@ -1,0 +1,169 @@
+"""Writer of the site's pages from their templates, and the options of a site that is made."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from tokenpeak import spreadsheet
+from tokenpeak.names import inside
+from tokenpeak.report.former_trials import FormerTrials
+from tokenpeak.report.site.pages import SITE_PAGES, Page
+from tokenpeak.report.site.render import environment
+from tokenpeak.report.view import SweepView
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteOptions:
+    """How a site is made, and in which folder."""
+
+    folder: Path
+    pages: tuple[Page, ...]
+    """Those of each sweep."""
+    given: Mapping[str, object]
+    """Parameters for the notebooks that declare them."""
+    node_names: bool
+    texts: bool
+    """Engine logs and free text are in it."""
+    live: bool
+    documented: bool
+    former: Path
+    """The site that this one replaces."""
+    notes: Path
+    """The folder of what is noted on the former site's trials, by sweep."""
+    new_notes: Path
+    """That of what is noted on this one's."""
+    origins_of_trials: Mapping[str, tuple[str, str]]
+    """What the trials of each sweep are made of besides their files: their copies; their rows and pages."""
+
+    def former_trials(self, sweep_id: str) -> FormerTrials:
+        """The trials of a sweep that may be reused."""
+        made_of, judged_by = self.origins_of_trials[sweep_id]
+        return FormerTrials(
+            former=inside(self.former, sweep_id),
+            folder=inside(self.folder, sweep_id),
+            notes=inside(self.notes, sweep_id),
+            new_notes=inside(self.new_notes, sweep_id),
+            made_of=made_of,
+            judged_by=judged_by,
+        )
+
+
+class PageWriter:
+    """Writes pages into the site's folder."""
+
+    def __init__(self, options: SiteOptions) -> None:
+        self._options = options
+        self._env = environment()
+
+    def page(self, path: str, template: str, **context: Any) -> None:
+        """Write one page from its template."""
+        target = inside(self._options.folder, path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        live, documented = self._options.live, self._options.documented
+        html = self._env.get_template(template).render(
+            live=live, documented=documented, site_pages=SITE_PAGES, path=path, **context
+        )
+        target.write_text(html)
+
+
+CSV_ROWS = 200_000
+"""A longer frame is offered as Parquet only."""
+FRAMES = ("sweeps", "nodes", "configs", "trials", "runs", "series")
+
+
+def write_frames(view: SweepView, folder: Path) -> None:
+    """Each frame of the sweep as Parquet, and as CSV with lists as text."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in FRAMES:
+        frame: pl.DataFrame = getattr(view.frames, name)
+        if "simulated" not in frame.columns:
+            frame = frame.with_columns(pl.lit(view.record.simulated).alias("simulated"))
+        frame.write_parquet(folder / f"{name}.parquet")
+        if frame.height > CSV_ROWS:
+            continue
+        spreadsheet.write_frame(frame, folder / f"{name}.csv")
+
+
+def write_csv(blocks: Sequence[dict[str, Any]], folder: Path, page: str, marks: Sequence[str]) -> None:
+    """The data of each table and figure of a page as CSV; each block learns its file under `csv`."""
+    for block in blocks:
+        data = block["data"] if block["kind"] == "figure" else block
+        if data["kind"] != "table":
+            continue
+        folder.mkdir(parents=True, exist_ok=True)
+        path = inside(folder, f"{page}-{data['name']}.csv")
+        heads = [
+            f"{column['title']} ({column['unit']})" if column["unit"] else column["title"] for column in data["columns"]
+        ]
+        rows = [
+            [*(cell.get("value", cell["text"]) for cell in row), *([", ".join(marks)] if marks else [])]
+            for row in data["rows"]
+        ]
+        spreadsheet.write_rows(path, [[*heads, *(["mark"] if marks else [])], *rows])
+        block["csv"] = f"data/csv/{path.name}"
+
+
+def listing(folder: Path) -> list[dict[str, Any]]:
+    """The files below `folder` with their size in bytes, by path."""
+    return [
+        {"path": path.relative_to(folder).as_posix(), "bytes": path.stat().st_size}
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    ]
+
+
+def write_checksums(folder: Path) -> None:
+    """SHA256SUMS over every file below `folder`, as `sha256sum --check` reads it."""
+    lines = []
+    for entry in listing(folder):
+        with (folder / entry["path"]).open("rb") as file:
+            lines.append(f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {entry['path']}\n")
+    (folder / "SHA256SUMS").write_text("".join(lines))
+
+
+FOLDER = "rows"
+"""Of a sweep, where these pages are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowPage:
+    """Rows of one table: `first` and `last` count from 1."""
+
+    path: str
+    """Below the sweep's folder."""
+    table: dict[str, Any]
+    first: int
+    last: int
+    total: int
+    previous: str
+    following: str
+    """Address of the next page in the same folder; empty after the last. `previous` likewise, for the table's own."""
+
+
+def further_pages(page: str, blocks: Sequence[dict[str, Any]]) -> Iterator[RowPage]:
+    """The further pages of each table of a page; the table learns their paths under `further`."""
+    for block in blocks:
+        if block["kind"] != "table" or len(block["rows"]) <= block["shown"]:
+            continue
+        shown, total = block["shown"], len(block["rows"])
+        starts = range(shown, total, shown)
+        names = [f"{page}-{block['name']}-{number}.html" for number in range(2, len(starts) + 2)]
+        block["further"] = [f"{FOLDER}/{name}" for name in names]
+        for place, (start, name) in enumerate(zip(starts, names, strict=True)):
+            end = min(start + shown, total)
+            own = {"rows": block["rows"][start:end], "row_tones": block["row_tones"][start:end]}
+            yield RowPage(
+                path=f"{FOLDER}/{name}",
+                table={key: value for key, value in block.items() if key != "further"} | own,
+                first=start + 1,
+                last=end,
+                total=total,
+                previous=names[place - 1] if place else "",
+                following=names[place + 1] if place + 1 < len(names) else "",
+            )
