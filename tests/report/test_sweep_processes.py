@@ -10,11 +10,6 @@ import pytest
 from archive_factory import make_archive
 from tokenpeak.errors import ReportError, SpecError
 from tokenpeak.node.machine import clock
-from tokenpeak.report import page_helper, sweep_processes
-from tokenpeak.report.page_helper import PageHelper
-from tokenpeak.report.pages import SWEEP_PAGES
-from tokenpeak.report.site import build_site
-from tokenpeak.node import clock
 from tokenpeak.report.site import page_helper, processes
 from tokenpeak.report.site.build import build_site
 from tokenpeak.report.site.page_helper import PageHelper

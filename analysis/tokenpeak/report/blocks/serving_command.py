@@ -8,7 +8,7 @@ from typing import Literal
 
 from tokenpeak.node.engine_builds import DOCKER, PODMAN
 from tokenpeak.node.engine_container import AMD_DEVICES, OPTIONS_OF_LIMITS
-from tokenpeak.node.words import HIDDEN, wrong_word
+from tokenpeak.node.machine.words import HIDDEN, wrong_word
 from tokenpeak.records import Container
 
 PORT = 8000
