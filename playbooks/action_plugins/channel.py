@@ -1,7 +1,7 @@
 """Action `channel`: the command of this machine by which the inventory's connection would run one on its host.
 
     channel:
-      words: [/usr/bin/python3, -m, tokenpeak.loadgen.remote_worker]
+      words: [/usr/bin/python3, -m, tokenpeak.loadgen.workers.remote]
 
 A connection plugin runs a command to its end. What is spoken with meanwhile, a lease or a load host, the controller
 starts itself, by the very words with which the plugin would: its result has them as `argv`.

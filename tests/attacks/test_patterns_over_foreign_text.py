@@ -20,7 +20,7 @@ import pytest
 
 from tokenpeak import bounded, paths
 from tokenpeak.errors import TokenpeakError
-from tokenpeak.loadgen import metrics_page
+from tokenpeak.loadgen.http import metrics_page
 
 ROOT = paths.ROOT / "analysis"
 SIGNS = ["a", "0", " ", "'", "-", ".", "/", "{", ":", "="]

@@ -19,7 +19,7 @@ from tokenpeak import paths
 from tokenpeak.console import SafeConsole, SafeTable
 from tokenpeak.errors import ArchiveError
 from tokenpeak.loadgen.progress import summary_text
-from tokenpeak.loadgen.remote_worker_pool import HostLostError
+from tokenpeak.loadgen.workers.remote_pool import HostLostError
 from tokenpeak.node.engine_command import difference
 from tokenpeak.node.machine.words import one_line
 from tokenpeak.node.protocol.answers import RestoreAnswer, StatusAnswer, parse

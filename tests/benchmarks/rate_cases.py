@@ -7,9 +7,9 @@ import numpy as np
 
 from benchmarks.queue_servers import BatchEngine, Served, Server, Slots, Works, capacity
 from tokenpeak.loadgen.arrivals import timetable
-from tokenpeak.loadgen.queue_model import Timings
-from tokenpeak.loadgen.rate_probe import ProbeAsked, ProbeSeen
-from tokenpeak.loadgen.sustainable_rate import RateAnswer, SustainableRateSearch
+from tokenpeak.loadgen.rate.probe import ProbeAsked, ProbeSeen
+from tokenpeak.loadgen.rate.queue import Timings
+from tokenpeak.loadgen.rate.sustainable import RateAnswer, SustainableRateSearch
 from tokenpeak.spec.workload import OpenLoad
 
 Limits = tuple[tuple[str, int, float], ...]

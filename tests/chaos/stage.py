@@ -225,7 +225,7 @@ class Stage:
             "ansible": lambda argv: any("ansible-playbook" in word for word in argv[:3]),
             "ssh": lambda argv: argv[0] == "ssh" and not any(" lease " in word for word in argv),
             "lease": lambda argv: argv[0] == "ssh" and any(" lease " in word for word in argv),
-            "client": lambda argv: ("load" in argv and "--job" in argv) or "tokenpeak.loadgen.worker" in argv,
+            "client": lambda argv: ("load" in argv and "--job" in argv) or "tokenpeak.loadgen.workers.local" in argv,
         }
         return [pid for pid in descendants(controller.process.pid) if words[role](_argv(pid) or [""])]
 

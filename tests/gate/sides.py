@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from tokenpeak.gate.side import Load, Side, SideConfig, SideLaunch, read_side
-from tokenpeak.ranking.figures import figures_of
+from tokenpeak.ranking.rank import figures_of
 
 LANDSCAPES = Path(__file__).parents[2] / "analysis" / "landscapes"
 Figures = Sequence[tuple[str, str, str]]

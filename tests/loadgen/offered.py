@@ -16,8 +16,8 @@ import uvloop
 from loadgen.broken_server import Answer, serving
 from tokenpeak.loadgen.assignment import LoadAssignment, RequestTemplate
 from tokenpeak.loadgen.generator import LoadGenerator
-from tokenpeak.loadgen.stream import Reply
-from tokenpeak.loadgen.target import Server
+from tokenpeak.loadgen.http.server import Server
+from tokenpeak.loadgen.http.stream import Reply
 
 
 def offered(url: str, *, requests: int = 1, concurrency: int = 1, **keys: Any) -> list[Reply]:

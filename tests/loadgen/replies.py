@@ -3,7 +3,7 @@
 from array import array
 from typing import Any
 
-from tokenpeak.loadgen.stream import Reply
+from tokenpeak.loadgen.http.stream import Reply
 
 
 def reply(index: int, sent: float, **keys: Any) -> Reply:

@@ -18,9 +18,9 @@ import pytest
 
 from loadgen.broken_server import DONE, END, HEAD, USAGE, Answer, chunk, event, serving
 from loadgen.test_broken_servers import failures
-from tokenpeak.loadgen.connection import Exchange
-from tokenpeak.loadgen.metrics_page import Scraper, parse
-from tokenpeak.loadgen.stream import read, text_of
+from tokenpeak.loadgen.http.connection import Exchange
+from tokenpeak.loadgen.http.metrics_page import Scraper, parse
+from tokenpeak.loadgen.http.stream import read, text_of
 from tokenpeak.node.serving import complete
 
 MEMORY_LIMIT_BYTES = 700 << 20
@@ -210,7 +210,7 @@ HOSTILE = {
 @pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_metrics(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page of metrics without end or bound is no page: no memory is filled, and nobody waits for it long."""
-    monkeypatch.setattr("tokenpeak.loadgen.metrics_page.PAGE_LIMIT_S", 1.0)
+    monkeypatch.setattr("tokenpeak.loadgen.http.metrics_page.PAGE_LIMIT_S", 1.0)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.monotonic()
     with serving(answer, other=answer) as url:
@@ -234,7 +234,7 @@ def drip(connection: socket.socket, request: bytes) -> None:
 
 def test_dripping_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page that comes a byte at a time is waited for no longer than one that does not come."""
-    monkeypatch.setattr("tokenpeak.loadgen.metrics_page.PAGE_LIMIT_S", 0.3)
+    monkeypatch.setattr("tokenpeak.loadgen.http.metrics_page.PAGE_LIMIT_S", 0.3)
     with serving(drip, other=drip) as url:
         scraper = Scraper(f"{url}/metrics", {}, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
         thread = Thread(target=scraper.sample, daemon=True)

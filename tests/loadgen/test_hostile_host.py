@@ -12,8 +12,8 @@ from loadgen.broken_server import serving
 from loadgen.test_generator import Listener
 from loadgen.test_remote_worker_pool import measure
 from tokenpeak.errors import LoadError
-from tokenpeak.loadgen import channel
-from tokenpeak.loadgen.wire import decode_from_worker, source_digest
+from tokenpeak.loadgen.workers import channel
+from tokenpeak.loadgen.workers.messages import decode_from_worker, source_digest
 
 ACTS_AS_A_HOST = """
 import json, sys, time

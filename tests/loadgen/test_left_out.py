@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from archive_factory import sweep_spec, trial_record
+from tokenpeak.loadgen.calibration.test_server_process import local_test_server
 from tokenpeak.loadgen.job import EarlyStop, LoadJob, read_outcome, run_job
-from tokenpeak.loadgen.test_server_process import local_test_server
 from tokenpeak.records import Verdict
 
 WORKLOAD = {"kind": "synthetic", "name": "x", "input_tokens": 8, "output_tokens": 10}

@@ -19,9 +19,16 @@ from loadgen.test_generator import certified
 from tokenpeak.cli.calibrate import calibrate as calibrate_command
 from tokenpeak.cli.load import load
 from tokenpeak.exit_status import ExitStatus
-from tokenpeak.loadgen.calibration import Calibration, NetworkPath, beyond, calibrate, checked, read_calibration
+from tokenpeak.loadgen.calibration.network_path import (
+    Calibration,
+    NetworkPath,
+    beyond,
+    calibrate,
+    checked,
+    read_calibration,
+)
+from tokenpeak.loadgen.calibration.test_server_process import local_test_server
 from tokenpeak.loadgen.job import LoadJob
-from tokenpeak.loadgen.test_server_process import local_test_server
 from tokenpeak.spec.workload import (
     ClosedLoad,
     LoadLevel,

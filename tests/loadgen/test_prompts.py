@@ -7,8 +7,7 @@ import pytest
 
 from tokenpeak.errors import LoadError
 from tokenpeak.loadgen.assignment import RequestTemplate
-from tokenpeak.loadgen.prompts import Prompts, make
-from tokenpeak.loadgen.tokens import UNKNOWN
+from tokenpeak.loadgen.prompts import UNKNOWN, Prompts, make
 from tokenpeak.spec.schema import read_workload, schema
 from tokenpeak.spec.workload import (
     ConversationWorkload,

@@ -10,10 +10,10 @@ from tokenpeak.errors import LoadError
 from tokenpeak.loadgen import request_rows
 from tokenpeak.loadgen.arrivals import timetable
 from tokenpeak.loadgen.assignment import ViolationLimit
-from tokenpeak.loadgen.messages import LoadObservation
-from tokenpeak.loadgen.offered_load import Offered
-from tokenpeak.loadgen.rate_search import RateFound, search_rate
-from tokenpeak.loadgen.stream import Reply
+from tokenpeak.loadgen.http.stream import Reply
+from tokenpeak.loadgen.rate.probing import RateFound, search_rate
+from tokenpeak.loadgen.workers.messages import LoadObservation
+from tokenpeak.loadgen.workers.observation import Offered
 from tokenpeak.spec.workload import ClosedLoad, LoadLevel, MaxRateLoad, OpenLoad, Slo
 
 SINGLE = {"output_tokens": 1, "events": 1, "event_times_us": b""}

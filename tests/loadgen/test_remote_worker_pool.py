@@ -18,18 +18,19 @@ import pytest
 from loadgen.broken_server import serving
 from loadgen.test_generator import SYNTHETIC, Listener, bodies
 from tokenpeak.errors import LoadError
-from tokenpeak.loadgen import channel, remote_worker_pool
 from tokenpeak.loadgen.assignment import Conversation, LoadAssignment, RequestTemplate, Target, Turn, ViolationLimit
 from tokenpeak.loadgen.job import LoadJob, read_outcome, run_job
-from tokenpeak.loadgen.messages import Assign
 from tokenpeak.loadgen.run import Status
 from tokenpeak.loadgen.wire import decode_to_worker, encode_to_worker
 from tokenpeak.node.machine.clock import wait_until
+from tokenpeak.loadgen.workers import channel, remote_pool
+from tokenpeak.loadgen.workers.messages import Assign, decode_to_worker, encode_to_worker
+from tokenpeak.node.clock import wait_until
 from tokenpeak.records import RunRecord
 
 pytestmark = pytest.mark.integration
 
-HOST = [sys.executable, "-m", "tokenpeak.loadgen.remote_worker"]
+HOST = [sys.executable, "-m", "tokenpeak.loadgen.workers.remote"]
 ELSEWHEN = ["unshare", "--time", "--monotonic", "100000", "--fork", *HOST]
 """A host whose clock is more than a day ahead of ours."""
 
@@ -163,7 +164,7 @@ def test_host_that_is_lost_condemns_the_run(
     blow: signal.Signals, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A host that dies or freezes makes the run invalid by its name, and ends the job instead of shrinking it."""
-    monkeypatch.setattr(remote_worker_pool, "SILENCE_S", 3.0)
+    monkeypatch.setattr(remote_pool, "SILENCE_S", 3.0)
     monkeypatch.setattr(channel, "_END_S", 0.2)
     pid = tmp_path / "pid"
     doomed = ["sh", "-c", f'echo $$ > "{pid}"; exec "$@"', "sh", *HOST]
@@ -217,7 +218,7 @@ def test_host_that_does_not_answer_is_named(
 
 def test_host_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two versions of the client are two instruments."""
-    monkeypatch.setattr(remote_worker_pool, "source_digest", lambda: "another")
+    monkeypatch.setattr(remote_pool, "source_digest", lambda: "another")
     with serving(Listener()) as url, pytest.raises(LoadError, match="another version of TokenPeak"):
         measure(url, tmp_path, {"concurrency": 2, "requests": 4}, hosts=hosts(one=HOST))
 

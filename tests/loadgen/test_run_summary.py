@@ -5,8 +5,8 @@ from array import array
 import pytest
 
 from loadgen.replies import reply, steady
+from tokenpeak.loadgen.http.stream import Reply
 from tokenpeak.loadgen.request_rows import table
-from tokenpeak.loadgen.stream import Reply
 from tokenpeak.records import RunSummary
 from tokenpeak.results.run_summary import distribution, summarize, turn_summaries
 from tokenpeak.results.slo_met import slo_met

@@ -12,8 +12,8 @@ from threading import Thread
 
 import pytest
 
-from tokenpeak.loadgen.metrics_page import Sample, Scraper, counters, parse, restarted
-from tokenpeak.loadgen.target import Server
+from tokenpeak.loadgen.http.metrics_page import Sample, Scraper, counters, parse, restarted
+from tokenpeak.loadgen.http.server import Server
 
 V1 = """\
 # TYPE vllm:num_requests_running gauge

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from loadgen.broken_server import DONE, END, HEAD, USAGE, chunk, event, stream
-from tokenpeak.loadgen.connection import Exchange
-from tokenpeak.loadgen.stream import Reply, read, text_of
+from tokenpeak.loadgen.http.connection import Exchange
+from tokenpeak.loadgen.http.stream import Reply, read, text_of
 
 
 def exchange_of(*packets: bytes, times: Sequence[float] | None = None) -> Exchange:

@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 
 from loadgen.replies import reply, steady
+from tokenpeak.loadgen.http.stream import Reply
 from tokenpeak.loadgen.request_rows import table
-from tokenpeak.loadgen.stream import Reply
 from tokenpeak.records import ClientHealth, EngineCounters, LoadHostHealth, Reason, Verdict
 from tokenpeak.results.run_summary import distribution, summarize
 from tokenpeak.results.verdict import RunEvidence, clock_reason, judge

@@ -8,7 +8,7 @@ from tokenpeak.plan.matrix import build_plan, served_models
 from tokenpeak.records import Gpu, NodeFacts, Plan
 from tokenpeak.search.history import Outcome, Proposal
 from tokenpeak.search.remaining import cost_of, remaining
-from tokenpeak.search.strategy import make_strategy
+from tokenpeak.search.searches import make_strategy
 from tokenpeak.spec.sweep import SweepSpec, parse_spec
 
 

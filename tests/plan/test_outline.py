@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from tokenpeak.cli.plan import plan
-from tokenpeak.search.outline import duration_text, window_s
+from tokenpeak.search.remaining import duration_text, window_s
 
 
 @pytest.fixture(autouse=True)

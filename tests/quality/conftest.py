@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 from tests.sim.running_engine import MODEL, RunningEngine, StartEngine, engines
 
-from tokenpeak.loadgen.target import Server
+from tokenpeak.loadgen.http.server import Server
 from tokenpeak.quality.agreement import floor_of
 from tokenpeak.quality.measure import Measured, measure
 from tokenpeak.quality.verdict import Reference

@@ -9,7 +9,7 @@ from tests.quality.conftest import TOKENS
 from tests.sim.running_engine import MODEL, RunningEngine, StartEngine
 
 from tokenpeak.cli.quality import quality
-from tokenpeak.loadgen.target import Server
+from tokenpeak.loadgen.http.server import Server
 from tokenpeak.quality.measure import ANSWER_TOKENS, Measured, is_right, measure
 from tokenpeak.quality.prompts import LONG_CONTEXT, long_questions, questions, texts
 from tokenpeak.quality.verdict import Reference, judge

@@ -9,7 +9,7 @@ from scipy.stats import binomtest
 from tests.sim.running_engine import MODEL, RunningEngine
 
 from tokenpeak.errors import LoadError
-from tokenpeak.loadgen.target import Server
+from tokenpeak.loadgen.http.server import Server
 from tokenpeak.quality.engine import QualityEngine
 from tokenpeak.quality.measure import Task, graded, matches, read_tasks
 from tokenpeak.quality.verdict import mcnemar, paired

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from tokenpeak.ranking.node_effects import node_effects
+from tokenpeak.ranking.nodes import node_effects
 from tokenpeak.ranking.ties import Verdicts, winner_group
 from tokenpeak.spec.search import MARGIN
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tokenpeak.metrics import Direction
-from tokenpeak.ranking.pareto import pareto_front, trade_offs
+from tokenpeak.ranking.objective import pareto_front, trade_offs
 
 
 def test_front_of_speed_and_energy() -> None:

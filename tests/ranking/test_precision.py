@@ -2,7 +2,7 @@
 
 import pytest
 
-from tokenpeak.ranking.precision import precision_of
+from tokenpeak.ranking.choice import precision_of
 from tokenpeak.records import Config, ModelName
 
 

@@ -3,7 +3,7 @@
 import pytest
 from scipy import stats
 
-from tokenpeak.ranking.studentized_range import range_critical
+from tokenpeak.ranking.intervals import range_critical
 
 
 @pytest.mark.parametrize(

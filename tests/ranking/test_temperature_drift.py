@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tokenpeak.ranking.temperature_drift import TemperatureDrift, temperature_drift
+from tokenpeak.ranking.drift import TemperatureDrift, temperature_drift
 
 SWEEPS = 2000
 

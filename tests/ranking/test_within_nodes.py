@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tokenpeak.ranking.within_nodes import within_nodes
+from tokenpeak.ranking.nodes import within_nodes
 
 OLD_NODES, NEW_NODES = list("aaabbc"), list("abbbbd")
 

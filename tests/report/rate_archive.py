@@ -12,10 +12,10 @@ from loadgen.replies import reply
 from tokenpeak.loadgen import request_rows
 from tokenpeak.loadgen.arrivals import timetable
 from tokenpeak.loadgen.assignment import ViolationLimit
-from tokenpeak.loadgen.messages import LoadObservation
-from tokenpeak.loadgen.offered_load import Offered
-from tokenpeak.loadgen.rate_search import search_rate
-from tokenpeak.loadgen.stream import Reply
+from tokenpeak.loadgen.http.stream import Reply
+from tokenpeak.loadgen.rate.probing import search_rate
+from tokenpeak.loadgen.workers.messages import LoadObservation
+from tokenpeak.loadgen.workers.observation import Offered
 from tokenpeak.records import RunRecord, Verdict
 from tokenpeak.results.run_summary import summarize
 from tokenpeak.results.slo_met import slo_met

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from archive_factory import make_archive
 from leak_search import leaks
 from tokenpeak.cli import tokenpeak as commands
-from tokenpeak.loadgen.calibration import Calibration
+from tokenpeak.loadgen.calibration.network_path import Calibration
 from tokenpeak.records import EndRecord, SweepRecord, TrialRecord
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.store.frames import open_frames

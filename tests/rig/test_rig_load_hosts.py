@@ -18,9 +18,9 @@ from tests.faults.conftest import boot_node, place  # noqa: F401
 from tests.rig.conftest import RigNode
 
 from tokenpeak.errors import LoadError
-from tokenpeak.loadgen.calibration import Calibration, NetworkPath
+from tokenpeak.loadgen.calibration.network_path import Calibration, NetworkPath
+from tokenpeak.loadgen.calibration.test_server_process import serving_argv, started
 from tokenpeak.loadgen.job import LoadJob, run_job
-from tokenpeak.loadgen.test_server_process import serving_argv, started
 from tokenpeak.records import RunRecord
 from tokenpeak.store.archive import Archive
 
@@ -93,7 +93,7 @@ def offer(pair: list[RigNode], folder: Path, level: dict[str, object], *, cut: b
     """Offer a level from both over SSH to a test server at this machine's end of their cables."""
     workload = {"kind": "synthetic", "name": "timetable", "input_tokens": 16, "output_tokens": 16}
     runs = [{"run_index": 0, "workload": workload, "level": level}]
-    client = (sys.executable, "-m", "tokenpeak.loadgen.remote_worker")
+    client = (sys.executable, "-m", "tokenpeak.loadgen.workers.remote")
     ssh = [(host.name, host.ssh_argv(*client)) for host in pair]
     hosts = [{"name": name, "argv": [argv[0], "-o", "ServerAliveInterval=2", *argv[1:]]} for name, argv in ssh]
     with started(serving_argv("10.77.0.1", 0, 0.05, 0.02)) as port:

@@ -12,7 +12,7 @@ from tokenpeak.records import TRANSIENT_CAUSES, Plan
 from tokenpeak.search.history import Finished, Outcome, Proposal, Strategy, Wait
 from tokenpeak.search.landscape import Landscape
 from tokenpeak.search.replay import Prior, Replay, replay, summarize
-from tokenpeak.search.strategy import make_strategy
+from tokenpeak.search.searches import make_strategy
 from tokenpeak.spec.search import SearchSpec
 
 ADAPTIVE = SearchSpec(strategy="adaptive", trials=10)

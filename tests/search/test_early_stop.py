@@ -6,7 +6,7 @@ from landscape_factory import landscape, plan_of
 from tokenpeak.search.early_stop import early_stop_threshold
 from tokenpeak.search.history import Outcome, Proposal
 from tokenpeak.search.landscape import Landscape
-from tokenpeak.search.strategy import make_strategy
+from tokenpeak.search.searches import make_strategy
 from tokenpeak.spec.search import SearchSpec
 
 

@@ -6,7 +6,7 @@ import pytest
 from landscape_factory import plan_of
 
 from tokenpeak.search.history import Finished, Outcome, Proposal, Strategy
-from tokenpeak.search.strategy import make_strategy
+from tokenpeak.search.searches import make_strategy
 from tokenpeak.spec.search import SearchSpec
 
 

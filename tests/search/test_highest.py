@@ -10,7 +10,7 @@ from tokenpeak.plan.matrix import build_plan
 from tokenpeak.records import Gpu, NodeFacts, Plan
 from tokenpeak.search.highest import Attempt, HighestValue, NextValue, climb, climb_words, next_highest
 from tokenpeak.search.history import Finished, Outcome, Proposal, Strategy, Wait
-from tokenpeak.search.strategy import make_strategy
+from tokenpeak.search.searches import make_strategy
 from tokenpeak.spec.axes import USUAL
 from tokenpeak.spec.search import SearchSpec
 from tokenpeak.spec.sweep import parse_spec

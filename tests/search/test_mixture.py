@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tokenpeak.search.mixture import draw_components
+from tokenpeak.search.posterior import draw_components
 from tokenpeak.search.space import ABSENT, Space, axis_of
 
 

@@ -16,7 +16,7 @@ from tokenpeak.ranking.ties import winner_group
 from tokenpeak.search.finals import SCREENING_LAUNCHES
 from tokenpeak.search.history import Outcome, history_of
 from tokenpeak.search.landscape import landscapes_of
-from tokenpeak.search.strategy import make_strategy
+from tokenpeak.search.searches import make_strategy
 from tokenpeak.spec.search import SearchSpec
 from tokenpeak.spec.sweep import parse_spec
 from tokenpeak.store.archive import Archive

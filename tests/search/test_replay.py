@@ -15,12 +15,12 @@ from archive_factory import AXES, GPUS, OUTPUT_TOKENS, make_archive
 from tokenpeak.cli.replay import replay as command
 from tokenpeak.errors import ArchiveError
 from tokenpeak.records import ModelName
-from tokenpeak.search.greedy import Greedy
+from tokenpeak.search.adaptive import Greedy
 from tokenpeak.search.history import Outcome, Proposal
 from tokenpeak.search.landscape import landscape_of_rows, landscapes_of
 from tokenpeak.search.replay import replay, summarize
+from tokenpeak.search.searches import make_strategy
 from tokenpeak.search.space import space_of
-from tokenpeak.search.strategy import make_strategy
 from tokenpeak.spec.search import SearchSpec
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.store.pack import pack

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tokenpeak.predict.physics import StepTime
-from tokenpeak.ranking.temperature_drift import temperature_drift
+from tokenpeak.ranking.drift import temperature_drift
 from tokenpeak.records import Series
 from tokenpeak.results.board_readings import board_temperature_c
 from tokenpeak.results.energy import run_energies

@@ -118,8 +118,8 @@ def test_load_hosts_are_no_nodes(read: Read) -> None:
 
     assert (["gpu"], ["a", "b"]) == ([node.name for node in inventory.nodes], [remote.name, local.name])
     assert "10.0.0.7" == remote.argv[-2]
-    assert "there/.venv/bin/python -P -m tokenpeak.loadgen.remote_worker" in remote.argv[-1]
-    assert f"{sys.executable} -P -m tokenpeak.loadgen.remote_worker" in local.argv[-1]
+    assert "there/.venv/bin/python -P -m tokenpeak.loadgen.workers.remote" in remote.argv[-1]
+    assert f"{sys.executable} -P -m tokenpeak.loadgen.workers.remote" in local.argv[-1]
 
 
 def test_only_what_a_plan_depends_on_is_taken_of_the_engine_s_environment(read: Read) -> None:

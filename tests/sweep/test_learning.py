@@ -10,7 +10,7 @@ from tokenpeak.predict.demand import objective_run
 from tokenpeak.ranking.objective import objective_value
 from tokenpeak.records import Plan, TrialRecord
 from tokenpeak.search.history import Finished, Proposal, Wait, history_of
-from tokenpeak.search.strategy import make_strategy
+from tokenpeak.search.searches import make_strategy
 from tokenpeak.spec.sweep import SweepSpec, parse_spec
 from tokenpeak.store.archive import Archive
 

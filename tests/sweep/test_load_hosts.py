@@ -55,7 +55,7 @@ def children(home: Home) -> list[int]:
     for process in Path("/proc").glob("[0-9]*"):
         try:
             words = (process / "cmdline").read_bytes().split(b"\0")
-            if b"tokenpeak.loadgen.remote_worker" in words and (
+            if b"tokenpeak.loadgen.workers.remote" in words and (
                 f"TOKENPEAK_HOME={home.root}\0".encode() in (process / "environ").read_bytes()
             ):
                 found.append(int(process.name))

@@ -12,6 +12,10 @@ from tokenpeak.loadgen.remote_worker_pool import HostChannel, HostLostError, Loa
 from tokenpeak.loadgen.test_server_process import started
 from tokenpeak.node.installation.bundle import write_bundle
 from tokenpeak.node.machine.state import content_of
+from tokenpeak.loadgen.calibration.test_server_process import started
+from tokenpeak.loadgen.workers.messages import Hello
+from tokenpeak.loadgen.workers.remote_pool import HostChannel, HostLostError, LoadHost
+from tokenpeak.node.bundle import write_bundle
 from tokenpeak.node.protocol.answers import RestoreAnswer
 from tokenpeak.node.protocol.frame import KEY, as_small_object, framed, unframed
 from tokenpeak.sweep.ansible.node_action import NodeFiles
@@ -93,7 +97,7 @@ HOST = "import sys; from tokenpeak.loadgen import remote_worker; remote_worker.m
 
 def test_load_host_behind_a_banner(shell: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A load host's first message is found, and a host that never sends one is named with its last words."""
-    host = HostChannel(LoadHost(name="left", argv=(str(shell), "-m", "tokenpeak.loadgen.remote_worker")))
+    host = HostChannel(LoadHost(name="left", argv=(str(shell), "-m", "tokenpeak.loadgen.workers.remote")))
     try:
         _, hello = host.expect(Hello, 60)
     finally:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tokenpeak.checks import choices, events, independence, lengths, limits, memory, pairs, rates, spread, units
+from tokenpeak.checks import events, independence, lengths, limits, memory, pairs, rates, spread, units
 from tokenpeak.checks.evidence import Evidence
 from tokenpeak.checks.outcome import CheckOutcome, Guarded
 
@@ -32,7 +32,7 @@ CLAIM_CHECKS: Mapping[str, ClaimCheck] = {
     "highest_rate": spread.highest_rate,
     "boundary_spread": spread.boundary_spread,
     "stated_changes": spread.stated_changes,
-    "best_of_both": choices.best_of_both,
+    "best_of_both": spread.best_of_both,
 }
 
 

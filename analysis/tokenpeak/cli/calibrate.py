@@ -31,7 +31,7 @@ from tokenpeak.terminal import echo, echo_text
 @click.option("--serve", metavar="ADDRESS:PORT", help="Serve the timetable there until Ctrl-C, and measure nothing.")
 def calibrate(serve: str | None, **given: Any) -> None:
     """Measure the load client's error against the test server and keep it for that network path."""
-    from tokenpeak.loadgen import calibration as module
+    from tokenpeak.loadgen.calibration import network_path as module
 
     if serve is not None:
         _serve(serve)
@@ -53,8 +53,8 @@ def calibrate(serve: str | None, **given: Any) -> None:
 
 def _prepared(given: dict[str, Any], folder: Path) -> tuple[Any, Any]:
     """The network path that was asked for, and what serves at its end."""
-    from tokenpeak.loadgen.calibration import NetworkPath, Setup
-    from tokenpeak.loadgen.test_server_process import local_test_server, own_certificate
+    from tokenpeak.loadgen.calibration.network_path import NetworkPath, Setup
+    from tokenpeak.loadgen.calibration.test_server_process import local_test_server, own_certificate
 
     url = given["url"]
     if given["tls"]:
@@ -97,8 +97,8 @@ def _on_node(inventory_name: str, node_name: str | None, *, placed: bool) -> tup
 
 
 def _serve(where: str) -> None:
-    from tokenpeak.loadgen.calibration import TOKEN_RATE_PER_STREAM, TTFT_S
-    from tokenpeak.loadgen.test_server_process import serving_argv, started
+    from tokenpeak.loadgen.calibration.network_path import TOKEN_RATE_PER_STREAM, TTFT_S
+    from tokenpeak.loadgen.calibration.test_server_process import serving_argv, started
 
     address, colon, port = where.rpartition(":")
     if not colon or not port.isdigit():

@@ -113,8 +113,8 @@ def load(
         return
     if url is None:
         raise click.UsageError("Give the server's URL, or --job.")
+    from tokenpeak.loadgen.http.server import served_model
     from tokenpeak.loadgen.progress import summary_text, watching
-    from tokenpeak.loadgen.served_model import served_model
 
     with tempfile.TemporaryDirectory() as folder:
         job = _job(url, Path(folder), given)

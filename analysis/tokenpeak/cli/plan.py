@@ -25,8 +25,7 @@ from tokenpeak.predict.memory_plan import missing_hardware, missing_model, plan_
 from tokenpeak.predict.model import ModelFacts
 from tokenpeak.predict.prediction import slo_rate_per_s
 from tokenpeak.records import Dropped, EngineBuild, NodeFacts, Plan, PlannedConfig, Prediction
-from tokenpeak.search.outline import duration_text, outline
-from tokenpeak.search.remaining import cost_of, limits_of
+from tokenpeak.search.remaining import cost_of, duration_text, limits_of, outline
 from tokenpeak.spec.sweep import SweepSpec, read_spec, sweep_names, sweep_path
 from tokenpeak.sweep.downtime_budget import require_deadlines
 from tokenpeak.sweep.inventory.nodes import Inventory, read_inventory

@@ -14,7 +14,7 @@ from tokenpeak.exit_status import ExitStatus
 from tokenpeak.terminal import echo, echo_lines
 
 if TYPE_CHECKING:
-    from tokenpeak.loadgen.target import Server
+    from tokenpeak.loadgen.http.server import Server
     from tokenpeak.records.quality import QualityVerdict
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -153,7 +153,7 @@ def _lines(verdict: "QualityVerdict") -> list[str]:
 
 
 def _server(url: str, given: dict[str, Any]) -> "Server":
-    from tokenpeak.loadgen.target import Server
+    from tokenpeak.loadgen.http.server import Server
 
     key_file: Path | None = given["api_key_file"]
     try:

@@ -13,8 +13,8 @@ from tokenpeak.gate.environment import Difference, differences
 from tokenpeak.gate.side import FigureValues, Load, Side, SideConfig
 from tokenpeak.metrics import title_of
 from tokenpeak.ranking.family import FEWEST_LAUNCHES, Compared, changes
-from tokenpeak.ranking.figures import figures_of
 from tokenpeak.ranking.objective import metric_direction
+from tokenpeak.ranking.rank import figures_of
 from tokenpeak.ranking.upgrade import Outcome as Shown
 from tokenpeak.ranking.upgrade import Upgrade
 

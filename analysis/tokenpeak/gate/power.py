@@ -9,10 +9,10 @@ from statistics import fmean
 from tokenpeak.gate.comparison import is_wanted
 from tokenpeak.gate.side import Load, Side, SideConfig
 from tokenpeak.ranking.family import FEWEST_LAUNCHES, smallest_change
-from tokenpeak.ranking.figures import figures_of
+from tokenpeak.ranking.nodes import by_node
 from tokenpeak.ranking.objective import metric_direction
+from tokenpeak.ranking.rank import figures_of
 from tokenpeak.ranking.spread import Spread, spreads
-from tokenpeak.ranking.within_nodes import by_node
 
 MOST_LAUNCHES = 60
 """No night has more of one config."""

@@ -10,7 +10,7 @@ from tokenpeak.gate.side import Side
 from tokenpeak.metrics import title_of
 from tokenpeak.ranking.family import POWER
 from tokenpeak.ranking.intervals import CONFIDENCE
-from tokenpeak.search.outline import duration_text
+from tokenpeak.search.remaining import duration_text
 from tokenpeak.terminal import visible
 
 FEW = 3

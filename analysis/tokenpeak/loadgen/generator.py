@@ -10,14 +10,14 @@ import asyncio
 from collections import deque
 from time import perf_counter, sleep
 
-from tokenpeak.loadgen.alarm import Alarm
 from tokenpeak.loadgen.assignment import LoadAssignment
-from tokenpeak.loadgen.connection import RESPONSE_LIMIT_BYTES, Connection, Exchange
-from tokenpeak.loadgen.connection_pool import SPARE_CONNECTIONS, ConnectionPool, connect_failure
-from tokenpeak.loadgen.messages import LoadProgress
-from tokenpeak.loadgen.payload import payload
+from tokenpeak.loadgen.http.alarm import Alarm
+from tokenpeak.loadgen.http.connection import RESPONSE_LIMIT_BYTES, Connection, Exchange
+from tokenpeak.loadgen.http.payload import payload
+from tokenpeak.loadgen.http.pool import SPARE_CONNECTIONS, ConnectionPool, connect_failure
+from tokenpeak.loadgen.http.stream import Reply, read
 from tokenpeak.loadgen.request_source import RequestSource
-from tokenpeak.loadgen.stream import Reply, read
+from tokenpeak.loadgen.workers.messages import LoadProgress
 
 TICK_S = 0.01
 OPEN_AHEAD_AT_MOST = 4096

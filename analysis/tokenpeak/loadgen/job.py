@@ -17,13 +17,12 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from tokenpeak.atomic import write_atomically
 from tokenpeak.errors import LoadError
 from tokenpeak.loadgen import request_rows
-from tokenpeak.loadgen.metrics_page import Scraper
-from tokenpeak.loadgen.processes import most_streams, processes_borne, processes_of_share
-from tokenpeak.loadgen.remote_worker_pool import HostLostError, LoadHost, RemoteWorkerPool
+from tokenpeak.loadgen.http.metrics_page import Scraper
+from tokenpeak.loadgen.http.server import Server
+from tokenpeak.loadgen.prompts import Vocabulary, learn
 from tokenpeak.loadgen.run import JobRun, OnStatus, Run, Setting, Status
-from tokenpeak.loadgen.target import Server
-from tokenpeak.loadgen.tokens import Vocabulary, learn
-from tokenpeak.loadgen.worker_pool import WorkerPool
+from tokenpeak.loadgen.workers.pool import WorkerPool, most_streams, processes_borne, processes_of_share
+from tokenpeak.loadgen.workers.remote_pool import HostLostError, LoadHost, RemoteWorkerPool
 from tokenpeak.ranking.objective import metric_value
 from tokenpeak.records import Reason, RunRecord, Verdict
 from tokenpeak.spec.energy import EnergyFactors

@@ -7,14 +7,15 @@ text, they are words that the engine counts as one token each; the chat template
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 
+from tokenpeak.http_answer import HttpAnswerError, ask
 from tokenpeak.loadgen.assignment import Conversation, RequestTemplate, Turn
-from tokenpeak.loadgen.chats import salted
-from tokenpeak.loadgen.datasets import read_samples, read_trace
-from tokenpeak.loadgen.tokens import Vocabulary
+from tokenpeak.loadgen.datasets import read_samples, read_trace, salted
 from tokenpeak.spec.workload import (
     ConversationWorkload,
     DatasetWorkload,
@@ -25,6 +26,54 @@ from tokenpeak.spec.workload import (
     TraceWorkload,
     Workload,
 )
+
+SAFE_IDS = tuple(range(200, 800))
+TOKENS_LIMIT_BYTES = 1 << 20
+ID_LIMIT = 1 << 31
+
+_WORDS = tuple((Path(__file__).parent / "words.txt").read_text().split())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vocabulary:
+    """What prompts may be made of."""
+
+    ids: tuple[int, ...]
+    words: tuple[str, ...]
+
+
+UNKNOWN = Vocabulary(ids=SAFE_IDS, words=_WORDS)
+
+
+async def learn(client: httpx.AsyncClient, model: str) -> Vocabulary:
+    """The vocabulary as the server's `/tokenize` shows it; UNKNOWN where it has none."""
+
+    async def tokenize(text: str) -> list[int] | None:
+        try:
+            answer = await ask(
+                client,
+                "/tokenize",
+                body={"model": model, "prompt": text, "add_special_tokens": False},
+                limit_bytes=TOKENS_LIMIT_BYTES,
+            )
+            tokens = answer.json()["tokens"] if answer.status == httpx.codes.OK else None
+        except (HttpAnswerError, ValueError, KeyError, TypeError):
+            return None
+        if not isinstance(tokens, list) or not all(type(token) is int and 0 <= token < ID_LIMIT for token in tokens):
+            return None
+        return tokens
+
+    together = await tokenize("".join(f" {word}" for word in _WORDS))
+    if not together:
+        return UNKNOWN
+    ids = tuple(sorted(set(together)))
+    if len(ids) < 32:
+        return UNKNOWN
+    if len(together) == len(_WORDS):
+        return Vocabulary(ids=ids, words=_WORDS)
+    single = [word for word in _WORDS[::4] if len(await tokenize(f" {word}") or []) == 1]
+    return Vocabulary(ids=ids, words=tuple(single) or _WORDS)
+
 
 Messages = tuple[Mapping[str, Any], ...]
 

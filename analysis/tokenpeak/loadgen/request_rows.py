@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from tokenpeak.atomic import replacing
-from tokenpeak.loadgen.stream import Reply
+from tokenpeak.loadgen.http.stream import Reply
 from tokenpeak.records import REQUEST_COLUMNS
 
 SCHEMA: dict[str, pl.DataType] = {

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from time import perf_counter
 
 from tokenpeak.loadgen.assignment import LoadAssignment
-from tokenpeak.loadgen.connection import Exchange
-from tokenpeak.loadgen.payload import ConversationState
-from tokenpeak.loadgen.stream import text_of
+from tokenpeak.loadgen.http.connection import Exchange
+from tokenpeak.loadgen.http.payload import ConversationState
+from tokenpeak.loadgen.http.stream import text_of
 
 
 class RequestSource:

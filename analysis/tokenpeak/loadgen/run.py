@@ -13,14 +13,13 @@ from tokenpeak.loadgen import request_rows
 from tokenpeak.loadgen.arrivals import staged_caps, staged_timetable, timetable
 from tokenpeak.loadgen.assignment import LoadAssignment, ViolationLimit
 from tokenpeak.loadgen.datasets import read_trace
-from tokenpeak.loadgen.messages import LoadProgress
-from tokenpeak.loadgen.metrics_page import Scraper, counters, restarted
-from tokenpeak.loadgen.offered_load import Offered, from_due
-from tokenpeak.loadgen.prompts import make
-from tokenpeak.loadgen.rate_search import SaturationLoad, search_rate
-from tokenpeak.loadgen.target import Server
-from tokenpeak.loadgen.tokens import Vocabulary
-from tokenpeak.loadgen.worker_pool import WorkerPool
+from tokenpeak.loadgen.http.metrics_page import Scraper, counters, restarted
+from tokenpeak.loadgen.http.server import Server
+from tokenpeak.loadgen.prompts import Vocabulary, make
+from tokenpeak.loadgen.rate.probing import SaturationLoad, search_rate
+from tokenpeak.loadgen.workers.messages import LoadProgress
+from tokenpeak.loadgen.workers.observation import Offered, from_due
+from tokenpeak.loadgen.workers.pool import WorkerPool
 from tokenpeak.records import ClientHealth, LoadHostHealth, MaxRate, NetworkHealth, RunRecord
 from tokenpeak.results.run_summary import distribution, summarize, turn_summaries
 from tokenpeak.results.slo_met import slo_met

@@ -8,7 +8,7 @@ import httpx
 
 from tokenpeak.errors import LoadError
 from tokenpeak.http_answer import HttpAnswer, ask
-from tokenpeak.loadgen.metrics_page import parse
+from tokenpeak.loadgen.http.metrics_page import parse
 from tokenpeak.quality.agreement import TOP_K, UNLIKELY
 from tokenpeak.records.quality import TopK
 

@@ -17,8 +17,8 @@ from pydantic import Field, PositiveInt, ValidationError, model_validator
 from tokenpeak import bounded
 from tokenpeak.atomic import write_atomically
 from tokenpeak.errors import LoadError, TokenpeakError
+from tokenpeak.loadgen.http.server import Server
 from tokenpeak.loadgen.job import ANSWERS, QUALITY, LoadJob, job_server
-from tokenpeak.loadgen.target import Server
 from tokenpeak.quality.engine import REQUEST_LIMIT_S, Generated, QualityEngine, QualityError
 from tokenpeak.quality.prompts import LONG_CONTEXT, LONG_QUESTIONS, VERSION, Question, long_questions, questions, texts
 from tokenpeak.quality.prompts import sentence as filler

@@ -14,9 +14,9 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from tokenpeak.ranking.intervals import CONFIDENCE, t_critical
+from tokenpeak.ranking.nodes import by_node, within_nodes
 from tokenpeak.ranking.spread import Spread, spreads
 from tokenpeak.ranking.upgrade import Upgrade, shown, upgrade
-from tokenpeak.ranking.within_nodes import by_node, within_nodes
 from tokenpeak.spec.search import MARGIN
 
 FEWEST_LAUNCHES = 2

@@ -21,7 +21,7 @@ from statistics import fmean
 from typing import Literal
 
 from tokenpeak.ranking.intervals import CONFIDENCE, t_critical
-from tokenpeak.ranking.node_effects import NodeEffects
+from tokenpeak.ranking.nodes import NodeEffects
 from tokenpeak.ranking.rank import effects_of, ranks
 from tokenpeak.spec.search import MARGIN
 
@@ -253,6 +253,6 @@ def _range_critical(means: int, freedom: int, confidence: float) -> float:
         return 0.0
     if means == 2:
         return t_critical(freedom, confidence) * math.sqrt(2)
-    from tokenpeak.ranking.studentized_range import range_critical  # NumPy and SciPy, which a sweep may not need
+    from tokenpeak.ranking.intervals import range_critical
 
     return range_critical(means, freedom, confidence)

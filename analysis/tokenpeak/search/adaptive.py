@@ -24,7 +24,6 @@ import numpy as np
 from tokenpeak.metrics import Direction
 from tokenpeak.records import TRANSIENT_CAUSES, Plan
 from tokenpeak.search.acquisition import SAMPLES, PosteriorSamples
-from tokenpeak.search.budget import Budget
 from tokenpeak.search.early_stop import early_stop_threshold
 from tokenpeak.search.feasibility import Region, Rules, chance_to_work, draw_failing, draw_rules
 from tokenpeak.search.finals import FINALISTS, SCREENING_LAUNCHES, Finals
@@ -37,10 +36,9 @@ from tokenpeak.search.history import (
     by_own_fault,
     next_replicate,
 )
-from tokenpeak.search.mixture import Components, draw_components
-from tokenpeak.search.posterior import Posterior, condition
-from tokenpeak.search.space import Floats, space_of
-from tokenpeak.search.trends import trend
+from tokenpeak.search.posterior import Components, Posterior, condition, draw_components
+from tokenpeak.search.searches import Budget
+from tokenpeak.search.space import Floats, space_of, trend
 from tokenpeak.spec.search import SearchSpec
 
 FAIR_CHANCE = 0.003
@@ -324,3 +322,14 @@ class Adaptive:
     def _logarithm(self, outcome: Outcome) -> float:
         assert outcome.value is not None, "only measured outcomes have a logarithm"
         return self._sign * math.log(outcome.value)
+
+
+class Greedy(Adaptive):
+    """As many copies of one adaptive step as there are nodes: each takes the best that no other node launches now.
+
+    What the pending trials may show counts for nothing, so that a round is as one-sided as its first step.
+    """
+
+    def _accounted(self, running: Sequence[tuple[str, int]]) -> Sequence[tuple[str, int]]:
+        """The running launches whose unknown results count for the next launch: none."""
+        return ()

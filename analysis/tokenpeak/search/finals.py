@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from tokenpeak.ranking.node_effects import node_effects
+from tokenpeak.ranking.nodes import node_effects
 from tokenpeak.search.history import Finished, Outcome, Proposal, Wait, by_own_fault
 from tokenpeak.spec.search import SearchSpec
 

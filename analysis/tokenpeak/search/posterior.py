@@ -1,17 +1,148 @@
-"""Posterior: the mixture of Gaussian processes over log objective, conditioned on the launches so far.
+"""Prior: a mixture of Gaussian processes over log objective, each component with hyperparameters of its own.
 
-A component's weight follows from how well it explains the measurements: components that follow a wrong prediction are
-pruned after a few trials, and hyperparameters that suit the space prevail.
+The hyperparameters are drawn once, from the seed: the relevance and length scale of each axis, interactions, the
+residual of a config, the noise between launches, and the slope on the prediction. Half of the components are the
+informed prior: they follow the prediction and have the larger weight at first. They expect that the prediction leaves
+little out, mostly a slope and a bend along an axis, and that launches are much alike. The other half is uninformed, and
+as large, so that enough components remain when the prediction is wrong. Some components assume, as the plan says, that
+configs of a class do not differ.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from tokenpeak.search.mixture import Components
-from tokenpeak.search.space import Floats, Integers, Space
+from tokenpeak.search.space import Axis, Floats, Integers, Space
+
+COMPONENTS = 512
+ONE_CLASS_IN = 8
+"""One component of so many assumes that configs of a class do not differ."""
+INFORMED_WEIGHT = 0.7
+"""Prior weight of the informed components, whose prediction is right but for its scale and for what it leaves out."""
+CURVED = 0.7
+"""Share of informed components that model an ordered axis as a slope and a bend."""
+ROUGHNESS = 0.15
+"""The share of an ordered axis's variance that likeness of near values does not explain."""
+LEVEL_VARIANCE = 4.0
+"""Variance of the unknown overall level, in log units: anything within e^±4 of the first measurement."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Components:
+    """The components' hyperparameters, one row each, in units of log objective."""
+
+    tables: tuple[Floats, ...]
+    """For each axis (components, values, values): correlation of two of its values; the diagonal is 1 on average."""
+    main: Floats
+    """(components, axes): variance that each axis explains alone."""
+    together: Floats
+    """(components,): how much pairs of axes explain beyond that."""
+    residual: Floats
+    """(components,): variance of a config's own difference."""
+    noise: Floats
+    """(components,): variance between launches."""
+    prediction_slope: Floats
+    """(components,): slope on the log prediction."""
+    trend_slope: Floats
+    """(components,): slope on the usual trends of flags."""
+    by_class: NDArray[np.bool_]
+    """(components,): assumes that configs of a class do not differ."""
+    prior_weights: Floats
+    """(components,): component weights before any trial; they sum to 1."""
+
+    @property
+    def count(self) -> int:
+        """The number of components."""
+        return len(self.prior_weights)
+
+    def only(self, chosen: Integers) -> "Components":
+        """Some of the components."""
+        rows = {each.name: getattr(self, each.name)[chosen] for each in fields(self) if each.name != "tables"}
+        return Components(tables=tuple(table[chosen] for table in self.tables), **rows)
+
+    def with_own(self, share: float) -> "Components":
+        """The components with a larger residual: by this share of the amplitude of their axes."""
+        return replace(self, residual=self.residual + share**2 * self.main.sum(axis=1))
+
+    def covariance(self, space: Space, left: Integers, right: Integers) -> Floats:
+        """The prior covariance of points `left` and `right`: (components, *shape of the two together)."""
+        found = np.empty((self.count, *np.broadcast_shapes(left.shape, right.shape)))
+        own = np.arange(space.size)
+        for chosen, stands_for in ((~self.by_class, own), (self.by_class, space.head)):
+            part = self.only(np.flatnonzero(chosen))
+            found[chosen] = part._covariance(space, stands_for[left], stands_for[right])
+        return found
+
+    def _covariance(self, space: Space, left: Integers, right: Integers) -> Floats:
+        """The covariance where every point stands for itself."""
+        several = (slice(None), *[None] * np.broadcast(left, right).ndim)
+        first = np.zeros((self.count, *np.broadcast_shapes(left.shape, right.shape)))
+        squares = np.zeros_like(first)
+        for place, table in enumerate(self.tables):
+            level = space.levels[:, place]
+            term = self.main[:, place][several] * table[:, level[left], level[right]]
+            first += term
+            squares += term**2
+        total = np.maximum(self.main.sum(axis=1), 1e-12)[several]
+        pairs = (first**2 - squares) / 2
+        found: Floats = first + self.together[several] * pairs / total + self.residual[several] * (left == right)
+        return LEVEL_VARIANCE + found
+
+
+def draw_components(space: Space, generator: np.random.Generator, *, informed: bool) -> Components:
+    """Components drawn from what is known of engines before any trial; `informed` when there is a prediction."""
+    count, axes = COMPONENTS, len(space.axes)
+    informed_prior = (np.arange(count) % 2 == 0) & informed
+    amplitude = np.where(
+        informed_prior, _lognormal(generator, 0.06, 0.4, count), _lognormal(generator, 0.25, 1.0, count)
+    )
+    noise = np.where(informed_prior, _lognormal(generator, 0.006, 0.7, count), _lognormal(generator, 0.01, 1.0, count))
+    relevance = _lognormal(generator, 1.0, 0.9, (count, axes)) ** 2
+    share = relevance / relevance.sum(axis=1, keepdims=True) if axes else relevance
+    return Components(
+        tables=tuple(_table(axis, informed_prior, generator) for axis in space.axes),
+        main=amplitude[:, None] ** 2 * share,
+        together=_lognormal(generator, 0.4, 1.0, count),
+        residual=_lognormal(generator, 0.005, 0.8, count) ** 2,
+        noise=noise**2,
+        prediction_slope=np.where(
+            informed_prior, generator.normal(1.0, 0.25, count), generator.normal(0.2, 0.7, count)
+        ),
+        trend_slope=generator.normal(1.0, 0.7, count),
+        by_class=np.arange(count) >= count - count // ONE_CLASS_IN,
+        prior_weights=np.where(informed_prior, INFORMED_WEIGHT, 1 - INFORMED_WEIGHT) / (count / 2)
+        if informed
+        else np.full(count, 1 / count),
+    )
+
+
+def _table(axis: Axis, informed_prior: NDArray[np.bool_], generator: np.random.Generator) -> Floats:
+    """(components, values, values): near values are alike, or lie on a curve; values without order are unlike."""
+    count, same = len(informed_prior), np.eye(len(axis.values))
+    if axis.positions is None:
+        return np.broadcast_to(same, (count, *same.shape)).copy()
+    place = np.array(axis.positions)
+    distance = (place[:, None] - place[None, :]) / _lognormal(generator, 0.6, 0.6, count)[:, None, None]
+    alike = (1 - ROUGHNESS) * np.exp(-0.5 * distance**2) + ROUGHNESS * same
+    # An absent value is placed beyond 1: it lies on no curve and differs by itself.
+    present = place <= 1
+    slope = np.where(present, 2 * place - 1, 0.0)
+    bend = _lognormal(generator, 0.5, 0.5, count)[:, None, None] * np.where(present, slope**2 - 0.4, 0.0)
+    rough = _lognormal(generator, 0.25, 0.5, count)[:, None, None]
+    curve = np.outer(slope, slope) + bend * np.swapaxes(bend, 1, 2) + rough**2 * same + np.diag(~present)
+    curve *= len(place) / np.trace(curve, axis1=1, axis2=2)[:, None, None]
+    curved = informed_prior & (generator.random(count) < CURVED)
+    return np.where(curved[:, None, None], curve, alike)
+
+
+def _lognormal(generator: np.random.Generator, median: float, spread: float, size: object) -> Floats:
+    """Values whose logarithm is normal around log(median) with this standard deviation."""
+    drawn: Floats = median * np.exp(generator.normal(0.0, spread, size))  # type: ignore[call-overload]
+    return drawn
+
 
 PRUNED_BELOW = 1e-3
 """Components below this share of the largest weight are pruned: they take time and change little."""

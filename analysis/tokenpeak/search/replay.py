@@ -18,7 +18,7 @@ from tokenpeak.ranking.objective import metric_direction
 from tokenpeak.records import Plan, PlannedConfig, Prediction
 from tokenpeak.search.history import Outcome, Proposal, Strategy
 from tokenpeak.search.landscape import Landscape
-from tokenpeak.search.strategy import make_strategy
+from tokenpeak.search.searches import make_strategy
 from tokenpeak.spec.search import SearchSpec
 
 Searcher = Literal["adaptive", "greedy", "random", "grid"]
@@ -179,7 +179,7 @@ def _strategy(landscape: Landscape, searcher: Searcher, trials: int, seed: int) 
     if searcher == "grid":
         plan = plan.model_copy(update={"feasible": plan.feasible[:trials]})
     if searcher == "greedy":
-        from tokenpeak.search.greedy import Greedy
+        from tokenpeak.search.adaptive import Greedy
 
         search = SearchSpec(strategy="adaptive", trials=trials, finalists=0, anchor_every=None, seed=seed)
         return Greedy(search, plan, metric=landscape.metric, direction=metric_direction(landscape.metric))

@@ -9,7 +9,7 @@ from pathlib import Path
 from tokenpeak import paths
 from tokenpeak.atomic import write_atomically
 from tokenpeak.errors import ArchiveError, FencedError, NodeError
-from tokenpeak.loadgen.calibration import calibration_record, checked
+from tokenpeak.loadgen.calibration.network_path import calibration_record, checked
 from tokenpeak.loadgen.datasets import read_samples, read_trace
 from tokenpeak.names import inside
 from tokenpeak.quality.measure import read_tasks

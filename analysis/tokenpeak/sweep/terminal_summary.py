@@ -14,7 +14,7 @@ from tokenpeak.plan.matrix import served_models
 from tokenpeak.plan.serving import for_serving
 from tokenpeak.predict.demand import objective_run
 from tokenpeak.quality.recorded import verdict_of
-from tokenpeak.ranking.choice import Choice, Launch, choose
+from tokenpeak.ranking.choice import Choice, Launch, choose, precision_of
 from tokenpeak.ranking.drift import drift_words
 from tokenpeak.ranking.intervals import Interval, ratio_interval
 from tokenpeak.ranking.objective import (
@@ -23,9 +23,8 @@ from tokenpeak.ranking.objective import (
     objective_directions,
     objective_value,
     objective_values,
+    trade_offs,
 )
-from tokenpeak.ranking.pareto import trade_offs
-from tokenpeak.ranking.precision import precision_of
 from tokenpeak.ranking.rank import NOTHING
 from tokenpeak.ranking.ties import Verdicts, winner_group
 from tokenpeak.records import QUALITY_FAILED, QUALITY_UNKNOWN, Config, Plan, SweepRecord, TrialRecord

@@ -11,8 +11,7 @@ import polars as pl
 
 from tokenpeak.metrics import PER_GPU, metric_of
 from tokenpeak.ranking.choice import Choice, Launch, choose
-from tokenpeak.ranking.objective import column_of, objective_directions
-from tokenpeak.ranking.pareto import trade_offs
+from tokenpeak.ranking.objective import column_of, objective_directions, trade_offs
 from tokenpeak.ranking.rank import NOTHING
 from tokenpeak.ranking.ties import Verdicts, winner_group
 from tokenpeak.report.view import MEDIAN, Baseline, SweepView

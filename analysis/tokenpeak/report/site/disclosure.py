@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tokenpeak.loadgen.calibration import Calibration, NetworkPath
+from tokenpeak.loadgen.calibration.network_path import Calibration, NetworkPath
 from tokenpeak.records import (
     ApplyRecord,
     Bake,

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from tokenpeak import paths
 from tokenpeak.errors import InputError
-from tokenpeak.loadgen.calibration import HERE
+from tokenpeak.loadgen.calibration.network_path import HERE
 from tokenpeak.records import Config, SweepRecord
 from tokenpeak.sensitive import HARMLESS_HOSTS, LABEL, PLAIN, json_of, mask_places, place_of
 from tokenpeak.spec.axes import Alternative, ExtraConfig

@@ -20,8 +20,8 @@ import httpx
 from tokenpeak import paths
 from tokenpeak.errors import NodeError, SpecError, suggestion
 from tokenpeak.http_answer import HttpAnswer, HttpAnswerError, ask
+from tokenpeak.loadgen.http.server import Server
 from tokenpeak.loadgen.job import LoadJob
-from tokenpeak.loadgen.target import Server
 from tokenpeak.names import inside
 from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.words import one_line

@@ -22,10 +22,10 @@ from urllib.parse import urlsplit
 from tokenpeak import paths
 from tokenpeak.atomic import replacing
 from tokenpeak.errors import LoadError, NodeError
-from tokenpeak.loadgen.calibration import HERE, NetworkPath, Setup
-from tokenpeak.loadgen.processes import most_streams, processes_borne, processes_of_share
-from tokenpeak.loadgen.remote_worker_pool import HostLostError, LoadHost, RemoteWorkerPool
-from tokenpeak.loadgen.test_server_process import program, serving_argv, started
+from tokenpeak.loadgen.calibration.network_path import HERE, NetworkPath, Setup
+from tokenpeak.loadgen.calibration.test_server_process import program, serving_argv, started
+from tokenpeak.loadgen.workers.pool import most_streams, processes_borne, processes_of_share
+from tokenpeak.loadgen.workers.remote_pool import HostLostError, LoadHost, RemoteWorkerPool
 from tokenpeak.spec.endpoint import EndpointSpec
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.sweep.ansible.lease import channel_argvs
@@ -50,7 +50,9 @@ class PreparedHost:
 
 def load_hosts(inventory: Inventory) -> tuple[LoadHost, ...]:
     """The inventory's load hosts as a load job takes them; none when this machine offers the load."""
-    words = {host.name: [_python(host), "-P", "-m", "tokenpeak.loadgen.remote_worker"] for host in inventory.load_hosts}
+    words = {
+        host.name: [_python(host), "-P", "-m", "tokenpeak.loadgen.workers.remote"] for host in inventory.load_hosts
+    }
     return tuple(LoadHost(name=name, argv=tuple(argv)) for name, argv in channel_argvs(inventory, words).items())
 
 

@@ -14,8 +14,8 @@ from typing import Any
 from tokenpeak.atomic import write_atomically
 from tokenpeak.errors import PlanError, suggestion
 from tokenpeak.loadgen.job import ANSWERS, EarlyStop, LoadJob
-from tokenpeak.loadgen.remote_worker_pool import LoadHost
 from tokenpeak.loadgen.run import JobRun
+from tokenpeak.loadgen.workers.remote_pool import LoadHost
 from tokenpeak.metrics import PER_GPU
 from tokenpeak.node.engine import trial_key
 from tokenpeak.node.engine_builds import engine_build

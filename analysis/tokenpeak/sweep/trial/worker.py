@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from tokenpeak.errors import ArchiveError, FencedError, TokenpeakError
-from tokenpeak.loadgen.remote_worker_pool import LoadHost
+from tokenpeak.loadgen.workers.remote_pool import LoadHost
 from tokenpeak.node.protocol.requests import limits
 from tokenpeak.records import TrialRecord
 from tokenpeak.results.board_readings import ASKED_S

@@ -1,0 +1,1 @@
+"""Calibration: the load client's own error, against a test server with an exact timetable."""

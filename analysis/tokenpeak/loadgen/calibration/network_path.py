@@ -1,0 +1,325 @@
+"""Calibration: the load generator's own error on a network path, against the test server, over streams and rates.
+
+A calibration is good for its network path: which machines offer the load, whether TLS is used, and where the server is.
+Each is kept in a file of its own below `calibrations/` in the state folder; a sweep looks up those of its own paths and
+attaches them to its archive. An error is what the client reported minus the timetable. Two things in it are not the
+client's: the server's own lateness, which it records, and the round trip, which is read from how soon the response's
+head came, since the server sends that at once.
+"""
+
+import asyncio
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import polars as pl
+from pydantic import Field, ValidationError
+
+from tokenpeak import paths
+from tokenpeak.atomic import write_atomically
+from tokenpeak.errors import LoadError
+from tokenpeak.http_answer import HttpAnswer, HttpAnswerError, ask
+from tokenpeak.loadgen.calibration.test_server_process import local_test_server
+from tokenpeak.loadgen.http.server import Server
+from tokenpeak.loadgen.job import LoadJob, run_job
+from tokenpeak.loadgen.workers.remote_pool import LoadHost
+from tokenpeak.names import inside
+from tokenpeak.predict.demand import demand
+from tokenpeak.records import Record, RunRecord
+from tokenpeak.spec.workload import ClosedLoad, LoadLevel, OpenLoad, StagedLoad, Workload
+
+FORMAT_VERSION = 2
+TTFT_S = 0.050
+STREAMS = (1, 16, 64, 256, 512, 1024)
+TOKEN_RATE_PER_STREAM = 50.0
+SECONDS = 4.0
+TTFT_ERROR_LIMIT_S = 0.010
+ITL_ERROR_LIMIT_S = 0.005
+HERE = "this machine"
+STATS_LIMIT_BYTES = 64 << 10
+TIMETABLE_LIMIT_S = 60.0
+
+
+class Point(Record):
+    """One load and the client's error at it, in seconds."""
+
+    streams: int
+    token_rate_per_stream_s: float
+    tokens_per_s: float
+    sustained_share: float
+    """Tokens per second ÷ what the timetable gives."""
+    round_trip_p50_s: float
+    """From a request's first byte out to the response's first byte in; it is part of TTFT's error."""
+    ttft_error_p50_s: float
+    ttft_error_p99_s: float
+    itl_error_p50_s: float
+    itl_error_p99_s: float
+    cpu_per_token_s: float | None
+    dispatch_delay_p99_s: float | None
+    server_lateness_p99_s: float
+
+
+class NetworkPath(Record):
+    """From whom to where, and how."""
+
+    load_hosts: tuple[str, ...] = ()
+    """Empty: the machine that ran the calibration."""
+    tls: bool = False
+    server: str = HERE
+    """A node's name, or an address."""
+
+    def __str__(self) -> str:
+        """In words."""
+        start = f"from {' + '.join(self.load_hosts)} " if self.load_hosts else ""
+        return f"{start}to {self.server} over {'https' if self.tls else 'http'}"
+
+
+class Calibration(Record):
+    """What the load client was found able to measure on a network path."""
+
+    format_version: int = FORMAT_VERSION
+    measured_at: datetime
+    host: str | None
+    """The machine that ran it; None where a published copy leaves its name out."""
+    cpu_cores: int
+    way: NetworkPath
+    round_trip_s: float
+    """At the fewest streams."""
+    points: tuple[Point, ...] = Field(min_length=1)
+    highest_streams: int
+    """The most streams at which TTFT's p99 error stayed under 10 ms and ITL's under 5 ms, and 98% was sustained."""
+    highest_tokens_per_s: float
+
+
+class Setup(Record):
+    """How a calibration is carried out: its network path, and what the client needs on it."""
+
+    way: NetworkPath = NetworkPath()
+    hosts: tuple[LoadHost, ...] = ()
+    ca_file: Path | None = None
+    verify_tls: bool = True
+
+
+def calibration_file(path: NetworkPath) -> Path:
+    """Where a network path's calibration is kept."""
+    words = [*(path.load_hosts or ("here",)), "https" if path.tls else "http", path.server]
+    name = "-".join(re.sub(r"[^A-Za-z0-9.]+", "_", word) for word in words)
+    return inside(paths.state_dir() / "calibrations", f"{name}.json")
+
+
+def read_calibration(path: NetworkPath) -> Calibration | None:
+    """What was kept for this network path; None when there is nothing, or something of another format."""
+    try:
+        return Calibration.model_validate_json(calibration_file(path).read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def best_calibration(path: NetworkPath) -> Calibration | None:
+    """The network path's own calibration, else that of the same client and protocol on one machine; else None."""
+    return read_calibration(path) or read_calibration(path.model_copy(update={"server": HERE}))
+
+
+class _Stats:
+    """What the test server reports of itself."""
+
+    def __init__(self, url: str, setup: Setup) -> None:
+        self._url = f"{url.rstrip('/').removesuffix('/v1')}/stats"
+        self._verify = Server(url, verify=setup.verify_tls, ca_file=setup.ca_file).trust(self._url)
+
+    def read(self) -> dict[str, float]:
+        """Its timetable and its lateness since it was last asked; raises LoadError when nothing of the kind answers."""
+        try:
+            answer = asyncio.run(self._ask()).json()
+            found = {name: float(answer[name]) for name in ("ttft_s", "itl_s", "p99_s")}
+        except (HttpAnswerError, ValueError, KeyError, TypeError) as error:
+            raise LoadError(f"No test server answers at {self._url}: {error}") from error
+        if not (0 <= found["ttft_s"] <= TIMETABLE_LIMIT_S and 0 < found["itl_s"] <= TIMETABLE_LIMIT_S):
+            raise LoadError(f"{self._url} reports times that no test server has: {found}.")
+        return found
+
+    async def _ask(self) -> HttpAnswer:
+        async with httpx.AsyncClient(verify=self._verify, timeout=10.0, trust_env=False) as client:
+            return await ask(client, self._url, limit_bytes=STATS_LIMIT_BYTES)
+
+
+def _measure(url: str, setup: Setup, level: LoadLevel, output_tokens: int, folder: Path) -> RunRecord:
+    workload = {"kind": "synthetic", "name": "timetable", "input_tokens": 128, "output_tokens": output_tokens}
+    job = LoadJob.model_validate(
+        {
+            "base_url": url,
+            "model": "timetable",
+            "output_dir": folder,
+            "hosts": setup.hosts,
+            "ca_file": setup.ca_file,
+            "verify_tls": setup.verify_tls,
+            "runs": [{"run_index": 0, "workload": workload, "level": level.model_dump(exclude_defaults=True)}],
+        }
+    )
+    return run_job(job)[0]
+
+
+def point(url: str, streams: int, seconds: float, setup: Setup) -> Point:
+    """The client's error at so many streams of the server's own timetable."""
+    stats = _Stats(url, setup)
+    served = stats.read()
+    ttft_s, itl_s = served["ttft_s"], served["itl_s"]
+    tokens = max(8, round(seconds / 3 / itl_s))
+    with tempfile.TemporaryDirectory() as folder:
+        record = _measure(url, setup, ClosedLoad(concurrency=streams, requests=3 * streams), tokens, Path(folder))
+        rows = pl.read_parquet(Path(folder) / "requests.parquet", columns=["sent_s", "first_byte_s"])
+    late = stats.read()
+    summary = record.summary
+    if summary.requests_failed or summary.ttft_s.p99 is None or summary.itl_s.p99 is None:
+        raise LoadError(f"The test server failed {summary.requests_failed} requests: {summary.failures}.")
+    assert summary.ttft_s.p50 is not None
+    assert summary.itl_s.p50 is not None
+    round_trip_s = float(np.median((rows["first_byte_s"] - rows["sent_s"]).to_numpy()))
+    request_s = ttft_s + (tokens - 1) * itl_s + round_trip_s
+    return Point(
+        streams=streams,
+        token_rate_per_stream_s=1 / itl_s,
+        tokens_per_s=summary.output_tok_per_s or 0.0,
+        sustained_share=request_s / (summary.latency_s.mean or np.inf),
+        round_trip_p50_s=round_trip_s,
+        ttft_error_p50_s=summary.ttft_s.p50 - ttft_s,
+        ttft_error_p99_s=summary.ttft_s.p99 - ttft_s,
+        itl_error_p50_s=summary.itl_s.p50 - itl_s,
+        itl_error_p99_s=summary.itl_s.p99 - itl_s,
+        cpu_per_token_s=record.client.cpu_per_token_s,
+        dispatch_delay_p99_s=record.client.dispatch_delay_s.p99,
+        server_lateness_p99_s=late["p99_s"],
+    )
+
+
+def good(found: Point, round_trip_s: float) -> bool:
+    """Whether the client's error, less the server's own lateness and the round trip, is under the limits."""
+    return (
+        found.ttft_error_p99_s - found.server_lateness_p99_s - round_trip_s <= TTFT_ERROR_LIMIT_S
+        and found.itl_error_p99_s - found.server_lateness_p99_s <= ITL_ERROR_LIMIT_S
+        and found.sustained_share >= 0.98
+    )
+
+
+def calibrate(
+    on_point: Callable[[Point], None] = lambda _: None,
+    *,
+    streams: Sequence[int] = STREAMS,
+    rates: Sequence[float] = (TOKEN_RATE_PER_STREAM,),
+    seconds: float = SECONDS,
+    setup: Setup | None = None,
+    server: Callable[[float, float], AbstractContextManager[str]] = local_test_server,
+) -> Calibration:
+    """Measure the client on a network path and keep the result; `server` serves a TTFT and an ITL at a URL.
+
+    A server that runs already has a TTFT and an ITL of its own; give it one rate, which then has no effect.
+    """
+    setup = setup or Setup()
+    points = []
+    for rate in rates:
+        with server(TTFT_S, 1 / rate) as url:
+            for number in streams:
+                found = point(url, number, seconds, setup)
+                on_point(found)
+                points.append(found)
+    round_trip_s = min(points, key=lambda found: found.streams).round_trip_p50_s
+    held = [found for found in points if good(found, round_trip_s)]
+    calibration = Calibration(
+        measured_at=datetime.now(UTC),
+        host=os.uname().nodename,
+        cpu_cores=os.cpu_count() or 1,
+        way=setup.way,
+        round_trip_s=round_trip_s,
+        points=tuple(points),
+        highest_streams=max((found.streams for found in held), default=0),
+        highest_tokens_per_s=max((found.tokens_per_s for found in held), default=0.0),
+    )
+    kept = calibration_file(setup.way)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(kept, calibration.model_dump_json(indent=1))
+    return calibration
+
+
+def beyond(calibration: Calibration, workload: Workload, level: LoadLevel) -> str | None:
+    """Why a load level may not be measured well; None when nothing speaks against it.
+
+    A closed level is judged by its streams, an open one by its cap and by the tokens that it makes due each second.
+    """
+    streams, rate_per_s = _most(level)
+    tokens_per_s = rate_per_s * demand(workload, level).output_tokens
+    if streams > calibration.highest_streams:
+        found = f"keeps {streams} streams; {calibration.highest_streams}"
+    elif tokens_per_s > calibration.highest_tokens_per_s:
+        found = f"makes {tokens_per_s:,.0f} tok/s due; {calibration.highest_tokens_per_s:,.0f}"
+    else:
+        return None
+    return f"{level.label} {found} were found to be measured well {calibration.way}. Use a faster load host, or more."
+
+
+def _most(level: LoadLevel) -> tuple[int, float]:
+    """The most streams and the highest rate that a level is known to have; 0 where it does not say."""
+    if isinstance(level, StagedLoad):
+        return (
+            max(stage.concurrency or 0 for stage in level.stages),
+            max(stage.rate_per_s or 0.0 for stage in level.stages),
+        )
+    streams = level.concurrency if isinstance(level, ClosedLoad) else level.max_concurrency
+    return streams or 0, level.rate_per_s if isinstance(level, OpenLoad) else 0.0
+
+
+def checked(
+    network_paths: Iterable[NetworkPath], runs: Sequence[tuple[Workload, LoadLevel]]
+) -> tuple[list[Calibration], list[str]]:
+    """The calibrations that stand for these network paths, and in sentences which paths or runs they do not cover."""
+    found: list[Calibration] = []
+    bare: list[str] = []
+    doubts: list[str] = []
+    for path in network_paths:
+        calibration = best_calibration(path)
+        if calibration is None:
+            bare.append(str(path))
+        elif calibration not in found:
+            found.append(calibration)
+            doubts += [doubt for run in runs if (doubt := beyond(calibration, *run))]
+        if calibration is not None and calibration.way != path:
+            doubts.append(f"The calibration was made {calibration.way}; the network path {path} is not part of it.")
+    if bare:
+        doubts.append(f"The load client has not been calibrated {', '.join(bare)}.")
+    return found, doubts
+
+
+def as_text(calibration: Calibration) -> str:
+    """The calibration as a table."""
+    lines = [
+        "streams    tok/s  sustained  TTFT error p50/p99 ms  ITL error p50/p99 ms  CPU/token µs  server late p99 ms"
+    ]
+    lines += [
+        f"{found.streams:7d} {found.tokens_per_s:8.0f} {found.sustained_share:9.1%}"
+        f"  {found.ttft_error_p50_s * 1e3:9.2f} / {found.ttft_error_p99_s * 1e3:8.2f}"
+        f"  {found.itl_error_p50_s * 1e3:8.2f} / {found.itl_error_p99_s * 1e3:8.2f}"
+        f"  {(found.cpu_per_token_s or 0) * 1e6:12.1f}  {found.server_lateness_p99_s * 1e3:18.2f}"
+        for found in calibration.points
+    ]
+    lines.append(
+        f"Measured well {calibration.way}: up to {calibration.highest_streams} streams, "
+        f"{calibration.highest_tokens_per_s:,.0f} tok/s. The round trip of {calibration.round_trip_s * 1e3:.2f} ms is "
+        f"in TTFT's error. Kept in {calibration_file(calibration.way)}."
+    )
+    return "\n".join(lines)
+
+
+def calibration_record(calibrations: Sequence[Calibration]) -> dict[str, Any] | None:
+    """What a sweep attaches to its archive."""
+    if not calibrations:
+        return None
+    return {
+        "format_version": FORMAT_VERSION,
+        "calibrations": [calibration.model_dump(mode="json") for calibration in calibrations],
+    }

@@ -1,0 +1,197 @@
+"""Worker pool: splits a load assignment among workers, starts them at one moment, merges what they observed.
+
+Here they are processes of this machine, where `perf_counter` is one clock; `remote_worker_pool` has load hosts.
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from time import perf_counter
+from types import TracebackType
+from typing import Self
+
+from tokenpeak.errors import LoadError
+from tokenpeak.loadgen.assignment import LoadAssignment
+from tokenpeak.loadgen.workers.channel import Channel, local_channel
+from tokenpeak.loadgen.workers.messages import (
+    Assign,
+    Begin,
+    FromWorker,
+    Halt,
+    LoadObservation,
+    LoadProgress,
+    Prepared,
+    Ready,
+)
+from tokenpeak.loadgen.workers.observation import Part, WorkerClock, mean_clock, merge, merge_progress
+from tokenpeak.results.network import PathWatch
+from tokenpeak.spec.workload import LoadLevel, StagedLoad
+
+OnProgress = Callable[[LoadProgress], None]
+
+
+def _ignore(_progress: LoadProgress) -> None:
+    """Show nothing."""
+
+
+class WorkerPool:
+    """Workers that are ready for load assignments; they end with the block. `lost` says which one failed and why."""
+
+    lead_s = 0.05
+    """From the start message to the start: the message travels, and connections are opened in it."""
+    ready_s: float | None = None
+    silence_s: float | None = None
+    """The longest time to wait for a worker's next message; None: its process ends when it fails."""
+
+    def __init__(self, processes: int) -> None:
+        self.lost: LoadError | None = None
+        self.processes = processes
+        self._channels: list[Channel] = []
+        with ExitStack() as undo:
+            undo.callback(self.close)
+            self._start_workers()
+            undo.pop_all()
+
+    def _start_workers(self) -> None:
+        self._channels += [local_channel() for _ in range(self.processes)]
+        for channel in self._channels:
+            channel.expect(Prepared)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the workers."""
+        for channel in self._channels:
+            channel.hang_up()
+        for channel in self._channels:
+            channel.close()
+
+    def run(
+        self,
+        assignment: LoadAssignment,
+        on_progress: OnProgress = _ignore,
+        *,
+        await_start: Callable[[], float] | None = None,
+    ) -> LoadObservation:
+        """Carry out an assignment with all workers together; raises LoadError when one of them dies.
+
+        `await_start` is called once all are ready and returns the moment of the start; without it they start at once.
+        """
+        with PathWatch(assignment.target.host, assignment.target.port) as path:
+            parts, _ = self._offer(assignment, on_progress, await_start)
+        merged = merge(parts)
+        outages = tuple((out - merged.start, back - merged.start) for out, back in path.outages())
+        return replace(merged, outages=outages)
+
+    def _offer(
+        self, assignment: LoadAssignment, on_progress: OnProgress, await_start: Callable[[], float] | None
+    ) -> tuple[list[Part], float]:
+        """What each worker observed, without the share of one that was lost meanwhile; and when all had to start."""
+        if self.lost is not None:
+            raise self.lost
+        channels = self._channels[: assignment.most_workers(len(self._channels))]
+        certificates = self._certificates(assignment)
+        for part, channel in enumerate(channels):
+            channel.send(Assign(assignment=assignment.share(part, len(channels)), certificates=certificates))
+        for channel in channels:
+            channel.expect(Ready, self.ready_s)
+        before = [self._clock(channel) for channel in channels]
+        start = await_start() if await_start is not None else perf_counter() + self.lead_s
+        for channel, clock in zip(channels, before, strict=True):
+            channel.send(Begin(at_s=start + clock.offset_s))
+        found = self._collect(channels, on_progress)
+        parts: list[Part] = []
+        for channel, clock in zip(channels, before, strict=True):
+            if channel in found:
+                after = clock if self.lost is not None else self._clock(channel)
+                parts.append(Part(name=channel.name, seen=found[channel], clock=mean_clock(clock, after)))
+        if not parts:
+            assert self.lost is not None
+            raise self.lost
+        return parts, start
+
+    def _certificates(self, assignment: LoadAssignment) -> str | None:
+        """What a worker cannot read itself of the file of certificates; None: it reads the file."""
+        return None
+
+    def _clock(self, channel: Channel) -> WorkerClock:
+        return WorkerClock()
+
+    def _collect(self, channels: Sequence[Channel], on_progress: OnProgress) -> dict[Channel, LoadObservation]:
+        """Each worker's observation; those of the others, cut short, when one is lost."""
+        found: dict[Channel, LoadObservation] = {}
+        progress: dict[Channel, LoadProgress] = {}
+        inbox: queue.Queue[tuple[Channel, FromWorker | LoadError]] = queue.Queue()
+
+        def follow(channel: Channel) -> None:
+            try:
+                while True:
+                    _, message = channel.receive(self.silence_s)
+                    inbox.put((channel, message))
+                    if isinstance(message, LoadObservation):
+                        return
+            except LoadError as error:
+                inbox.put((channel, error))
+
+        for channel in channels:
+            threading.Thread(target=follow, args=(channel,), daemon=True).start()
+        awaited = set(channels)
+        while awaited:
+            channel, message = inbox.get()
+            if isinstance(message, LoadError):
+                awaited.discard(channel)
+                self._lose(message)
+            elif isinstance(message, LoadObservation):
+                awaited.discard(channel)
+                found[channel] = message
+            elif isinstance(message, LoadProgress):
+                progress[channel] = message
+                on_progress(merge_progress(progress.values()))
+        return found
+
+    def _lose(self, lost: LoadError) -> None:
+        """A worker has failed, and with it the run."""
+        raise lost
+
+    def halt(self, why: str) -> None:
+        """Cut the load that is under way short; for another thread than the one that waits for it."""
+        for channel in self._channels:
+            try:
+                channel.send(Halt(why=why))
+            except LoadError:
+                # That worker has ended, which the thread that follows it sees.
+                continue
+
+
+STREAMS_PER_PROCESS = 1024
+
+
+def processes_of_share(streams: int, hosts: int) -> int:
+    """How many processes a machine needs for its share of so many requests in flight, divided among so many hosts."""
+    share = -(-streams // hosts)
+    return max(1, -(-share // STREAMS_PER_PROCESS))
+
+
+def processes_borne(cores: int) -> int:
+    """How many processes a machine bears: one a core, but for the core that everything else there has."""
+    return max(1, cores - 1)
+
+
+def most_streams(levels: Iterable[LoadLevel]) -> int:
+    """The most requests in flight that any of the levels asks for."""
+    return max(map(_streams, levels))
+
+
+def _streams(level: LoadLevel) -> int:
+    """The most requests in flight that a level asks for; 1 when it does not say."""
+    if isinstance(level, StagedLoad):
+        return max(stage.concurrency or 1 for stage in level.stages)
+    return getattr(level, "concurrency", None) or getattr(level, "max_concurrency", None) or 1
