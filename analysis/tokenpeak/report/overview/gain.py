@@ -9,7 +9,8 @@ from typing import Any
 import polars as pl
 
 from tokenpeak.ranking.choice import precision_of
-from tokenpeak.ranking.nodes import NODES_DIFFER, NodeAgreement, node_agreement
+from tokenpeak.ranking.node_agreement import NodeAgreement, node_agreement
+from tokenpeak.ranking.nodes import NODES_DIFFER
 from tokenpeak.records import Config
 from tokenpeak.report.blocks.block import Part, Sentence, percent, warning
 from tokenpeak.report.ranking.standings import Ranking
