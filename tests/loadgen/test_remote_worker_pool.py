@@ -21,11 +21,9 @@ from tokenpeak.errors import LoadError
 from tokenpeak.loadgen.assignment import Conversation, LoadAssignment, RequestTemplate, Target, Turn, ViolationLimit
 from tokenpeak.loadgen.job import LoadJob, read_outcome, run_job
 from tokenpeak.loadgen.run import Status
-from tokenpeak.loadgen.wire import decode_to_worker, encode_to_worker
-from tokenpeak.node.machine.clock import wait_until
 from tokenpeak.loadgen.workers import channel, remote_pool
 from tokenpeak.loadgen.workers.messages import Assign, decode_to_worker, encode_to_worker
-from tokenpeak.node.clock import wait_until
+from tokenpeak.node.machine.clock import wait_until
 from tokenpeak.records import RunRecord
 
 pytestmark = pytest.mark.integration

@@ -7,15 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tokenpeak.loadgen.messages import Hello
-from tokenpeak.loadgen.remote_worker_pool import HostChannel, HostLostError, LoadHost
-from tokenpeak.loadgen.test_server_process import started
-from tokenpeak.node.installation.bundle import write_bundle
-from tokenpeak.node.machine.state import content_of
 from tokenpeak.loadgen.calibration.test_server_process import started
 from tokenpeak.loadgen.workers.messages import Hello
 from tokenpeak.loadgen.workers.remote_pool import HostChannel, HostLostError, LoadHost
-from tokenpeak.node.bundle import write_bundle
+from tokenpeak.node.installation.bundle import write_bundle
+from tokenpeak.node.machine.state import content_of
 from tokenpeak.node.protocol.answers import RestoreAnswer
 from tokenpeak.node.protocol.frame import KEY, as_small_object, framed, unframed
 from tokenpeak.sweep.ansible.node_action import NodeFiles

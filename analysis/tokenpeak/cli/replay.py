@@ -16,8 +16,6 @@ from tokenpeak import bounded
 from tokenpeak.cli import completed
 from tokenpeak.errors import ArchiveError
 from tokenpeak.node.machine.words import one_line
-from tokenpeak.search.outline import duration_text
-from tokenpeak.node.words import one_line
 from tokenpeak.search.remaining import duration_text
 from tokenpeak.terminal import echo, echo_text
 

@@ -33,13 +33,9 @@ from tokenpeak.loadgen.workers.messages import (
     encode_to_worker,
     source_digest,
 )
-from tokenpeak.loadgen.observation import WorkerClock, host_share, merge
-from tokenpeak.loadgen.wire import decode_from_worker, encode_to_worker, source_digest
-from tokenpeak.loadgen.worker_pool import OnProgress, WorkerPool, _ignore
-from tokenpeak.node.machine.words import one_line
 from tokenpeak.loadgen.workers.observation import WorkerClock, host_share, merge
 from tokenpeak.loadgen.workers.pool import OnProgress, WorkerPool, _ignore
-from tokenpeak.node.words import one_line
+from tokenpeak.node.machine.words import one_line
 from tokenpeak.spec.workload import Declaration
 
 PINGS = 12
