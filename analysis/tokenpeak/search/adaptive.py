@@ -28,6 +28,7 @@ from tokenpeak.search.early_stop import early_stop_threshold
 from tokenpeak.search.feasibility import Region, Rules, chance_to_work, draw_failing, draw_rules
 from tokenpeak.search.finals import FINALISTS, SCREENING_LAUNCHES, Finals
 from tokenpeak.search.history import (
+    Budget,
     Finished,
     Outcome,
     Proposal,
@@ -37,7 +38,6 @@ from tokenpeak.search.history import (
     next_replicate,
 )
 from tokenpeak.search.posterior import Components, Posterior, condition, draw_components
-from tokenpeak.search.searches import Budget
 from tokenpeak.search.space import Floats, space_of, trend
 from tokenpeak.spec.search import SearchSpec
 

@@ -8,8 +8,7 @@ from statistics import fmean
 from tokenpeak.metrics import Direction
 from tokenpeak.records import TRANSIENT_CAUSES, Plan
 from tokenpeak.search.finals import Finals
-from tokenpeak.search.history import Finished, Outcome, Proposal, Wait, alike_by_answers, by_own_fault
-from tokenpeak.search.searches import Budget
+from tokenpeak.search.history import Budget, Finished, Outcome, Proposal, Wait, alike_by_answers, by_own_fault
 from tokenpeak.spec.search import SearchSpec
 
 

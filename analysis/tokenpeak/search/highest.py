@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from tokenpeak.plan.highest import as_predicted, at_value, climbers, first_of, value_on
 from tokenpeak.records import FAILURE_CAUSES, Plan, PlannedConfig
-from tokenpeak.search.history import Finished, Outcome, Proposal, Strategy, Wait, next_replicate
-from tokenpeak.search.searches import Budget
+from tokenpeak.search.history import Budget, Finished, Outcome, Proposal, Strategy, Wait, next_replicate
 from tokenpeak.spec.search import SearchSpec
 
 DOUBTFUL_LAUNCHES = 2

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from types import MappingProxyType
 from typing import Literal, Protocol
 
@@ -43,6 +44,38 @@ class Outcome:
     def feasible(self) -> bool:
         """It ran, it can be ranked, and it did not break the SLO; nothing achieved, such as no goodput, has no rank."""
         return self.status == "ok" and self.value is not None and self.value > 0 and self.slo_met is not False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """Limits on the sum of the trials' durations over one plan's nodes; None: no limit."""
+
+    node_s: float | None = None
+    """Seconds of nodes' time, all nodes together."""
+    limit: str = ""
+    """The limit in the user's words."""
+
+    @classmethod
+    def of(cls, search: SearchSpec, plan: Plan) -> "Budget":
+        """The tighter of `time` (on each node) and `gpu_hours` (over all)."""
+        limits = []
+        if search.time is not None:
+            limits.append((search.time * max(1, len(plan.nodes)), f"time: {search.time:g} s"))
+        if search.gpu_hours is not None:
+            limits.append((search.gpu_hours * 3600 / plan.gpus, f"gpu_hours: {search.gpu_hours:g}"))
+        if not limits:
+            return cls()
+        node_s, limit = min(limits)
+        return cls(node_s=node_s, limit=limit)
+
+    def spent(self, done: Sequence[Outcome], pending: Collection[tuple[str, int]]) -> str | None:
+        """Why no further trial fits, taking each running one to last as long as the mean; None when one fits."""
+        if self.node_s is None or not done:
+            return None
+        mean_s = fmean(outcome.duration_s for outcome in done)
+        if mean_s * (len(done) + len(pending) + 1) <= self.node_s:
+            return None
+        return f"another trial of about {mean_s:.0f} s would exceed {self.limit}"
 
 
 @dataclass(frozen=True, kw_only=True)

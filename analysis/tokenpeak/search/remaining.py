@@ -18,8 +18,8 @@ from tokenpeak.records import TRANSIENT_CAUSES, NodeFacts, Plan
 from tokenpeak.search.finals import FINALISTS, SCREENING_LAUNCHES, Finals
 from tokenpeak.search.grid import Grid
 from tokenpeak.search.highest import HighestValue, climb, searched
-from tokenpeak.search.history import Outcome, Strategy
-from tokenpeak.search.searches import Budget, Searches
+from tokenpeak.search.history import Budget, Outcome, Strategy
+from tokenpeak.search.searches import Searches
 from tokenpeak.spec.search import SearchSpec
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.spec.window import parse_window
