@@ -7,10 +7,8 @@ from payload import HOST, JOINING, payload_archive
 from playwright.sync_api import Browser
 from tests.report.conftest import CALIBRATION
 
-from tokenpeak.loadgen.calibration import calibration_record
-from tokenpeak.report.site.build import build_site
 from tokenpeak.loadgen.calibration.network_path import calibration_record
-from tokenpeak.report.site import build_site
+from tokenpeak.report.site.build import build_site
 
 pytestmark = pytest.mark.integration
 

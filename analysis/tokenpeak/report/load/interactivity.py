@@ -10,15 +10,11 @@ import altair as alt
 import polars as pl
 
 from tokenpeak.names import slug
-from tokenpeak.ranking.pareto import pareto_front
+from tokenpeak.ranking.objective import pareto_front
 from tokenpeak.report import picks
 from tokenpeak.report.blocks import charts, theme
 from tokenpeak.report.blocks.block import Column, Figure, Part, Sentence, answer, code, number, strong
 from tokenpeak.report.blocks.captioned import figure
-from tokenpeak.ranking.objective import pareto_front
-from tokenpeak.report import charts, picks, theme
-from tokenpeak.report.blocks import Column, Figure, Part, Sentence, answer, code, number, strong
-from tokenpeak.report.captioned import figure
 from tokenpeak.report.load.load_levels import level_means
 from tokenpeak.report.overview.alternatives import alternatives
 from tokenpeak.report.ranking.standings import Ranking

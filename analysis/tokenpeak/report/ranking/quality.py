@@ -6,16 +6,11 @@ import altair as alt
 import polars as pl
 
 from tokenpeak.names import slug
-from tokenpeak.ranking.pareto import pareto_front
+from tokenpeak.ranking.objective import pareto_front
 from tokenpeak.report.blocks import theme
 from tokenpeak.report.blocks.block import Figure, Sentence, Table, code, number, warning
 from tokenpeak.report.blocks.captioned import figure, listed
 from tokenpeak.report.blocks.charts import haloed
-from tokenpeak.ranking.objective import pareto_front
-from tokenpeak.report import theme
-from tokenpeak.report.blocks import Figure, Sentence, Table, code, number, warning
-from tokenpeak.report.captioned import figure, listed
-from tokenpeak.report.charts import haloed
 from tokenpeak.report.overview.headline import gain_by_precision
 from tokenpeak.report.ranking.standings import Ranking
 from tokenpeak.report.view import SweepView
