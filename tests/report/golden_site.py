@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tokenpeak.report.site import build_site
+from tokenpeak.report.site.build import build_site
 
 FOLDER = Path(__file__).parent / "golden"
 ARCHIVE, SITE = FOLDER / "archive", FOLDER / "site"
