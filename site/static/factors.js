@@ -1,7 +1,7 @@
 // Factors of energy and cost that a reader changes: tables and figures of the page follow.
 "use strict";
 (() => {
-  const { all, state, value, signal } = window.tokenpeak;
+  const { all, state, value } = window.tokenpeak;
   function factors(section) {
     const inputs = Object.fromEntries(all("input", section).map((input) => [input.dataset.factor, input]));
     const changed = (key) => inputs[key].value !== inputs[key].dataset.given;
@@ -30,7 +30,7 @@
       return now === null || side === null || (changed(key) && !changed(`${key}.${end}`)) ? now : side;
     };
     const figures = (cell, end) => {
-      const [pue, co2, market, wue, water, embodied, price, electricity] = ["pue", "co2", "market", "wue", "water", "embodied", "price", "electricity"].map((key) => at(key, end));
+      const [pue, co2, market, wue, water, price, electricity] = ["pue", "co2", "market", "wue", "water", "price", "electricity"].map((key) => at(key, end));
       const joule = cell("energy_j_per_output_tok");
       const speed = cell("output_tok_per_s");
       const boards = joule === null ? null : joule / 3.6;
@@ -40,11 +40,10 @@
       return {
         kwh, co2: times(kwh, co2), market: times(kwh, market),
         water: kwh === null ? null : boards * (wue || 0) + kwh * (water || 0),
-        embodied: embodied === null || !speed || cell("gpus") === null ? null : embodied * cell("gpus") / (3600 * speed) * 1e6,
         cost: priced ? (node || 0) + (electric || 0) : null,
       };
     };
-    const columns = { kwh: "energy_kwh_per_1m_output_tok", ...perKwh, water: "water_l_per_1m_output_tok", embodied: "co2_embodied_kg_per_1m_output_tok", cost: "cost_per_1m_output_tok" };
+    const columns = { kwh: "energy_kwh_per_1m_output_tok", ...perKwh, water: "water_l_per_1m_output_tok", cost: "cost_per_1m_output_tok" };
     const keyed = (grid) => { const keys = all("thead th", grid).map((head) => head.dataset.key); return (row, key) => row.cells[keys.indexOf(key)]; };
     const toggle = (grid, key, off) => {
       const head = grid.querySelector(`th[data-key="${key}"]`);
@@ -66,7 +65,6 @@
       const [low, high, joule] = ["low", "high", "energy_j_per_output_tok"].map(known);
       return low === null || high === null || !joule ? null : (high - low) / 2 / joule;
     };
-    const unbounded = ["cost", "embodied"];
     const apply = () => {
       const volume = read("volume");
       for (const { grid, ranges, months, cell, rows } of pairs) {
@@ -77,7 +75,7 @@
           const share = shareOf(known) || widest;
           const [now, least, most] = [null, "low", "high"].map((side) => figures(known, side));
           for (const [key, column] of Object.entries(columns)) {
-            write(cell(row, column), now[key], unbounded.includes(key) ? null : share);
+            write(cell(row, column), now[key], key === "cost" ? null : share);
             write(end(range, `${key}_low`), least[key]);
             write(end(range, `${key}_high`), most[key]);
             wide[key] = wide[key] || (least[key] !== null && most[key] > least[key]);
@@ -86,10 +84,8 @@
         }
         for (const key of Object.keys(columns)) for (const side of ["low", "high"]) toggle(ranges, `${key}_${side}`, !wide[key]);
         toggle(months, "month_cost", rows.every(({ month }) => value(whole(month, "month_cost")) === null));
-        for (const key of ["market", "embodied", "cost"]) toggle(grid, columns[key], rows.every(({ row }) => value(cell(row, columns[key])) === null));
+        for (const key of ["market", "cost"]) toggle(grid, columns[key], rows.every(({ row }) => value(cell(row, columns[key])) === null));
       }
-      for (const key of ["pue", "price", "electricity"]) signal?.(key, read(key));
-      for (const figure of all("figure[data-awaits]")) figure.hidden = figure.dataset.awaits.split(" ").every((key) => read(key) === null);
       for (const input of Object.values(inputs)) input.classList.toggle("changed", input.value !== input.dataset.given);
     };
     for (const [key, input] of Object.entries(inputs)) {

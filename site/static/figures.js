@@ -49,13 +49,11 @@
 
   // --- what pages set in figures ---------------------------------------------------------------------------------
   const views = new Map();
-  const given = new Map();
   const has = (view, name) => { try { view.signal(name); return true; } catch { return false; } };
   const send = (view, name, value) => { if (has(view, name)) view.signal(name, value).runAsync(); };
   // The holder is one picture with one description; its parts have none of their own.
   const plain = (holder) => { for (const part of all("[role],[aria-roledescription],[aria-label]", holder)) for (const name of ["role", "aria-roledescription", "aria-label"]) part.removeAttribute(name); };
   window.tokenpeak.embed = (holder, spec) => vega(async (embed) => { await embed(holder, spec, OPTIONS); plain(holder); });
-  window.tokenpeak.signal = (name, value) => { given.set(name, value); for (const view of views.values()) send(view, name, value); };
 
   // --- configs that are picked, for all figures and tables of one scope -------------------------------------------
   const scopes = new Map();
@@ -166,7 +164,7 @@
     const spec = specOf(figure);
     layOut(spec, figure.clientWidth, drawn, figure.classList.contains("span-full") ? 1100 : 760);
     const scope = figure.dataset.scope && scopeOf(figure, spec);
-    const set = { ...Object.fromEntries(given), ...(scope && { picked: scope.picked, zoom: zoomOf(figure) }) };
+    const set = scope ? { picked: scope.picked, zoom: zoomOf(figure) } : {};
     for (const each of spec.params || []) if (each.name in set) each.value = set[each.name];
     // Drawn unseen, then put in the place of the still picture: nothing on the page moves.
     fresh.hidden = true;

@@ -10,7 +10,6 @@ from pathlib import Path
 from statistics import fmean, variance
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 from scipy.stats import t
@@ -26,12 +25,13 @@ PUE, KG_CO2_PER_KWH, WATER_L_PER_KWH = 1.3, 0.48, 1.8
 """What the methodology page gives as defaults."""
 PRICE_PER_HOUR = 2.5
 """Of the archive's spec."""
-MARKET, EMBODIED = 0.06, 0.03
-"""kg per kWh and per GPU-hour, of the archive's spec."""
+MARKET = 0.06
+"""kg per kWh, of the archive's spec."""
 IDLE_W = 20.0
 RANGES = {"pue": (1.1, 1.56), "kg_co2_per_kwh": (0.03, 0.71), "water_l_per_kwh": (0.0, 4.52)}
 """What the energy page gives as ranges of the defaults."""
-EMBODIED_RANGE = (0.02, 0.05)
+OLDER = "kg_co2_per_gpu_hour"
+"""A factor that specs of older archives have: it is read, and left out."""
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +45,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     sweep = json.loads((archive / "sweep.json").read_text())
     sweep["spec"]["energy"] |= {
         "kg_co2_per_kwh_market": MARKET,
-        "kg_co2_per_gpu_hour": EMBODIED,
-        "cited": {"kg_co2_per_gpu_hour": dict(zip(("low", "high"), EMBODIED_RANGE, strict=True)) | {"source": "maker"}},
+        OLDER: 0.03,
+        "cited": {OLDER: {"low": 0.02, "high": 0.05, "source": "maker"}},
     }
     (archive / "sweep.json").write_text(json.dumps(sweep))
     for number, path in enumerate(sorted(archive.glob("trials/*.json"))):
@@ -54,7 +54,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         if not number:
             trial["idle_power"] = [{"boundary": "gpu_boards", "power_w": IDLE_W, "low_w": 19.0, "high_w": 21.0}]
         for run in trial["runs"]:
-            run["temperature_c"] = 50.0 + number
             run["energy"]["power_w"] *= 1.002**number * (1 + 0.001 * (-1) ** (number // 2))
             joules = run["energy"]["energy_j"] * (0.9 + 0.02 * (len(path.name) % 3) + 0.01 * trial["replicate"])
             run["energy"] |= {
@@ -136,7 +135,6 @@ def expected(archive: Path) -> dict[str, dict[str, float]]:
             "energy_kwh_per_1m_output_tok": per_token / 3.6 * PUE,
             "co2_kg_per_1m_output_tok": per_token / 3.6 * PUE * KG_CO2_PER_KWH,
             "co2_market_kg_per_1m_output_tok": per_token / 3.6 * PUE * MARKET,
-            "co2_embodied_kg_per_1m_output_tok": EMBODIED / 3600 / speed * 1e6,
             "water_l_per_1m_output_tok": per_token / 3.6 * PUE * WATER_L_PER_KWH,
             "cost_per_1m_output_tok": PRICE_PER_HOUR / 3600 / speed * 1e6,
             "output_tok_per_s": speed,
@@ -175,8 +173,6 @@ def test_ranges_follow_from_those_of_the_factors(built: tuple[Path, Path]) -> No
             assert kwh * RANGES["water_l_per_kwh"][end] == pytest.approx(ranges[config][f"water_{name}"], rel=1e-6)
             assert figures["cost_per_1m_output_tok"] == pytest.approx(ranges[config][f"cost_{name}"], rel=1e-6)
             assert kwh * MARKET == pytest.approx(ranges[config][f"market_{name}"], rel=1e-6)
-            embodied = figures["co2_embodied_kg_per_1m_output_tok"] / EMBODIED * EMBODIED_RANGE[end]
-            assert embodied == pytest.approx(ranges[config][f"embodied_{name}"], rel=1e-6)
 
 
 def test_the_sentence_says_least_and_tied(built: tuple[Path, Path]) -> None:
@@ -247,27 +243,6 @@ def test_a_run_too_short_is_said(built: tuple[Path, Path]) -> None:
     assert f"{short} of " in page.read_text()
     assert "too short for an energy figure within ±5%. 44 s would do." in page.read_text()
     assert 2 == expected(archive)["8"]["n"]
-
-
-def test_the_drift_of_power_with_temperature_is_said(built: tuple[Path, Path]) -> None:
-    """The slope of a least-squares fit with a level for each config, by another library."""
-    archive, page = built
-    index = objective_index(archive)
-    runs = [(trial["config"]["config_id"], trial["runs"][index]) for trial in trials(archive)]
-    kept = [
-        (config, run)
-        for config, run in runs
-        if run["energy"]["power_w"] is not None and run["verdict"]["status"] != "invalid"
-    ]
-    configs = sorted({config for config, _ in kept})
-    columns = np.array([[run["temperature_c"], *(config == each for each in configs)] for config, run in kept], float)
-    powers = np.log([run["energy"]["power_w"] for _, run in kept])
-    slope = np.linalg.lstsq(columns, powers, rcond=None)[0][0]
-    degrees = [run["temperature_c"] for _, run in kept]
-    words = unescape(re.sub(r"<[^>]+>", "", page.read_text()))
-
-    assert f"boards were at {min(degrees):.0f} to {max(degrees):.0f} °C when runs began" in words
-    assert f"power changed with it by {np.expm1(slope):+.2%} per °C" in words
 
 
 def test_one_figure_of_energy_reads_alike_on_every_page(tmp_path: Path) -> None:

@@ -10,9 +10,6 @@ import pytest
 from tokenpeak.predict.physics import StepTime
 from tokenpeak.ranking.drift import temperature_drift
 from tokenpeak.records import Series
-from tokenpeak.results.board_readings import board_temperature_c
-from tokenpeak.results.energy import run_energies
-from tokenpeak.results.power_sensor import power_sensor
 from tokenpeak.sim.arguments import parse_serve
 from tokenpeak.sim.boards import Meter, NodeState
 from tokenpeak.sim.devices import devices
@@ -127,40 +124,3 @@ def test_counter_never_goes_back(board: Board) -> None:
     seen.append(board.seen().energy_j)
 
     assert np.all(np.diff(seen) >= 0)
-
-
-@pytest.mark.e2e
-def test_drift_that_a_sweep_reports_is_the_simulator_s(board: Board) -> None:
-    """Two configs, launched three times each after pauses of many lengths: the interval holds the true slope.
-
-    Over a run the boards forget where they began, so that its mean power follows its first temperature less.
-    """
-    run_s = 20.0
-    random = np.random.default_rng(3)
-    launches: dict[str, list[tuple[float, float]]] = {"a": [], "b": []}
-    for pause_s in (5, 240, 1, 90, 20, 600, 2, 45):
-        config = "ab"[len(launches["a"]) > len(launches["b"])]
-        board.clock.now += pause_s + random.uniform(0, 1)
-        series = board.launch(step(1.0, 0.0) if config == "a" else step(0.6, 0.4), run_s + 4)
-        (found,) = run_energies(
-            series,
-            from_s=2.0,
-            to_s=2.0 + run_s,
-            output_tokens=1,
-            tdp_w=None,
-            tdp_boundary="gpu_boards",
-            sensor=power_sensor("8.0"),
-        )
-        degrees = board_temperature_c(series, 2.0)
-        assert degrees is not None
-        assert found.power_w is not None
-        launches[config].append((degrees, found.power_w))
-
-    drift = temperature_drift(launches)
-
-    remembered = FOLLOWS_S / run_s * (1 - exp(-run_s / FOLLOWS_S))
-    assert drift is not None
-    assert drift.is_significant
-    assert drift.hottest_c - drift.coolest_c > 3
-    assert drift.low <= PER_DEGREE * remembered <= drift.high
-    assert drift.per_degree == pytest.approx(PER_DEGREE * remembered, rel=0.35)

@@ -20,7 +20,6 @@ _WHOLE = {
     "cpus": "cores",
     "expected_prefix_hit_rate": "share",
     "gpu_hours": "GPU-hours",
-    "kg_co2_per_gpu_hour": "kg/GPU-hour",
     "max_concurrency": "requests",
     "max_downtime": "s, or a span",
     "max_probes": "runs",

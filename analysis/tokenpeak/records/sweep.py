@@ -55,6 +55,10 @@ class Imported(Record):
     """What a reader must know before taking a figure."""
 
 
+GONE_FACTORS = ("hours", "kg_co2_per_gpu_hour")
+"""Factors of energy that specs of older archives have."""
+
+
 class SweepRecord(Record):
     """What a sweep set out to do, written before its first trial."""
 
@@ -88,7 +92,9 @@ class SweepRecord(Record):
         if current.get("quality", False) is None:
             current["quality"] = False
         if isinstance(energy := current.get("energy"), Mapping):
-            current["energy"] = {name: value for name, value in energy.items() if name != "hours"}
+            current["energy"] = {name: value for name, value in energy.items() if name not in GONE_FACTORS}
+            if isinstance(cited := energy.get("cited"), Mapping):
+                current["energy"]["cited"] = {name: each for name, each in cited.items() if name not in GONE_FACTORS}
         return current
 
     def hardware_of(self, node: NodeFacts) -> str:

@@ -42,8 +42,6 @@ class EnergyFactors(Declaration):
     """Water evaporated on site per kWh at the boards (WUE)."""
     water_l_per_kwh: NonNegativeFloat = 1.8
     """Water of making electricity, off site, or all water, per kWh at the meter."""
-    kg_co2_per_gpu_hour: NonNegativeFloat | None = None
-    """Embodied: of making the server, for each hour of one of its GPUs."""
     price_per_node_hour: PositiveFloat | None = None
     """What an hour of a node costs."""
     price_per_kwh: float | None = None

@@ -385,13 +385,7 @@ class Figure(Block):
     scope: str = ""
     """Where scripts run, the figure answers the pointer, and shares the configs that are picked with the tables and
     figures of the same scope; empty: it is a still picture."""
-    awaits: tuple[str, ...] = ()
-    """Keys of factors of which a reader has to give one before there is anything to draw."""
     kind = "figure"
-
-    def awaiting(self, *factors: str) -> "Figure":
-        """The figure, hidden until the reader gives one of these factors."""
-        return replace(self, awaits=factors)
 
     def payload(self) -> dict[str, Any]:
         """The figure as JSON, the plotted frame as a table of its name."""
@@ -403,7 +397,6 @@ class Figure(Block):
             "spec": self.spec,
             "span": self.span,
             "scope": self.scope,
-            "awaits": self.awaits,
             "data": replace(self.data, name=self.name, shown=SHOWN_OF_FIGURE).payload(),
         }
 

@@ -2,8 +2,8 @@
 
 Altair's own renderers need a network, or a Vega-Lite version that JupyterLab does not know. One line changes that:
 
-    from tokenpeak.report import chart_renderer
-    chart_renderer.enable()
+    from tokenpeak.report.blocks.chart_renderer import enable_charts
+    enable_charts()
 """
 
 import html.parser
@@ -21,7 +21,7 @@ from tokenpeak.report.blocks.block import Column, Figure, Snippet, Snippets, Tab
 NAME = "tokenpeak"
 
 
-def enable() -> Any:
+def enable_charts() -> Any:
     """Show each chart by its picture from now on, in the site's theme; a context manager that ends it again."""
     alt.data_transformers.disable_max_rows()
     alt.renderers.register(NAME, _bundle)

@@ -18,7 +18,6 @@ from tokenpeak.report.blocks.block import (
     answer,
     code,
     counted,
-    note,
     number,
     strong,
     three_digits,
@@ -143,31 +142,6 @@ def _estimate_intervals(launches: Mapping[str, Sequence[LaunchEnergy]]) -> dict[
     wide = t_critical(found.freedom) * found.noise
     halves = {each.config: (each.mean, wide / math.sqrt(each.launches)) for each in found.standings}
     return {config: (mean * math.exp(-half), mean * math.exp(half)) for config, (mean, half) in halves.items()}
-
-
-def temperature_note(hardware: str, runs: pl.DataFrame) -> Sentence | None:
-    """What the boards' temperature does to the power of one kind of hardware; None where none was read."""
-    own = runs.filter(
-        pl.col("hardware") == hardware,
-        pl.col("temperature_c").is_not_null(),
-        pl.col("power_w") > 0,
-        pl.col("energy_source") != "estimated_tdp",
-    )
-    if own.is_empty():
-        return None
-    launches: dict[str, list[tuple[float, float]]] = {}
-    for config, degrees, power_w in own.select("config_id", "temperature_c", "power_w").iter_rows():
-        launches.setdefault(config, []).append((degrees, power_w))
-    warmths = own["temperature_c"].to_list()
-    ends = dict.fromkeys(number(end, 0) for end in (min(warmths), max(warmths)))
-    found = temperature_drift(launches)
-    boards = f"On {hardware}, boards were at {' to '.join(ends)} °C when runs began"
-    if found is None:
-        return note(f"{boards}; too few configs were launched again to see what that does to their power.")
-    interval = f"{found.low:+.2%} to {found.high:+.2%} per °C"
-    if found.is_significant:
-        return note(f"{boards}; power changed with it by {found.per_degree:+.2%} per °C ({interval}).")
-    return note(f"{boards}; no drift of power with it is seen ({interval}).")
 
 
 JOULE = "energy_j_per_output_tok"

@@ -213,7 +213,7 @@ def execute(notebook: Path, output: Path, parameters: Mapping[str, Any], *, limi
     output = output.resolve()
     output.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with contextlib.chdir(output.parent), chart_renderer.enable():
+        with contextlib.chdir(output.parent), chart_renderer.enable_charts():
             # Papermill copies and writes a notebook several times over; with outputs in it, that takes longer than the
             # cells. So it prepares one without outputs, and the executed one is written once, below.
             prepared = _prepared(notebook, typed)

@@ -1,0 +1,325 @@
+"""Blocks of the energy page: the factors, energy against throughput, and the figures that follow from both."""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+
+import altair as alt
+import polars as pl
+
+from tokenpeak.names import slug
+from tokenpeak.report import charts, picks, theme
+from tokenpeak.report.blocks import Column, Factor, Factors, Figure, Table, table
+from tokenpeak.report.captioned import figure
+from tokenpeak.report.energy.config_energy import JOULE, RANK, measured, places
+from tokenpeak.report.tables import IDLE_SHARE, trial_href
+from tokenpeak.report.view import SweepView
+from tokenpeak.spec.energy import Citation, EnergyFactors
+from tokenpeak.spec.parameters import FACTORS
+
+DEFAULTS = {
+    "pue": Citation(low=1.1, high=1.56, source="default, between Google's and the mean of Uptime's survey", year=2024),
+    "kg_co2_per_kwh": Citation(
+        low=0.03, high=0.71, source="default, a world average, from Norway's to India's (Ember)", year=2023
+    ),
+    "water_l_per_kwh": Citation(
+        low=0.0,
+        high=4.52,
+        source="default, data centres' mean WUE (Shehabi et al.), from none to the mean of US electricity (LBNL 2024)",
+        year=2016,
+    ),
+}
+"""Sources of the default values."""
+SHOWN = (
+    ("pue", "pue", "PUE", "kWh at the meter per kWh"),
+    ("co2", "kg_co2_per_kwh", "CO₂, location-based", "kg per kWh at the meter"),
+    ("market", "kg_co2_per_kwh_market", "CO₂, market-based", "kg per kWh at the meter"),
+    ("wue", "wue_l_per_kwh", "Water on site (WUE)", "L per kWh at the boards"),
+    ("water", "water_l_per_kwh", "Water of electricity", "L per kWh at the meter"),
+    ("price", "price_per_node_hour", "Price of a node", "{currency} per hour"),
+    ("electricity", "price_per_kwh", "Price of electricity", "{currency} per kWh at the meter"),
+)
+"""Key on the page, key in the spec, title and unit."""
+FIGURES = {
+    "kwh": ("energy_kwh_per_1m_output_tok", "Energy at the meter", "kWh"),
+    "co2": ("co2_kg_per_1m_output_tok", "CO₂", "kg"),
+    "market": ("co2_market_kg_per_1m_output_tok", "CO₂, market-based", "kg"),
+    "water": ("water_l_per_1m_output_tok", "Water", "L"),
+    "cost": ("cost_per_1m_output_tok", "Cost", "{currency}"),
+}
+"""Column of a million output tokens, title and unit of each figure that follows from the factors."""
+OPTIONAL = ("market", "cost")
+"""Figures whose factor has no default: hidden until one is given."""
+VOLUME = 1000.0
+"""Million output tokens a month, until the reader gives another number."""
+WIDTH, HEIGHT = 470, 280
+INTERVAL_NOTE = (
+    "Digits follow the interval; without one, the widest of the others. "
+    "Configs whose intervals reach into that of a rank's first share the rank."
+)
+RANGE_NOTE = (
+    "Each figure with every factor at the low or the high end of its range, the energy of the sweep as it is. A factor "
+    "without a range stays at its value; give it one above."
+)
+
+
+def factors(view: SweepView) -> Factors:
+    """The factors by which the page's tables are derived, as the spec or its defaults have them, and a volume."""
+    asked = {FACTORS[name] for name in view.asked.given() if name in FACTORS}
+    shown = [_factor(view.spec.energy, asked, *names) for names in SHOWN]
+    volume = Factor(
+        key="volume",
+        title="Volume",
+        unit="million output tokens per month",
+        value=VOLUME,
+        source="an example: give yours",
+        has_range=False,
+    )
+    return Factors(factors=(*shown, volume))
+
+
+def _factor(given: EnergyFactors, asked: Collection[str], key: str, name: str, title: str, unit: str) -> Factor:
+    value = getattr(given, name)
+    own = given.cited.get(name)
+    is_default = value == getattr(EnergyFactors(), name) and name not in asked
+    default = DEFAULTS.get(name) if is_default else None
+    cited = own or default or Citation()
+    unnamed = "given with the report" if name in asked else "default" if is_default else "the sweep's spec"
+    source = cited.source or ("not given" if value is None else unnamed)
+    return Factor(
+        key=key,
+        title=title,
+        unit=unit.format(currency=given.currency),
+        value=value,
+        source=f"{source}, {cited.year}" if cited.year else source,
+        low=cited.low,
+        high=cited.high,
+    )
+
+
+def factor_ranges(per_config: pl.DataFrame, shown: Factors) -> pl.DataFrame:
+    """Each config with both ends of its figures (`kwh_low` and so on), as the factors' ranges leave them.
+
+    The measured energy stands still: its interval is another matter. A figure that is not known has no ends.
+    """
+    ends = []
+    for end in ("low", "high"):
+        at = {factor.key: _end(factor, end) for factor in shown.factors}
+        ends += [figure.alias(f"{key}_{end}") for key, figure in _figures_at(at).items()]
+    return per_config.with_columns(ends)
+
+
+def _end(factor: Factor, end: str) -> float | None:
+    given: float | None = getattr(factor, end)
+    return factor.value if given is None or factor.value is None else given
+
+
+def _figures_at(at: Mapping[str, float | None]) -> dict[str, pl.Expr]:
+    """The figures of a config by these factors: keys of FIGURES; null where a factor that a figure needs is not."""
+    known = {key: pl.lit(value, dtype=pl.Float64) for key, value in at.items()}
+    boards = pl.col("energy_j_per_output_tok") / 3.6
+    kwh = boards * known["pue"]
+    node = known["price"] / (3600 * pl.col("output_tok_per_s")) * 1e6
+    electricity = kwh * known["electricity"]
+    cost = pl.sum_horizontal(node, electricity)
+    unpriced = (node.is_null() & known["price"].is_not_null()) | (node.is_null() & electricity.is_null())
+    return {
+        "kwh": kwh,
+        "co2": kwh * known["co2"],
+        "market": kwh * known["market"],
+        "water": pl.sum_horizontal(boards * known["wue"], kwh * known["water"]),
+        "cost": pl.when(~unpriced).then(cost),
+    }
+
+
+def efficiency(
+    view: SweepView, hardware: str, frame: pl.DataFrame, tried: int, names: Sequence[str], roles: dict[str, str]
+) -> Figure:
+    """J per output token against output throughput, an interval each; `frame`: a row per config, as `energy_configs`.
+
+    Without throughputs, which an import may not give, all configs on one axis.
+    """
+    sources, boundaries = (" and ".join(sorted({*frame[name]})) for name in ("source", "boundary"))
+    known = frame["low"].is_not_null().any()
+    by = "spread of launches" if frame["estimated"].all() else "sensor and spread of launches"
+    bars = (
+        f"Bars: 95% intervals by {by}." if known else f"{view.lone_words('One launch each').capitalize()}: no interval."
+    )
+    shown = frame.with_columns(series="label", value="energy_j_per_output_tok")
+    against = shown["output_tok_per_s"].is_not_null().all()
+    chart = (
+        _scatter(shown, names, roles)
+        if against
+        else charts.dots(
+            shown.with_columns(group=pl.lit(""), remark=pl.lit(""), marked=pl.col("label").is_in(list(names)[:1])),
+            title="J per output token",
+            tooltips=["value:Q", "n:Q"],
+            zero=True,
+            width=theme.HALF,
+        )
+    )
+    return figure(
+        chart,
+        shown,
+        {
+            "label": "`Config`",
+            "output_tok_per_s": "Output throughput (tok/s)",
+            "value": measured("value", "Energy per output token"),
+            "low": measured("low", "Low"),
+            "high": measured("high", "High"),
+            "n": "Launches",
+            "source": "Source",
+        },
+        name=f"energy-{slug(hardware)}",
+        title=f"Energy per output token{' against throughput' if against else ''}{view.where(hardware)}",
+        caption=f"{frame.height} of {tried} configs at {view.objective_place}; {sources}; boundary: {boundaries}, "
+        f"before PUE. {'Down and to the right is better. ' if against else ''}{bars}",
+        span="half",
+        scope=slug(hardware) if against else "",
+    )
+
+
+def _scatter(frame: pl.DataFrame, names: Sequence[str], roles: dict[str, str]) -> alt.TopLevelMixin:
+    short = frame.select("series", "n", x="output_tok_per_s", value="value", low="low", high="high").with_columns(
+        pl.col("x", "value", "low", "high").round_sig_figs(6)
+    )
+    pale, chosen = picks.split(alt.Chart(short))
+    axis = alt.Axis(labelOverlap="greedy", labelSeparation=6)
+    x = alt.X("x:Q", title="output throughput (tok/s)", scale=alt.Scale(zero=False, nice=True, padding=16), axis=axis)
+    y = alt.Y("value:Q", title="J per output token", scale=alt.Scale(zero=True, nice=True))
+    tip = [
+        alt.Tooltip("series:N", title="config"),
+        alt.Tooltip("x:Q", format=",.4~r", title="tok/s"),
+        alt.Tooltip("value:Q", format=".4~r", title="J/token"),
+        *(
+            alt.Tooltip(f"{end}:Q", format=".4~r", title=f"95% {end}")
+            for end in ("low", "high")
+            if short["low"].is_not_null().any()
+        ),
+        alt.Tooltip("n:Q", title="launches"),
+    ]
+    key = picks.legend(roles, columns=2)
+    span = {"y": alt.Y("low:Q"), "y2": alt.Y2("high:Q")}
+    layers = [
+        pale.mark_rule(color=theme.FAINT).encode(x=x, **span),
+        pale.mark_point(filled=True, color=theme.FAINT, size=50, opacity=1, cursor="pointer").encode(
+            x=x, y=y, tooltip=tip
+        ),
+        chosen.mark_rule(strokeWidth=2).encode(x=x, color=picks.colour(key), **span),
+        chosen.mark_point(filled=True, size=90, opacity=1).encode(
+            x=x, y=y, color=picks.colour(key), shape=picks.shape(key), tooltip=tip
+        ),
+    ]
+    return alt.layer(*layers, params=picks.parameters(names), width=WIDTH, height=HEIGHT)
+
+
+def energy_table(view: SweepView, hardware: str, frame: pl.DataFrame) -> Table:
+    """Figures per million output tokens; scripts recompute them when the reader changes a factor.
+
+    `frame`: a row per config with its rank and result, JOULE, low and high, idle, and the columns of FIGURES.
+    """
+    by_interval = ("power_w", JOULE, *(column for key, (column, *_) in FIGURES.items() if key != "cost"))
+    # Hidden, not left out: the page's script computes cost from it, and finds none where it is not known.
+    unknown = bool(frame["output_tok_per_s"].is_null().all())
+    unbounded = bool(frame["low"].is_null().all())
+    measured = [
+        Column(key=key, title=title, unit=unit, kind="number", digits_from=f"places_{source}", hidden=hidden)
+        for key, title, unit, source, hidden in (
+            ("power_w", "Mean power", "W", "power_w", False),
+            (JOULE, "Energy", "J/token", JOULE, False),
+            ("low", "Energy, low", "J/token", JOULE, unbounded),
+            ("high", "Energy, high", "J/token", JOULE, unbounded),
+        )
+    ]
+    derived = [
+        Column(
+            key=column,
+            title=title,
+            unit=f"{_unit(view, unit)}/1M tokens",
+            kind="number",
+            digits_from=f"places_{column}" if column in by_interval else "",
+            hidden=key in OPTIONAL and bool(frame[column].is_null().all()),
+        )
+        for key, (column, title, unit) in FIGURES.items()
+    ]
+    return table(
+        frame.with_columns(*map(places, by_interval), href=trial_href(pl.col("trial_id"))),
+        [
+            Column(key="label", title="Config", kind="code"),
+            Column(key="rank", title="Rank", kind="number", help=RANK),
+            Column(key="result", title="Result", kind="state"),
+            Column(key="output_tok_per_s", title="Output throughput", unit="tok/s", kind="number", hidden=unknown),
+            *measured,
+            *derived,
+            *([IDLE_SHARE] if frame["idle"].is_not_null().any() else []),
+            Column(key="source", title="Source", hidden=frame["source"].n_unique() == 1),
+            Column(key="boundary", title="Boundary", hidden=frame["boundary"].n_unique() == 1),
+            Column(key="n", title="Launches", kind="number"),
+        ],
+        name=f"energy-{slug(hardware)}",
+        title=f"Energy, CO₂, water and cost on {hardware}",
+        hrefs={"label": "href"},
+        note="" if unbounded else INTERVAL_NOTE,
+    )
+
+
+def _unit(view: SweepView, unit: str) -> str:
+    return unit.format(currency=view.spec.energy.currency)
+
+
+def months_table(view: SweepView, hardware: str, frame: pl.DataFrame, volume: float) -> Table:
+    """What a month at `volume` million output tokens takes; scripts recompute it. `frame` as for `energy_table`."""
+    shown = frame.with_columns(href=trial_href(pl.col("trial_id")))
+    columns = [Column(key="label", title="Config", kind="code")]
+    # As many digits fewer as the volume has.
+    fewer = math.floor(math.log10(volume))
+    for key in ("kwh", "co2", "water", "cost"):
+        column, title, unit = FIGURES[key]
+        shown = shown.with_columns(
+            (pl.col(column) * volume).alias(f"month_{key}"),
+            (places(column) - fewer).clip(lower_bound=0).alias(f"digits_{key}"),
+        )
+        columns.append(
+            Column(
+                key=f"month_{key}",
+                title=title.removesuffix(" at the meter"),
+                unit=_unit(view, unit),
+                kind="number",
+                digits_from=f"digits_{key}" if key != "cost" else "",
+                hidden=key == "cost" and bool(frame[column].is_null().all()),
+            )
+        )
+    return table(
+        shown,
+        columns,
+        name=f"month-{slug(hardware)}",
+        title=f"A month at the volume above{view.where(hardware)}",
+        hrefs={"label": "href"},
+        span="narrow",
+    )
+
+
+def ranges_table(view: SweepView, hardware: str, frame: pl.DataFrame) -> Table:
+    """Both ends of each figure as the factors' ranges leave them; scripts recompute them too.
+
+    `frame`: a row per config, with `KEY_low` and `KEY_high` of FIGURES.
+    """
+    ends = [
+        Column(
+            key=f"{key}_{end}",
+            title=f"{title}, {end}",
+            unit=f"{_unit(view, unit)}/1M tokens",
+            kind="number",
+            hidden=not bool((frame[f"{key}_high"] > frame[f"{key}_low"]).any()),
+        )
+        for key, (_, title, unit) in FIGURES.items()
+        for end in ("low", "high")
+    ]
+    return table(
+        frame.with_columns(href=trial_href(pl.col("trial_id"))),
+        [Column(key="label", title="Config", kind="code"), *ends],
+        name=f"factor-ranges-{slug(hardware)}",
+        title=f"Range of the figures by factors on {hardware}",
+        hrefs={"label": "href"},
+        note=RANGE_NOTE,
+        span="wide",
+    )
