@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tokenpeak.predict.physics import StepTime
-from tokenpeak.ranking.drift import temperature_drift
 from tokenpeak.records import Series
 from tokenpeak.sim.arguments import parse_serve
 from tokenpeak.sim.boards import Meter, NodeState

@@ -11,8 +11,7 @@ import altair as alt
 import polars as pl
 
 from tokenpeak.ranking.objective import column_of
-from tokenpeak.report import picks
-from tokenpeak.report.blocks import charts, theme
+from tokenpeak.report.blocks import charts, picks, theme
 from tokenpeak.report.load.load_levels import level_means
 from tokenpeak.report.ranking.standings import choices, rank
 from tokenpeak.report.site.render import script_json

@@ -7,7 +7,6 @@ from typing import Any
 
 import polars as pl
 
-from tokenpeak.ranking.drift import temperature_drift
 from tokenpeak.ranking.energy_intervals import LaunchEnergy, energy_intervals
 from tokenpeak.ranking.intervals import t_critical
 from tokenpeak.ranking.ties import winner_group

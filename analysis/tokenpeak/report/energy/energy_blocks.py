@@ -7,9 +7,9 @@ import altair as alt
 import polars as pl
 
 from tokenpeak.names import slug
-from tokenpeak.report import charts, picks, theme
-from tokenpeak.report.blocks import Column, Factor, Factors, Figure, Table, table
-from tokenpeak.report.captioned import figure
+from tokenpeak.report.blocks import charts, picks, theme
+from tokenpeak.report.blocks.block import Column, Factor, Factors, Figure, Table, table
+from tokenpeak.report.blocks.captioned import figure
 from tokenpeak.report.energy.config_energy import JOULE, RANK, measured, places
 from tokenpeak.report.tables import IDLE_SHARE, trial_href
 from tokenpeak.report.view import SweepView

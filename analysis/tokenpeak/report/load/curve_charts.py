@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import altair as alt
 import polars as pl
 
-from tokenpeak.report import picks
-from tokenpeak.report.blocks import theme
+from tokenpeak.report.blocks import picks, theme
 from tokenpeak.report.blocks.charts import haloed
 
 WIDTH, HEIGHT = 400, 210

@@ -17,8 +17,8 @@ from tokenpeak.ranking.intervals import t_critical
 from tokenpeak.ranking.ties import WIDEST
 from tokenpeak.report.blocks.block import Column, Figure, Sentence, Table, note, table
 from tokenpeak.report.blocks.charts import spec_of
+from tokenpeak.report.blocks.picks import MOST
 from tokenpeak.report.load import curve_charts, rates
-from tokenpeak.report.picks import MOST
 from tokenpeak.report.view import SweepView, metric_word
 
 Load = Literal["rate", "users"]

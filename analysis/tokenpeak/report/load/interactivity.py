@@ -11,8 +11,7 @@ import polars as pl
 
 from tokenpeak.names import slug
 from tokenpeak.ranking.objective import pareto_front
-from tokenpeak.report import picks
-from tokenpeak.report.blocks import charts, theme
+from tokenpeak.report.blocks import charts, picks, theme
 from tokenpeak.report.blocks.block import Column, Figure, Part, Sentence, answer, code, number, strong
 from tokenpeak.report.blocks.captioned import figure
 from tokenpeak.report.load.load_levels import level_means

@@ -6,7 +6,7 @@ import altair as alt
 import polars as pl
 
 from tokenpeak.names import slug
-from tokenpeak.report import picks
+from tokenpeak.report.blocks import picks
 from tokenpeak.report.blocks.block import Column, Figure, Table, number, table
 from tokenpeak.report.blocks.captioned import figure
 from tokenpeak.report.load.curve_charts import STEEP

@@ -6,8 +6,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from tokenpeak.report import picks
-from tokenpeak.report.blocks import theme
+from tokenpeak.report.blocks import picks, theme
 from tokenpeak.report.blocks.block import Column, Figure, Sentence, answer, number, strong
 from tokenpeak.report.blocks.captioned import figure
 from tokenpeak.report.view import SweepView
