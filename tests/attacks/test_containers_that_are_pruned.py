@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.node.engine_command import checksum
+from tokenpeak.node.engine.command import checksum
 from tokenpeak.node.machine import clock, process
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.process import Ran

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tokenpeak.node.engine_container import EngineContainer
+from tokenpeak.node.engine.container import EngineContainer
 from tokenpeak.node.machine.containers import of_containers
 from tokenpeak.node.production import identity
 from tokenpeak.node.production.managers.kubernetes import KubernetesManager

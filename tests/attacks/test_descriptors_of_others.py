@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from tests.attacks.conftest import ATTACKER
 
-from tokenpeak.node import serving
+from tokenpeak.node.engine import serving
 from tokenpeak.node.machine import sockets, users
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user")

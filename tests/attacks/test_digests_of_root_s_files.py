@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from tests.attacks.conftest import ATTACKER
 
-from tokenpeak.node import models
+from tokenpeak.node.engine import models
+from tokenpeak.node.engine.installed import engine_version, entry_digest
 from tokenpeak.node.machine.state import State
-from tokenpeak.node.version import engine_version, entry_digest
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="another user's part needs root to play it")
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenpeak.node import launcher
+from tokenpeak.node.installation import root_command
 from tokenpeak.node.installation.bundle import write_bundle
 from tokenpeak.node.machine import root_environment
 from tokenpeak.node.machine.state import State
@@ -62,7 +62,7 @@ def test_root_runs_nothing_of_the_caller_s(home: Path) -> None:
     declared = {"manager": "command", "check": check, "start": ["/bin/true"], "stop": ["/bin/true"]}
     state.write("node.json", {"production": declared, "engine": {"command": ["/bin/true"], "user": "nobody"}})
     wrapper = home / "tokenpeak-node"
-    launcher.install(state, {"guard_command": str(wrapper)})
+    root_command.install(state, {"guard_command": str(wrapper)})
 
     processor = min(os.sched_getaffinity(1))
     done = subprocess.run(

@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 from tests.attacks.conftest import ATTACKER
 
-from tokenpeak.node import meters
 from tokenpeak.node.__main__ import answer
-from tokenpeak.node.engine_command import checksum
+from tokenpeak.node.engine.command import checksum
+from tokenpeak.node.engine.launch import launch
 from tokenpeak.node.guard import notify
 from tokenpeak.node.installation import rights
-from tokenpeak.node.launch import launch
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State, content_of
+from tokenpeak.node.probe import meters
 from tokenpeak.node.production import change, drain
 from tokenpeak.node.production.answering import Answering
 from tokenpeak.node.production.managers import definition_of, make_manager
-from tokenpeak.node.protocol.apply_requests import ChangeRequest
+from tokenpeak.node.protocol.apply import ChangeRequest
 from tokenpeak.node.protocol.requests import LaunchRequest, parse
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="another user's part needs root to play it")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tokenpeak.node.machine.error import ScriptError
-from tokenpeak.node.protocol.apply_requests import ChangeRequest, ConfirmRequest
+from tokenpeak.node.protocol.apply import ChangeRequest, ConfirmRequest
 from tokenpeak.node.protocol.requests import (
     FinishRequest,
     HeartbeatRequest,

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.node import images
-from tokenpeak.node.engine import Engine
-from tokenpeak.node.engine_container import label
+from tokenpeak.node.engine import images
+from tokenpeak.node.engine.container import label
+from tokenpeak.node.engine.engine import Engine
 from tokenpeak.node.machine import process
 from tokenpeak.node.machine.containers import Runtime
 from tokenpeak.node.machine.state import State

@@ -14,9 +14,9 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node import launcher
 from tokenpeak.node.__main__ import answered
 from tokenpeak.node.guard import lease
+from tokenpeak.node.installation import root_command
 from tokenpeak.node.machine.state import State
 
 HOLD = """
@@ -31,8 +31,8 @@ with open(sys.argv[1], "ab") as turns:
 @contextmanager
 def others(state: State, number: int, word: str) -> Iterator[None]:
     """So many other processes that have a turn of this word, in one."""
-    first = launcher.COMMANDS.index(word) * launcher.MOST_AT_ONCE
-    words = [str(state.path(launcher.TURNS)), str(first), str(number)]
+    first = root_command.COMMANDS.index(word) * root_command.MOST_AT_ONCE
+    words = [str(state.path(root_command.TURNS)), str(first), str(number)]
     with subprocess.Popen([sys.executable, "-S", "-c", HOLD, *words], stdout=subprocess.PIPE) as holding:
         assert holding.stdout
         assert b"1\n" == holding.stdout.readline()
@@ -45,29 +45,29 @@ def others(state: State, number: int, word: str) -> Iterator[None]:
 def test_leases_at_a_time(node: Node) -> None:
     """One more is refused, in words; other words, the command of applies, and root itself are not kept from theirs."""
     state = State(node.folder)
-    with others(state, launcher.MOST_AT_ONCE, "lease"):
+    with others(state, root_command.MOST_AT_ONCE, "lease"):
         refused, status = answered("lease", node.folder, None, limited=True)
-        with launcher.turn(state, "restore", for_apply=False), launcher.turn(state, "lease", for_apply=True):
+        with root_command.turn(state, "restore", for_apply=False), root_command.turn(state, "lease", for_apply=True):
             pass
 
     assert 3 == status
-    assert f"`lease` runs {launcher.MOST_AT_ONCE} times on this node already" in refused["error"]["text"]
+    assert f"`lease` runs {root_command.MOST_AT_ONCE} times on this node already" in refused["error"]["text"]
 
 
 def test_one_more_that_there_is_room_for(node: Node) -> None:
     """It has the last place, and gives it back."""
     state = State(node.folder)
-    with others(state, launcher.MOST_AT_ONCE - 1, "status"), ExitStack() as turns:
+    with others(state, root_command.MOST_AT_ONCE - 1, "status"), ExitStack() as turns:
         for _ in range(2):
             assert "error" not in answered("status", node.folder, None, limited=True)[0]
-        turns.enter_context(launcher.turn(state, "status", for_apply=False))
+        turns.enter_context(root_command.turn(state, "status", for_apply=False))
 
 
 def test_disk_that_takes_nothing(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """No bound keeps production from being given back there."""
-    monkeypatch.setattr(launcher.root_files, "appending", lambda _: os.open("/nonexistent", os.O_RDONLY))
+    monkeypatch.setattr(root_command.root_files, "appending", lambda _: os.open("/nonexistent", os.O_RDONLY))
 
-    with launcher.turn(State(node.folder), "restore", for_apply=False):
+    with root_command.turn(State(node.folder), "restore", for_apply=False):
         pass
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.node import engine
+from tokenpeak.node.engine import engine
 from tokenpeak.node.machine import process
 from tokenpeak.node.machine.state import State
 from tokenpeak.node.phases import Phases

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node import engine_log
+from tokenpeak.node.engine import bounded_log
 from tokenpeak.node.guard import guard
 from tokenpeak.node.machine.containers import Runtime
 from tokenpeak.node.machine.state import State
@@ -29,8 +29,8 @@ LINE = b"%07d is a line of the engine's\n"
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_log, "KEPT_BYTES", KEPT_BYTES)
-    monkeypatch.setattr(engine_log, "MOST_BYTES", 4 * KEPT_BYTES)
+    monkeypatch.setattr(bounded_log, "KEPT_BYTES", KEPT_BYTES)
+    monkeypatch.setattr(bounded_log, "MOST_BYTES", 4 * KEPT_BYTES)
 
 
 def lines(first: int, last: int) -> bytes:
@@ -39,7 +39,7 @@ def lines(first: int, last: int) -> bytes:
 
 def is_whole(log: bytes, last: int) -> bool:
     """Whether a log has its first and its last lines, and says how many bytes it has not."""
-    found = engine_log._MARK.search(log)
+    found = bounded_log._MARK.search(log)
     assert found
     all_bytes = len(log) - len(found[0]) + int(found[1])
     return log.startswith(lines(0, 100)) and log.endswith(lines(last - 100, last)) and last * len(LINE % 0) == all_bytes
@@ -51,7 +51,7 @@ def test_log_that_is_being_written_is_cut(tmp_path: Path) -> None:
     with log.open("ab", buffering=0) as engine:
         for turn in range(10):
             engine.write(lines(turn * 3000, (turn + 1) * 3000))
-            engine_log.bound(log)
+            bounded_log.bound(log)
 
             assert log.stat().st_size <= KEPT_BYTES
         engine.write(lines(30_000, 30_100))
@@ -63,8 +63,8 @@ def test_small_log_is_left_alone(tmp_path: Path) -> None:
     """As is one that is not there."""
     log = tmp_path / "engine.log"
     log.write_bytes(b"x" * KEPT_BYTES)
-    engine_log.cut(log)
-    engine_log.cut(tmp_path / "none.log")
+    bounded_log.cut(log)
+    bounded_log.cut(tmp_path / "none.log")
 
     assert b"x" * KEPT_BYTES == log.read_bytes()
 
@@ -78,7 +78,7 @@ def test_room_that_is_only_reserved(tmp_path: Path) -> None:
     if subprocess.run(["fallocate", "--keep-size", "-l", str(1 << 20), str(log)], check=False).returncode:
         pytest.skip("this file system reserves nothing")
 
-    engine_log.bound(log)
+    bounded_log.bound(log)
 
     assert b"x" * 100 == log.read_bytes()
     assert log.stat().st_blocks * 512 < 1 << 16
@@ -143,7 +143,7 @@ def test_disk_that_the_log_has_filled(disk: Path) -> None:
         while engine.write(lines(0, 10_000)):
             continue
 
-    engine_log.bound(log)
+    bounded_log.bound(log)
 
     assert shutil.disk_usage(disk).free > DISK_BYTES - 4 * KEPT_BYTES
     assert log.read_bytes().startswith(lines(0, 100))
@@ -156,7 +156,7 @@ def test_log_of_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(runtime, "command", lambda *words: ["/usr/bin/python3", "-c", script])
 
     runtime.write_log("0" * 64, log, 30)
-    engine_log.cut(log)
+    bounded_log.cut(log)
 
     assert log.stat().st_size <= KEPT_BYTES
     assert log.read_bytes().startswith(b"0000000 is a line\n0000001 is")

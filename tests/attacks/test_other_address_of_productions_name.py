@@ -19,7 +19,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tokenpeak.node import serving
+from tokenpeak.node.engine import serving
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.production import managers, production

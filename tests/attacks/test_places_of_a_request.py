@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenpeak.node import models
+from tokenpeak.node.engine import models
 from tokenpeak.node.machine import environment
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 from tests.attacks.conftest import ATTACKER
 
-from tokenpeak.node.engine import FILE, Engine
-from tokenpeak.node.engine_container import EngineContainer
+from tokenpeak.node.engine.container import EngineContainer
+from tokenpeak.node.engine.engine import FILE, Engine
 from tokenpeak.node.machine import clock, containers, process, process_files, users
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State

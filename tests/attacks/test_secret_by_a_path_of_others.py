@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from tests.attacks.conftest import ATTACKER
 
-from tokenpeak.node import serving
-from tokenpeak.node.engine import declared_environment
+from tokenpeak.node.engine import serving
+from tokenpeak.node.engine.engine import declared_environment
+from tokenpeak.node.engine.serving import ServerAnswer
 from tokenpeak.node.guard import notify
 from tokenpeak.node.installation import rights
 from tokenpeak.node.machine.error import ScriptError
@@ -22,7 +23,6 @@ from tokenpeak.node.machine.state import State, content_of
 from tokenpeak.node.probe import facts
 from tokenpeak.node.production.answering import Answering
 from tokenpeak.node.production.identity import Check
-from tokenpeak.node.serving import ServerAnswer
 
 SECRET = "AWS_SECRET=r00ts-own"
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="another user's part needs root to play it")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.node.engine_command import program_words
+from tokenpeak.node.engine.command import program_words
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State
 from tokenpeak.node.production import change

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tokenpeak.node.machine.error import ScriptError
-from tokenpeak.node.protocol import apply_requests, requests
+from tokenpeak.node.protocol import apply, requests
 
 DECLARATION = {"limits": {"lease_max_s": 600, "trial_deadline_max_s": 10_000}}
 LAUNCH: dict[str, Any] = {
@@ -57,7 +57,7 @@ def test_finish(field: str) -> None:
 def test_change(field: str) -> None:
     """And how long an apply waits."""
     given = {"apply_id": "a", "holder": "h", "was_sha256": "0" * 64, "lease_s": 5, "confirm_within_s": 9}
-    request = requests.parse(apply_requests.ChangeRequest, {**given, field: MONTH_S})
+    request = requests.parse(apply.ChangeRequest, {**given, field: MONTH_S})
 
     with pytest.raises(ScriptError, match=SAID):
-        apply_requests.check_declared(DECLARATION, request)
+        apply.check_declared(DECLARATION, request)

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tokenpeak.node.engine_command import checksum
+from tokenpeak.node.engine.command import checksum
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.process import Ran
 from tokenpeak.node.machine.state import Json, State
@@ -20,7 +20,7 @@ from tokenpeak.node.production import change, permission, production
 from tokenpeak.node.production.describe import describe
 from tokenpeak.node.production.managers import definition_of, make_manager
 from tokenpeak.node.production.managers.base import Definition
-from tokenpeak.node.protocol.apply_requests import ChangeRequest
+from tokenpeak.node.protocol.apply import ChangeRequest
 from tokenpeak.node.protocol.requests import parse
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="root alone starts anything as root")

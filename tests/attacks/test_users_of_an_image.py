@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.node import engine_container, images, launcher
+from tokenpeak.node.engine import container, images
+from tokenpeak.node.installation import root_command
 from tokenpeak.node.machine import process
 from tokenpeak.node.machine.containers import Runtime
 from tokenpeak.node.machine.error import ScriptError
@@ -30,13 +31,13 @@ def declaration(engine_user: str | None, **build: Any) -> dict[str, Any]:
 def test_name_of_the_image(user: str) -> None:
     """Refused with what to write, whoever else the engine is; what a runtime takes for no number is a name too."""
     with pytest.raises(ScriptError, match=r"decides whom a name means, root too\. Write the number of a user"):
-        launcher.check("launch", None, declaration("nobody", **IMAGE, user=user))
+        root_command.check("launch", None, declaration("nobody", **IMAGE, user=user))
 
 
 @pytest.mark.parametrize("build", [{"user": "1000:1000"}, {"user": "1000"}, {}, {"rootless_user": "nobody"}])
 def test_number(build: dict[str, Any]) -> None:
     """So is the engine's user on the node, and a rootless runtime's own: all of them are taken."""
-    launcher.check("launch", None, declaration("nobody", **IMAGE, **build))
+    root_command.check("launch", None, declaration("nobody", **IMAGE, **build))
 
 
 @pytest.mark.parametrize("build", [IMAGE, {"command": ["/opt/vllm/bin/vllm", "serve"]}])
@@ -45,13 +46,13 @@ def test_second_name_of_root(build: dict[str, Any], monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(pwd, "getpwnam", lambda _: pwd.getpwuid(0))
 
     with pytest.raises(ScriptError, match="'toor': through the guard command an engine must have a user of its own"):
-        launcher.check("launch", None, declaration("toor", **build))
+        root_command.check("launch", None, declaration("toor", **build))
 
 
 def test_group_of_a_number() -> None:
     """The image's /etc/passwd would choose it, the node's group of disks say."""
     assert ["1000:1000", "1000:0", "vllm"] == [
-        engine_container.user_option({**IMAGE, "user": user}, None) for user in ("1000", "1000:0", "vllm")
+        container.user_option({**IMAGE, "user": user}, None) for user in ("1000", "1000:0", "vllm")
     ]
 
 

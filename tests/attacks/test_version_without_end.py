@@ -9,7 +9,8 @@ from unittest.mock import patch
 
 import pytest
 
-from tokenpeak.node import __main__, version
+from tokenpeak.node import __main__
+from tokenpeak.node.engine import installed
 from tokenpeak.node.machine.state import State
 
 DIGITS = "1" * 5_000
@@ -24,11 +25,11 @@ def test_version(printed: str, tmp_path: Path) -> None:
     state = State.make(tmp_path / "state")
     build = {"command": [str(program)]}
 
-    found = version.engine_version({}, build, state)
+    found = installed.engine_version({}, build, state)
 
     assert found is not None
     assert len(found) < 100
-    assert ["  --flag"] == version.engine_help({}, build, found, state)
+    assert ["  --flag"] == installed.engine_help({}, build, found, state)
 
 
 def test_defect_of_the_script(tmp_path: Path) -> None:

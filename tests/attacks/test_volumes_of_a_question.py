@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenpeak.node import images, version
+from tokenpeak.node.engine import images, installed
 from tokenpeak.node.machine import process
 from tokenpeak.node.machine.containers import Runtime
 from tokenpeak.node.machine.state import State
@@ -42,6 +42,6 @@ def test_help_that_fails(
     state = State.make(tmp_path / "state")
 
     for _ in range(2):
-        assert [] == version.engine_help({}, BUILD, "0.24.0", state)
+        assert [] == installed.engine_help({}, BUILD, "0.24.0", state)
 
     assert questions == sum(words[0] == "run" for words in commands)

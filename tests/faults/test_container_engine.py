@@ -22,7 +22,7 @@ from tests.docker_daemon import (
 from tests.free_ports import free_port
 from tests.node.conftest import STANDIN, Node, node  # noqa: F401
 
-from tokenpeak.node import serving
+from tokenpeak.node.engine import serving
 from tokenpeak.node.machine import clock, process
 
 pytestmark = [pytest.mark.faults]

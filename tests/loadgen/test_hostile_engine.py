@@ -22,6 +22,10 @@ from tokenpeak.loadgen.http.connection import Exchange
 from tokenpeak.loadgen.http.metrics_page import Scraper, parse
 from tokenpeak.loadgen.http.stream import read, text_of
 from tokenpeak.node.serving import complete
+from tokenpeak.loadgen.connection import Exchange
+from tokenpeak.loadgen.metrics_page import Scraper, parse
+from tokenpeak.loadgen.stream import read, text_of
+from tokenpeak.node.engine.serving import complete
 
 MEMORY_LIMIT_BYTES = 700 << 20
 # What is not bounded is to fail its test, not this machine.
@@ -259,7 +263,7 @@ del ON_NODES["gzip bomb"]
 @pytest.mark.parametrize("answer", ON_NODES.values(), ids=ON_NODES)
 def test_hostile_engine_on_a_node(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The node's own question to an engine ends too, whatever is answered: no completion, in little memory."""
-    monkeypatch.setattr("tokenpeak.node.serving.ENDING_S", 0.2)
+    monkeypatch.setattr("tokenpeak.node.engine.serving.ENDING_S", 0.2)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     said: list[str | None] = []
     with serving(answer, other=answer) as url:

@@ -8,9 +8,9 @@ from threading import Thread
 
 import pytest
 
-from tokenpeak.node.bake_load import BakeLoad
 from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.state import State
+from tokenpeak.node.probe.observation import BakeLoad
 from tokenpeak.node.production.identity import OfProduction
 from tokenpeak.node.production.managers import make_manager
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.node.conftest import STANDIN, Node
 
-from tokenpeak.node import serving
+from tokenpeak.node.engine import serving
 from tokenpeak.node.machine import clock
 
 HOLDER = "apply a-1 from here"

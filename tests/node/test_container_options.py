@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.node import engine_container, images
-from tokenpeak.node.engine_builds import engine_builds
+from tokenpeak.node.engine import container, images
+from tokenpeak.node.engine.builds import engine_builds
 from tokenpeak.node.machine.error import ScriptError
 
 
@@ -38,7 +38,7 @@ def test_what_an_image_alone_declares() -> None:
 )  # fmt: skip
 def test_boards_of_a_container(keys: Any, chosen: Any, maker: str | None, options: list[str]) -> None:
     """Those that trials use: Docker takes them as a field of CSV, Podman by their CDI names."""
-    assert options == engine_container.device_options(build(**keys), chosen, maker)
+    assert options == container.device_options(build(**keys), chosen, maker)
 
 
 def test_chosen_boards_are_counted_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -50,9 +50,9 @@ def test_chosen_boards_are_counted_anew(monkeypatch: pytest.MonkeyPatch, tmp_pat
     chosen = {"gpus": ["2", "3"]}
 
     monkeypatch.setenv("PATH", str(tmp_path))
-    renumbered = engine_container.container_environment(build(), chosen, env)
+    renumbered = container.container_environment(build(), chosen, env)
     monkeypatch.setenv("PATH", "/nonexistent")
-    kept = engine_container.container_environment(build(), chosen, env)
+    kept = container.container_environment(build(), chosen, env)
 
     assert {"CUDA_DEVICE_ORDER", "VLLM_X"} == set(renumbered)
     assert env == kept
@@ -67,19 +67,17 @@ def test_options_of_every_container() -> None:
         *("--mount", "type=bind,src=/models,dst=/models,readonly"),
         *("--mount", "type=bind,src=/var/cache/vllm,dst=/root/.cache/vllm"),
         "--ulimit=memlock=-1",
-    ] == engine_container.base_options(build(user="1000:1000", mounts=mounts, args=["--ulimit=memlock=-1"]), "root")
-    assert ["--user", "0:0"] == engine_container.base_options(build(), "root")[2:]
-    assert [] == engine_container.base_options(build(rootless_user="vllm"), "root")[2:]
-    assert ["--memory", "64g", "--cpus", "8"] == engine_container.limit_options(
-        build(limits={"memory": "64g", "cpus": "8"})
-    )
+    ] == container.base_options(build(user="1000:1000", mounts=mounts, args=["--ulimit=memlock=-1"]), "root")
+    assert ["--user", "0:0"] == container.base_options(build(), "root")[2:]
+    assert [] == container.base_options(build(rootless_user="vllm"), "root")[2:]
+    assert ["--memory", "64g", "--cpus", "8"] == container.limit_options(build(limits={"memory": "64g", "cpus": "8"}))
 
 
 def test_variables_of_a_container() -> None:
     """A line each; a value of several lines is refused, for it would be several variables."""
-    assert b"A=b c=d\nE=\n" == engine_container.environment_file({"A": "b c=d", "E": ""})
+    assert b"A=b c=d\nE=\n" == container.environment_file({"A": "b c=d", "E": ""})
     with pytest.raises(ScriptError, match="KEY has a value of several lines"):
-        engine_container.environment_file({"KEY": "a\nLD_PRELOAD=/x"})
+        container.environment_file({"KEY": "a\nLD_PRELOAD=/x"})
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.node.conftest import STANDIN, Node
 
-from tokenpeak.node import version
+from tokenpeak.node.engine import installed
 
 BUILDS: list[dict[str, Any]] = [
     {"name": "old", "build": {"version": "0.24.0", "command": [sys.executable, str(STANDIN), "serve"]}},
@@ -41,7 +41,7 @@ def test_build_that_is_not_declared_is_refused(node: Node) -> None:
 )
 def test_limited_command_starts_the_named_build_alone(node: Node, engine: str | None, refused: bool) -> None:
     """The command line of one build does not come through under another's name, nor that of no build."""
-    from tokenpeak.node import launcher
+    from tokenpeak.node.installation import root_command
     from tokenpeak.node.machine.error import ScriptError
     from tokenpeak.node.protocol.requests import LaunchRequest, parse
 
@@ -50,7 +50,7 @@ def test_limited_command_starts_the_named_build_alone(node: Node, engine: str | 
     stranger = {**given, "argv": ["/bin/sh", "-c", "id"]}
 
     def check(request: dict[str, Any]) -> None:
-        launcher.check_launch(node.declaration, parse(LaunchRequest, request))
+        root_command.check_launch(node.declaration, parse(LaunchRequest, request))
 
     with pytest.raises(ScriptError, match="starts"):
         check(stranger)
@@ -97,12 +97,12 @@ def test_probe_says_each_build(node: Node, tmp_path: Any) -> None:
     [
         (["/opt/bin/vllm", "serve"], ["/opt/bin/vllm", "--version"]),
         (["python3", "-m", "vllm", "serve"], ["python3", "-m", "vllm", "--version"]),
-        (["python3", "-m", "vllm.entrypoints.openai.api_server"], ["python3", "-c", version._SAY_VERSION]),
+        (["python3", "-m", "vllm.entrypoints.openai.api_server"], ["python3", "-c", installed._SAY_VERSION]),
     ],
 )
 def test_how_a_build_is_asked_for_its_version(command: list[str], asked: list[str]) -> None:
     """The module of older images has no option for it, so its Python is asked."""
-    assert asked == version.version_argv(command)
+    assert asked == installed.version_argv(command)
 
 
 def test_engine_is_no_longer_what_was_probed(node: Node) -> None:

@@ -15,8 +15,8 @@ from tests.docker_daemon import IMAGE, Daemon, daemon, mounts, why_no_docker
 from tests.free_ports import free_port
 from tests.node.conftest import STANDIN, Node
 
-from tokenpeak.node import serving
-from tokenpeak.node.engine_command import checksum, difference, text
+from tokenpeak.node.engine import serving
+from tokenpeak.node.engine.command import checksum, difference, text
 from tokenpeak.node.machine import clock, process
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State
@@ -473,7 +473,7 @@ def test_shown_definition() -> None:
     words = ["/opt/vllm", "serve", "m", "--port", "8000", "--api-key", "s3cret", "--hf-token=abc", "--dtype", "half"]
     shown = hidden_words(words)
     one, two = ["vllm", "serve", "m", "--a", "1"], ["vllm", "serve", "m", "--a", "2"]
-    from tokenpeak.node.engine_command import Command
+    from tokenpeak.node.engine.command import Command
 
     texts = [text("unit", Command(tuple(each), {"HF_TOKEN": "x", "N": "1"}, 2), each) for each in (one, two)]
 

@@ -20,7 +20,7 @@ import pytest
 from tests.free_ports import free_port
 from tests.node.conftest import STANDIN, Node
 
-from tokenpeak.node import metrics_text
+from tokenpeak.node.engine import serving
 from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State
@@ -343,10 +343,10 @@ def test_declaration_that_makes_no_sense(tmp_path: Path, declared: dict[str, Any
 def test_metrics_page() -> None:
     """Samples with and without labels, escaped quotes, times and comments; what is no count is left out."""
     text = '# HELP a x\na 1\nb{x="1",y="a\\"}b"} 2.5 1700000000\nb{x="2"} 0.5\nc NaN\nd{} 3\nno sample\ne -1\n'
-    page = metrics_text.parse(text)
+    page = serving.parse_metrics(text)
 
     assert [("a", 1.0), ("b", 3.0), ("c", None), ("d", 3.0), ("e", None), ("no", None)] == [
-        (name, metrics_text.total(page, name)) for name in (*"abcde", "no")
+        (name, serving.metric_total(page, name)) for name in (*"abcde", "no")
     ]
     assert {"x": "1", "y": 'a\\"}b'} == page["b"][0][0]
 

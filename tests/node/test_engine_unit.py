@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenpeak.node import engine
+from tokenpeak.node.engine import engine
 from tokenpeak.node.machine import process
 from tokenpeak.node.machine.state import State
 from tokenpeak.node.protocol.requests import LaunchRequest, as_json

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node import serving
-from tokenpeak.node.engine import trial_key
+from tokenpeak.node.engine import serving
+from tokenpeak.node.engine.engine import trial_key
 from tokenpeak.node.machine import clock, process
 from tokenpeak.node.protocol.answers import FinishAnswer, parse
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node.models import cache_folders, is_present, model_digest, model_problem
+from tokenpeak.node.engine.models import cache_folders, is_present, model_digest, model_problem
 
 COMMAND = {"command": ["/opt/bin/vllm", "serve"]}
 

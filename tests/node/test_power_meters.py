@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node import meters
+from tokenpeak.node.probe import meters
 
 READING = """\
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node import version
+from tokenpeak.node.engine import installed
 from tokenpeak.node.machine import sockets
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State
@@ -106,7 +106,7 @@ def test_version_from_metadata(tmp_path: Path) -> None:
     program.write_text(f"#!{tmp_path}/bin/python3\nraise SystemExit\n")
     program.chmod(0o755)
 
-    assert "0.8.5.post1" == version.engine_version(
+    assert "0.8.5.post1" == installed.engine_version(
         {}, {"command": [str(program), "serve"]}, State.make(tmp_path / "state")
     )
 
@@ -119,7 +119,7 @@ def test_version_by_asking(tmp_path: Path) -> None:
     )
     program.chmod(0o755)
 
-    assert "0.10.1.1" == version.engine_version(
+    assert "0.10.1.1" == installed.engine_version(
         {}, {"command": [str(program), "serve"]}, State.make(tmp_path / "state")
     )
 
@@ -131,7 +131,7 @@ def test_engine_without_a_version(tmp_path: Path) -> None:
     program.chmod(0o755)
 
     with pytest.raises(ScriptError, match=r"--version` ended with status 1 .* but: ImportError: libcuda\.so\.1\. Mend"):
-        version.engine_version({}, {"command": [str(program), "serve"]}, State.make(tmp_path / "state"))
+        installed.engine_version({}, {"command": [str(program), "serve"]}, State.make(tmp_path / "state"))
 
 
 def test_python_in_a_folder_beyond_ascii(tmp_path: Path) -> None:
@@ -145,7 +145,9 @@ def test_python_in_a_folder_beyond_ascii(tmp_path: Path) -> None:
     program.write_text(f"#!/bin/sh\nexec '{home}/bin/python' -m vllm\n")
     program.chmod(0o755)
 
-    assert "0.32.0" == version.engine_version({}, {"command": [str(program), "serve"]}, State.make(tmp_path / "state"))
+    assert "0.32.0" == installed.engine_version(
+        {}, {"command": [str(program), "serve"]}, State.make(tmp_path / "state")
+    )
 
 
 def test_listeners_of_another_address() -> None:
@@ -172,9 +174,9 @@ def test_help_is_asked_once(tmp_path: Path) -> None:
     program.chmod(0o755)
     state = State.make(tmp_path / "state")
 
-    lines = [version.engine_help({}, {"command": [str(program), "serve"]}, "0.32.0", state) for _ in range(2)]
+    lines = [installed.engine_help({}, {"command": [str(program), "serve"]}, "0.32.0", state) for _ in range(2)]
     os.utime(program, ns=(1, 1))
-    version.engine_help({}, {"command": [str(program), "serve"]}, "0.32.0", state)
+    installed.engine_help({}, {"command": [str(program), "serve"]}, "0.32.0", state)
 
     assert [["  --brand-new N         Words."]] * 2 == lines
     assert ["serve --help=all", "serve --help=all"] == asked.read_text().splitlines()
@@ -187,5 +189,5 @@ def test_no_help_without_an_engine(tmp_path: Path) -> None:
     broken.chmod(0o755)
     state = State.make(tmp_path / "state")
 
-    assert [] == version.engine_help({}, {"command": ["/nonexistent/vllm", "serve"]}, None, state)
-    assert [] == version.engine_help({}, {"command": [str(broken), "serve"]}, "0.32.0", state)
+    assert [] == installed.engine_help({}, {"command": ["/nonexistent/vllm", "serve"]}, None, state)
+    assert [] == installed.engine_help({}, {"command": [str(broken), "serve"]}, "0.32.0", state)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenpeak.node.meters import processor_source
+from tokenpeak.node.probe.meters import processor_source
 
 SPAN_UJ = 1_000_000_000
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.node.engine_command import checksum
+from tokenpeak.node.engine.command import checksum
 from tokenpeak.node.machine import clock, process
 from tokenpeak.node.machine.process import Ran
 from tokenpeak.node.machine.state import State

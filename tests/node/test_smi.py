@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenpeak.node import amd_smi, smi, telemetry
+from tokenpeak.node.probe import amd, nvidia, sampler
 
 RECORDINGS = Path(__file__).with_name("recordings")
 
@@ -42,7 +42,7 @@ Legend:
 )
 def test_topology(raw: str, interconnect: str | None) -> None:
     """Each pair of boards counts once; cards for the network do not."""
-    assert interconnect == smi.parse_topology(raw)
+    assert interconnect == nvidia.parse_topology(raw)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_nvidia_machines(
     name: str, count: int, first: str, vram_mib: int, power_limit_w: float | None, capability: str
 ) -> None:
     """Boards are read from each kind of machine; what its driver does not report is None."""
-    gpus = smi.parse_gpus(recorded(name))
+    gpus = nvidia.parse_gpus(recorded(name))
 
     found = (
         len(gpus),
@@ -72,26 +72,26 @@ def test_nvidia_machines(
         gpus[0]["power_limit_w"],
         gpus[0]["compute_capability"],
     )
-    assert (count, first, vram_mib * smi.MIB, power_limit_w, capability) == found
+    assert (count, first, vram_mib * nvidia.MIB, power_limit_w, capability) == found
 
 
 def test_mig() -> None:
     """A partitioned board says so, and its memory in use is unknown rather than zero."""
-    gpus = smi.parse_gpus(recorded("a100_mig.csv"))
+    gpus = nvidia.parse_gpus(recorded("a100_mig.csv"))
 
-    assert [("Enabled", None), ("Disabled", 4 * smi.MIB)] == [(gpu["mig"], gpu["vram_used_bytes"]) for gpu in gpus]
+    assert [("Enabled", None), ("Disabled", 4 * nvidia.MIB)] == [(gpu["mig"], gpu["vram_used_bytes"]) for gpu in gpus]
 
 
 def test_old_driver() -> None:
     """A driver that refuses a field of the query gives no boards rather than wrong ones."""
-    assert [] == smi.parse_gpus(recorded("unknown_field.txt"))
+    assert [] == nvidia.parse_gpus(recorded("unknown_field.txt"))
 
 
 def test_holders() -> None:
     """Who holds VRAM, also where the driver does not report how much."""
-    apps = smi.parse_apps(recorded("apps.csv"))
+    apps = nvidia.parse_apps(recorded("apps.csv"))
 
-    assert [(48213, "VLLM::EngineCore", 73396 * smi.MIB), (50012, "/usr/bin/python3.12", None)] == [
+    assert [(48213, "VLLM::EngineCore", 73396 * nvidia.MIB), (50012, "/usr/bin/python3.12", None)] == [
         (app["pid"], app["name"], app["vram_bytes"]) for app in apps
     ]
 
@@ -102,12 +102,12 @@ def test_sample() -> None:
         "gpu0_power_w": 689.41,
         "gpu0_sm_clock_mhz": 1755.0,
         "gpu0_temperature_c": 63.0,
-        "gpu0_vram_used_bytes": 73412.0 * smi.MIB,
+        "gpu0_vram_used_bytes": 73412.0 * nvidia.MIB,
         "gpu0_utilization": 1.0,
         "gpu1_sm_clock_mhz": 345.0,
         "gpu1_temperature_c": 38.0,
         "gpu1_vram_used_bytes": 0.0,
-    } == smi.parse_sample(recorded("samples.csv"))
+    } == nvidia.parse_sample(recorded("samples.csv"))
 
 
 @pytest.mark.parametrize(
@@ -115,17 +115,17 @@ def test_sample() -> None:
 )
 def test_slowed(bits: str, slowed: float) -> None:
     """Heat and the power supply slow a board down; its power limit does not count."""
-    fields = (*smi.SAMPLE_FIELDS, smi.SLOWED_FIELDS[0])
-    found = smi.parse_sample(f"0, 689.41, 1755, 63, 73412, 100, {bits}\n", fields)
+    fields = (*nvidia.SAMPLE_FIELDS, nvidia.SLOWED_FIELDS[0])
+    found = nvidia.parse_sample(f"0, 689.41, 1755, 63, 73412, 100, {bits}\n", fields)
 
     assert (slowed, 1755.0) == (found["gpu0_slowed"], found["gpu0_sm_clock_mhz"])
 
 
 def test_slowed_is_not_reported() -> None:
     """A board that does not say why its clock is as it is has no such column."""
-    fields = (*smi.SAMPLE_FIELDS, smi.SLOWED_FIELDS[0])
+    fields = (*nvidia.SAMPLE_FIELDS, nvidia.SLOWED_FIELDS[0])
 
-    assert "gpu0_slowed" not in smi.parse_sample("0, 689.41, 1755, 63, 73412, 100, [N/A]\n", fields)
+    assert "gpu0_slowed" not in nvidia.parse_sample("0, 689.41, 1755, 63, 73412, 100, [N/A]\n", fields)
 
 
 @pytest.mark.parametrize(
@@ -137,19 +137,19 @@ def test_slowed_is_not_reported() -> None:
 )
 def test_amd_smi(machine: str, count: int, name: str, vram_mib: int, used_mib: int, power_limit_w: float) -> None:
     """Both shapes of amd-smi's JSON are read: a list of numbers, and mappings with units after a warning."""
-    gpus = amd_smi.parse_amd_smi(recorded(f"{machine}_amd_smi_static.json"), recorded(f"{machine}_amd_smi_metric.json"))
+    gpus = amd.parse_amd_smi(recorded(f"{machine}_amd_smi_static.json"), recorded(f"{machine}_amd_smi_metric.json"))
 
     first = gpus[0]
     assert count == len(gpus)
     assert name == first["name"]
-    assert vram_mib * smi.MIB == first["vram_bytes"]
-    assert used_mib * smi.MIB == first["vram_used_bytes"]
+    assert vram_mib * nvidia.MIB == first["vram_bytes"]
+    assert used_mib * nvidia.MIB == first["vram_used_bytes"]
     assert power_limit_w == first["power_limit_w"]
 
 
 def test_amd_untold() -> None:
     """What amd-smi answers with N/A is None."""
-    second = amd_smi.parse_amd_smi(recorded("mi300x_amd_smi_static.json"), recorded("mi300x_amd_smi_metric.json"))[1]
+    second = amd.parse_amd_smi(recorded("mi300x_amd_smi_static.json"), recorded("mi300x_amd_smi_metric.json"))[1]
 
     assert (None, None) == (second["vram_used_bytes"], second["power_limit_w"])
 
@@ -161,9 +161,9 @@ def test_amd_sample() -> None:
         "gpu0_energy_j": 1834421.5,
         "gpu0_sm_clock_mhz": 1700.0,
         "gpu0_temperature_c": 74.0,
-        "gpu0_vram_used_bytes": 58211.0 * smi.MIB,
+        "gpu0_vram_used_bytes": 58211.0 * nvidia.MIB,
         "gpu0_utilization": 0.97,
-    } == amd_smi.parse_amd_sample(recorded("mi210_amd_smi_metric.json"))
+    } == amd.parse_amd_sample(recorded("mi210_amd_smi_metric.json"))
 
 
 def test_rocm_sample() -> None:
@@ -180,14 +180,14 @@ def test_rocm_sample() -> None:
         "gpu1_temperature_c": 50.0,
         "gpu1_vram_used_bytes": 11493376.0,
         "gpu1_utilization": 0.0,
-    } == amd_smi.parse_rocm_sample(recorded("mi250_rocm_smi_sample.json"))
+    } == amd.parse_rocm_sample(recorded("mi250_rocm_smi_sample.json"))
 
 
 def test_power_of_newer_boards_by_rocm_smi() -> None:
     """MI300 has its power under another name, and no counter in an answer that was not asked for it."""
     raw = '{"card3": {"Current Socket Graphics Package Power (W)": "141.0"}}'
 
-    assert {"gpu3_power_w": 141.0} == amd_smi.parse_rocm_sample(raw)
+    assert {"gpu3_power_w": 141.0} == amd.parse_rocm_sample(raw)
 
 
 @pytest.mark.parametrize(
@@ -217,15 +217,15 @@ def test_tool_that_reads_energy_is_asked(
         program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/usr/bin{os.pathsep}/bin")
 
-    ask = telemetry.amd_source()
+    ask = sampler.amd_source()
 
     found = ask() if ask else {}
-    assert columns == {name for name in found if name.endswith(telemetry.OF_ENERGY)}
+    assert columns == {name for name in found if name.endswith(sampler.OF_ENERGY)}
 
 
 def test_rocm_smi() -> None:
     """Cards come in the order of their numbers, each with what it reported."""
-    gpus = amd_smi.parse_rocm_smi(recorded("mi100_rocm_smi.json"))
+    gpus = amd.parse_rocm_smi(recorded("mi100_rocm_smi.json"))
 
     assert [
         (0, "AMD Instinct MI100", 290.0, "5.13.11"),
@@ -237,13 +237,13 @@ def test_rocm_smi() -> None:
 @pytest.mark.parametrize("raw", ["", "No devices were found\n", "{", "[1, 2]", '{"gpu_data": 7}', "null"])
 def test_rubbish(raw: str) -> None:
     """Output that is nothing of the kind gives no boards, whichever tool printed it."""
-    assert [] == smi.parse_gpus(raw)
-    assert [] == amd_smi.parse_amd_smi(raw, raw)
-    assert [] == amd_smi.parse_rocm_smi(raw)
-    assert {} == amd_smi.parse_amd_sample(raw)
+    assert [] == nvidia.parse_gpus(raw)
+    assert [] == amd.parse_amd_smi(raw, raw)
+    assert [] == amd.parse_rocm_smi(raw)
+    assert {} == amd.parse_amd_sample(raw)
 
 
 def test_used_memory_of_all_boards() -> None:
     """It is their sum in bytes; None where no board reports any."""
-    assert 150 << 20 == smi.parse_used_bytes("100\n50\n[N/A]\n")
-    assert smi.parse_used_bytes("[N/A]\n") is None
+    assert 150 << 20 == nvidia.parse_used_bytes("100\n50\n[N/A]\n")
+    assert nvidia.parse_used_bytes("[N/A]\n") is None

@@ -27,10 +27,10 @@ from hypothesis.stateful import (
 from tests.free_ports import free_port
 from tests.node.conftest import STANDIN
 
-from tokenpeak.node import serving
-from tokenpeak.node.finish import finish
+from tokenpeak.node.engine import serving
+from tokenpeak.node.engine.finish import finish
+from tokenpeak.node.engine.launch import launch
 from tokenpeak.node.guard import lease, record
-from tokenpeak.node.launch import launch
 from tokenpeak.node.machine import clock, process
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State

@@ -5,7 +5,7 @@ import pytest
 from archive_factory import sweep_spec
 from node_models import LLAMA, serving
 from tokenpeak.errors import InventoryError, PlanError
-from tokenpeak.node.engine_builds import is_version
+from tokenpeak.node.engine.builds import is_version
 from tokenpeak.plan.matrix import build_plan
 from tokenpeak.plan.node_kinds import asked_build
 from tokenpeak.records import EngineBuild, Gpu, NodeFacts, hardware_groups

@@ -10,7 +10,7 @@ import pytest
 from tests.rig.conftest import PYTHON, SERVER, RigNode
 from tests.rig.test_rig_managers import STORAGE, ULIMITS
 
-from tokenpeak.node import serving
+from tokenpeak.node.engine import serving
 from tokenpeak.node.machine import clock
 from tokenpeak.node.production.managers.systemd import DROP_IN
 

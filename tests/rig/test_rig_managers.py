@@ -10,7 +10,7 @@ from tests.free_ports import free_port
 from tests.node.conftest import STANDIN, Node, node  # noqa: F401
 from tests.rig.conftest import PYTHON, SERVER, RigNode
 
-from tokenpeak.node import serving
+from tokenpeak.node.engine import serving
 from tokenpeak.node.machine import clock
 
 pytestmark = [pytest.mark.e2e]

@@ -15,7 +15,7 @@ from tests.rig.conftest import PYTHON, SECRET, STATE, RigNode
 
 from tokenpeak import paths
 from tokenpeak.atomic import write_atomically
-from tokenpeak.node import serving
+from tokenpeak.node.engine import serving
 from tokenpeak.node.installation.bundle import write_bundle
 from tokenpeak.node.machine import clock
 from tokenpeak.node.protocol.answers import parse

@@ -12,7 +12,7 @@ from archive_factory import GPUS, MODEL, config_of, make_archive, node_facts
 from node_models import LLAMA, named, serving
 from tokenpeak.errors import InputError, InventoryError, PlanError
 from tokenpeak.node.protocol.answers import ProductionState, Samples
-from tokenpeak.node.protocol.apply_answers import DescribeAnswer
+from tokenpeak.node.protocol.apply import DescribeAnswer
 from tokenpeak.plan.matrix import kinds_of
 from tokenpeak.records import (
     ApplyRecord,

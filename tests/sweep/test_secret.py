@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenpeak.node.engine import trial_key
+from tokenpeak.node.engine.engine import trial_key
 from tokenpeak.sweep import secret
 from tokenpeak.sweep.inventory.nodes import Node
 

@@ -8,7 +8,7 @@ import click
 
 from tokenpeak.errors import NodeError
 from tokenpeak.exit_status import ExitStatus
-from tokenpeak.node.engine_command import difference
+from tokenpeak.node.engine.command import difference
 from tokenpeak.records import ApplyRecord, Despite
 from tokenpeak.sweep.apply.applicable import remaining
 from tokenpeak.sweep.apply.node_apply import ApplyPlan, NodeApply

@@ -12,7 +12,7 @@ from tokenpeak.cli import completed
 from tokenpeak.console import SafeConsole, SafeTable
 from tokenpeak.errors import NodeError
 from tokenpeak.exit_status import ExitStatus
-from tokenpeak.node.engine_builds import ONLY
+from tokenpeak.node.engine.builds import ONLY
 from tokenpeak.records import NodeFacts
 from tokenpeak.sweep.interrupt import Interrupt, interrupt_on_signals
 from tokenpeak.sweep.inventory.nodes import Inventory, read_inventory

@@ -8,8 +8,8 @@ import click
 from tokenpeak.cli.apply import STOP_WORDS, conclude
 from tokenpeak.errors import NodeError
 from tokenpeak.exit_status import ExitStatus
-from tokenpeak.node.engine_command import difference
-from tokenpeak.node.protocol.apply_answers import AppliedState, DescribeAnswer
+from tokenpeak.node.engine.command import difference
+from tokenpeak.node.protocol.apply import AppliedState, DescribeAnswer
 from tokenpeak.records import ApplyRecord
 from tokenpeak.spec.sweep import Deadlines, parse_spec
 from tokenpeak.store.archive import Archive

@@ -59,12 +59,12 @@ def answer(
             raise
         declaration = {}
     if limited:
-        from tokenpeak.node import launcher
+        from tokenpeak.node.installation import root_command
         from tokenpeak.node.machine import root_environment
 
         root_environment.require_left()
-        launcher.check(command, request_source, declaration, for_apply)
-        with launcher.turn(state, command, for_apply):
+        root_command.check(command, request_source, declaration, for_apply)
+        with root_command.turn(state, command, for_apply):
             return _answer(command, state, declaration, request_source, limited=True)
     return _answer(command, state, declaration, request_source, limited=False)
 
@@ -75,14 +75,14 @@ def _answer(command: str, state: State, declaration: Json, request_source: str |
     if command in WITH_REQUEST:
         return _answer_request(command, state, declaration, request_source, limited=limited)
     if command == "install":
-        from tokenpeak.node import images, launcher
+        from tokenpeak.node.engine import images
         from tokenpeak.node.guard import guard
-        from tokenpeak.node.installation import removal, rights
+        from tokenpeak.node.installation import removal, rights, root_command
 
         rights.check(declaration, state)
         pulled = images.pull_missing(declaration)
         removal.remove_retired(state, declaration)
-        changed = launcher.install(state, declaration)
+        changed = root_command.install(state, declaration)
         installed = guard.install(state)
         return replace(installed, changed=installed.changed or changed or pulled)
     if command == "probe":
@@ -106,9 +106,9 @@ def _answer(command: str, state: State, declaration: Json, request_source: str |
 
         return guard.watch(state)
     if command == "telemetry":
-        from tokenpeak.node import telemetry
+        from tokenpeak.node.probe import sampler
 
-        return telemetry.sample_forever(state, declaration)
+        return sampler.sample_forever(state, declaration)
     from tokenpeak.node.produce import produce
 
     return produce(state, declaration)
@@ -144,8 +144,8 @@ def _answer_request(
     if command in ("observe", "change", "confirm"):
         return _answer_apply(command, state, declaration, given, limited=limited)
     if command == "launch":
-        from tokenpeak.node import launcher
-        from tokenpeak.node.launch import launch
+        from tokenpeak.node.engine.launch import launch
+        from tokenpeak.node.installation import root_command
 
         # Before its fields are looked at, which another version may have others of.
         require_same(given)
@@ -153,10 +153,10 @@ def _answer_request(
         launch_request = requests.parse(requests.LaunchRequest, given)
         requests.check_declared(declaration, launch_request)
         if limited:
-            launcher.check_launch(declaration, launch_request)
+            root_command.check_launch(declaration, launch_request)
         return launch(state, declaration, launch_request)
     if command == "finish":
-        from tokenpeak.node.finish import finish
+        from tokenpeak.node.engine.finish import finish
 
         finish_request = requests.parse(requests.FinishRequest, given)
         requests.check_finish(declaration, finish_request)
@@ -168,21 +168,21 @@ def _answer_request(
 
 def _answer_apply(command: str, state: State, declaration: Json, given: Json, *, limited: bool) -> NodeAnswer:
     """Carry out a command of an apply."""
-    from tokenpeak.node.protocol import apply_requests, requests
+    from tokenpeak.node.protocol import apply, requests
 
     if command == "observe":
-        from tokenpeak.node.observe import observe
+        from tokenpeak.node.probe.observation import observe
 
-        return observe(state, declaration, requests.parse(apply_requests.ObserveRequest, given))
+        return observe(state, declaration, requests.parse(apply.ObserveRequest, given))
     if command == "confirm":
         from tokenpeak.node.production.change import confirm
 
-        return confirm(state, requests.parse(apply_requests.ConfirmRequest, given))
+        return confirm(state, requests.parse(apply.ConfirmRequest, given))
     from tokenpeak.node.production.change import change
 
     require_same(given)
-    change_request = requests.parse(apply_requests.ChangeRequest, given)
-    apply_requests.check_declared(declaration, change_request)
+    change_request = requests.parse(apply.ChangeRequest, given)
+    apply.check_declared(declaration, change_request)
     return change(state, declaration, change_request, limited=limited)
 
 

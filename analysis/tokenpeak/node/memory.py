@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 from typing import Callable, NamedTuple
 
-from tokenpeak.node import amd_smi, boards, smi
 from tokenpeak.node.machine import process
+from tokenpeak.node.probe import amd, boards, nvidia
 
-GPU_TOLERANCE_BYTES = 64 * smi.MIB
+GPU_TOLERANCE_BYTES = 64 * nvidia.MIB
 """The driver's own bookkeeping moves by less than this."""
 RAM_TOLERANCE = 0.01
 """Share of the machine's memory that other processes may move meanwhile."""
@@ -38,9 +38,9 @@ class Gauge(NamedTuple):
 def make_gauge(chosen: boards.Chosen = None) -> Gauge:
     """VRAM of the chosen boards by nvidia-smi or rocm-smi where one answers, else the machine's memory."""
     only = ["-i", ",".join(chosen)] if chosen else []
-    nvidia = ["nvidia-smi", *only, "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
-    if smi.parse_used_bytes(process.run(nvidia).out) is not None:
-        return Gauge("vram", lambda: smi.parse_used_bytes(process.run(nvidia).out), GPU_TOLERANCE_BYTES)
+    tool = ["nvidia-smi", *only, "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    if nvidia.parse_used_bytes(process.run(tool).out) is not None:
+        return Gauge("vram", lambda: nvidia.parse_used_bytes(process.run(tool).out), GPU_TOLERANCE_BYTES)
     rocm = ["rocm-smi", "--showmeminfo", "vram", "--json"]
     if rocm_used(process.run(rocm).out, chosen) is not None:
         return Gauge("vram", lambda: rocm_used(process.run(rocm).out, chosen), GPU_TOLERANCE_BYTES)
@@ -49,7 +49,7 @@ def make_gauge(chosen: boards.Chosen = None) -> Gauge:
 
 def rocm_used(raw: str, chosen: boards.Chosen = None) -> int | None:
     """VRAM in use on the chosen boards from `rocm-smi --showmeminfo vram --json`; None when none reports it."""
-    seen = boards.only(amd_smi.parse_rocm_smi(raw), chosen)
+    seen = boards.only(amd.parse_rocm_smi(raw), chosen)
     used = [gpu["vram_used_bytes"] for gpu in seen if gpu["vram_used_bytes"] is not None]
     return sum(used) if used else None
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tokenpeak.errors import PlanError
 from tokenpeak.metrics import PER_GPU
-from tokenpeak.node.engine_builds import ONLY
+from tokenpeak.node.engine.builds import ONLY
 from tokenpeak.plan.classes import class_key
 from tokenpeak.plan.estimate import trial_time
 from tokenpeak.plan.node_kinds import apart, asked_build, build_of, known_flags_of, takes

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from tokenpeak.errors import PlanError
-from tokenpeak.node.engine_builds import is_version
+from tokenpeak.node.engine.builds import is_version
 from tokenpeak.records import Config, EngineBuild, HardwareKey, NodeFacts
 from tokenpeak.vllm.command import command_line
 from tokenpeak.vllm.flags import FlagFacts, installed_flags

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenpeak.errors import PlanError
-from tokenpeak.node.engine_command import Command, text
+from tokenpeak.node.engine.command import Command, text
 from tokenpeak.plan.baseline import SHORT, begins_option, takes_more
 from tokenpeak.records import Config
 from tokenpeak.vllm.command import command_line, engine_env, served_from

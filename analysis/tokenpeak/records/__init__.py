@@ -28,15 +28,6 @@ are UTC.
 
 from tokenpeak.records.apply import ApplyRecord, Bake, BakeFigure, Despite, ProductionDefinition
 from tokenpeak.records.base import FORMAT_VERSION, Distribution, EnergyBoundary, Record
-from tokenpeak.records.config import Config, ModelName, config_hash
-from tokenpeak.records.failure_cause import (
-    ENGINE_CAUSES,
-    FAILURE_CAUSES,
-    OUTAGE_CAUSES,
-    TRANSIENT_CAUSES,
-    UNEXPLAINED_CAUSES,
-    FailureCause,
-)
 from tokenpeak.records.node import (
     Container,
     EngineBuild,
@@ -47,8 +38,12 @@ from tokenpeak.records.node import (
     Production,
     hardware_groups,
 )
-from tokenpeak.records.plan import Dropped, Plan, PlannedConfig, Prediction
+from tokenpeak.records.plan import Config, Dropped, ModelName, Plan, PlannedConfig, Prediction, config_hash
 from tokenpeak.records.run import (
+    BY_THE_ENGINE,
+    OVERLOADED,
+    QUALITY_FAILED,
+    QUALITY_UNKNOWN,
     REQUEST_COLUMNS,
     ClientHealth,
     Energy,
@@ -58,16 +53,30 @@ from tokenpeak.records.run import (
     NetworkHealth,
     PercentileIntervals,
     RateProbe,
+    Reason,
     RunRecord,
     RunState,
     RunSummary,
     Series,
     SteadyStateRecord,
     TurnSummary,
+    Verdict,
 )
 from tokenpeak.records.sweep import EndRecord, Imported, Provenance, SourceFile, SweepRecord
-from tokenpeak.records.trial import Failure, IdlePower, Phase, Restoration, StartupFacts, TrialRecord
-from tokenpeak.records.verdict import BY_THE_ENGINE, OVERLOADED, QUALITY_FAILED, QUALITY_UNKNOWN, Reason, Verdict
+from tokenpeak.records.trial import (
+    ENGINE_CAUSES,
+    FAILURE_CAUSES,
+    OUTAGE_CAUSES,
+    TRANSIENT_CAUSES,
+    UNEXPLAINED_CAUSES,
+    Failure,
+    FailureCause,
+    IdlePower,
+    Phase,
+    Restoration,
+    StartupFacts,
+    TrialRecord,
+)
 
 __all__ = [
     "BY_THE_ENGINE",

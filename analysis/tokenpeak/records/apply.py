@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Literal
 
 from tokenpeak.records.base import FORMAT_VERSION, PathName, Record
-from tokenpeak.records.config import Config
+from tokenpeak.records.plan import Config
 from tokenpeak.records.sweep import Provenance
 from tokenpeak.records.trial import Phase, Restoration
 

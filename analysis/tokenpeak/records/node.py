@@ -5,9 +5,9 @@ from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-from tokenpeak.node.engine_builds import ONLY
+from tokenpeak.node.engine.builds import ONLY
 from tokenpeak.records.base import EnergyBoundary, Record
-from tokenpeak.records.config import ModelName
+from tokenpeak.records.plan import ModelName
 
 
 class Gpu(Record):

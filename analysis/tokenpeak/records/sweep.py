@@ -7,9 +7,8 @@ from typing import Literal
 from pydantic import field_validator
 
 from tokenpeak.records.base import FORMAT_VERSION, PathName, Record
-from tokenpeak.records.config import GROUPS_OF_GPUS, Config
 from tokenpeak.records.node import NodeFacts
-from tokenpeak.records.plan import Plan
+from tokenpeak.records.plan import GROUPS_OF_GPUS, Config, Plan
 
 
 class Provenance(Record):

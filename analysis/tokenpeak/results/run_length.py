@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from tokenpeak.node.telemetry import PERIOD_S, WHOLE_EVERY
+from tokenpeak.node.probe.sampler import PERIOD_S, WHOLE_EVERY
 from tokenpeak.predict.demand import Demand, demands
 from tokenpeak.predict.hardware import gpu_facts
 from tokenpeak.predict.memory_plan import MemoryPlan, plan_memory

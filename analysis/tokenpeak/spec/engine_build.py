@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
 
 from tokenpeak.errors import InventoryError
-from tokenpeak.node.engine_builds import ONLY, PATH_COMMAND, PODMAN
+from tokenpeak.node.engine.builds import ONLY, PATH_COMMAND, PODMAN
 from tokenpeak.spec.workload import Declaration
 
 MOUNT = r"^/[^:,]*:/[^:,]*(:r[ow])?$"

@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 from typing import Callable
 
-from tokenpeak.node import engine_log
-from tokenpeak.node.engine import LOG as ENGINE_LOG
-from tokenpeak.node.engine import has_systemd
+from tokenpeak.node.engine import bounded_log
+from tokenpeak.node.engine.engine import LOG as ENGINE_LOG
+from tokenpeak.node.engine.engine import has_systemd
 from tokenpeak.node.guard import lease, lock, mutex, overlap
 from tokenpeak.node.guard import record as records
 from tokenpeak.node.guard.guard_report import GuardReport
@@ -264,7 +264,7 @@ def watch(state: State, wait: Callable[[Callable[[], bool], float], object] = _w
         report.watching(why)
         if why is None:
             pause_s = 1.0
-            engine_log.bound(state.path(ENGINE_LOG))
+            bounded_log.bound(state.path(ENGINE_LOG))
             wait(is_gone, _look_again_s(state))
             continue
         if announced != why:

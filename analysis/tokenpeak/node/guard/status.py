@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tokenpeak.node import phases
-from tokenpeak.node.engine import Engine
+from tokenpeak.node.engine.engine import Engine
 from tokenpeak.node.guard import fence, guard, lease, lock
 from tokenpeak.node.guard import record as records
 from tokenpeak.node.machine.error import ScriptError

@@ -5,20 +5,21 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tokenpeak.node import launcher, telemetry
-from tokenpeak.node.engine import Engine, has_systemd
+from tokenpeak.node.engine.engine import Engine, has_systemd
 from tokenpeak.node.guard import guard, lease, lock, mutex
 from tokenpeak.node.guard import record as records
 from tokenpeak.node.guard.guard_report import textfile_path
+from tokenpeak.node.installation import root_command
 from tokenpeak.node.machine import clock, process, root_files
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import KEPT_TWICE, Json, State, copy_name
+from tokenpeak.node.probe import sampler
 from tokenpeak.node.protocol.answers import UninstallAnswer
 from tokenpeak.node.protocol.requests import ENGINE_STOP_S, UninstallRequest
 
 OWN = (
     *("tokenpeak-node.pyz", "node.json", "lease.json", "lock.json", "engine.env", "engine.log", "engine-help.json"),
-    launcher.TURNS,
+    root_command.TURNS,
     *(
         "output.json",
         "outcome.json",
@@ -47,7 +48,7 @@ def remove_retired(state: State, declaration: Json) -> None:
     """Remove the secrets that their controller has replaced; one whose trial has the node stays until the next time."""
     used = (records.read(state) or {}).get("secret")
     for name in declaration.get("retired_secrets") or []:
-        if launcher.SECRET_NAME.fullmatch(str(name)) and name != used:
+        if root_command.SECRET_NAME.fullmatch(str(name)) and name != used:
             state.remove(str(name))
 
 
@@ -60,7 +61,7 @@ def uninstall(state: State, declaration: Json, request: UninstallRequest) -> Uni
     left: list[str] = []
     with mutex.exclusive(state):
         _require_free(state)
-        telemetry.stop(state)
+        sampler.stop(state)
         if pids := Engine(state).stop(ENGINE_STOP_S):
             raise ScriptError(
                 "uninstall", f"The engine's processes {pids} do not end, so nothing is removed: end them."
@@ -128,7 +129,7 @@ def _remove_command(declaration: Json) -> list[str]:
     left = []
     for declared in filter(None, (declaration.get("guard_command"), declaration.get("apply_command"))):
         command = Path(declared)
-        if command.is_file() and launcher.MARK in command.read_text(errors="replace"):
+        if command.is_file() and root_command.MARK in command.read_text(errors="replace"):
             root_files.remove(command)
         # As sudo does, which reads nothing of a folder or a pipe there.
         files = [entry for entry in sorted(SUDOERS.glob("*")) if entry.is_file()]
@@ -150,7 +151,7 @@ def _remove_files(state: State, produced: bool) -> None:
     with root_files.open_folder(state.folder) as folder:
         for name in folder.names():
             half_written = name.startswith(".") and name.endswith(".tmp")
-            if name in OWN or launcher.SECRET_NAME.fullmatch(name) or half_written:
+            if name in OWN or root_command.SECRET_NAME.fullmatch(name) or half_written:
                 folder.remove(name)
         if produced:
             folder.remove_tree(DEMONSTRATION)

@@ -11,13 +11,14 @@ import shutil
 import sys
 from pathlib import Path
 
-from tokenpeak.node import images, meters, serving, version
-from tokenpeak.node.engine import read_environment_file
-from tokenpeak.node.engine_builds import engine_builds
+from tokenpeak.node.engine import images, installed, serving
+from tokenpeak.node.engine.builds import engine_builds
+from tokenpeak.node.engine.engine import read_environment_file
 from tokenpeak.node.guard import notify
 from tokenpeak.node.machine import environment, root_programs, trust
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
+from tokenpeak.node.probe import meters
 from tokenpeak.node.production import drain
 from tokenpeak.node.production.answering import Answering
 from tokenpeak.node.production.managers import make_manager
@@ -94,7 +95,7 @@ def build_problems(declaration: Json, build: Json) -> list[str]:
 def _command_problems(command: list[str]) -> list[str]:
     if shutil.which(command[0]) is None:
         return []
-    danger = root_programs.danger(version.code_files(command))
+    danger = root_programs.danger(installed.code_files(command))
     if danger is None:
         return []
     return [

@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Sequence
 
-from tokenpeak.node import engine_log
-from tokenpeak.node.engine_builds import DOCKER, PODMAN
+from tokenpeak.node.engine import bounded_log
+from tokenpeak.node.engine.builds import DOCKER, PODMAN
 from tokenpeak.node.machine import clock, process, root_files, users
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.process import user_ids
@@ -111,7 +111,7 @@ class Runtime:
         started = process.start_detached(self.command("logs", container), log=log, env=env, cwd="/")
 
         def is_over() -> bool:
-            engine_log.bound(log)
+            bounded_log.bound(log)
             return started.poll() is not None
 
         if not clock.wait_until(is_over, timeout_s, _POLL_S):

@@ -1,4 +1,4 @@
-"""What a node is and what it is doing, found without changing anything."""
+"""Facts of a node: its boards, machine, engine builds and production, and what would keep a trial from running."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import time
 from dataclasses import replace
 from typing import Any, Collection
 
-from tokenpeak.node import amd_smi, boards, images, meters, models, smi, telemetry, version
-from tokenpeak.node.engine import declared_environment
-from tokenpeak.node.engine_builds import engine_builds
+from tokenpeak.node.engine import images, installed, models
+from tokenpeak.node.engine.builds import engine_builds
+from tokenpeak.node.engine.engine import declared_environment
 from tokenpeak.node.guard import guard, lock
 from tokenpeak.node.guard import record as records
 from tokenpeak.node.installation import rights
@@ -17,7 +17,7 @@ from tokenpeak.node.machine import environment, process
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import hidden_words
-from tokenpeak.node.probe import machine
+from tokenpeak.node.probe import amd, boards, machine, meters, nvidia, sampler
 from tokenpeak.node.production import drain, production
 from tokenpeak.node.production.managers import make_manager
 from tokenpeak.node.protocol.answers import BuildState, GpuState, ProbeAnswer, ProductionState, picked
@@ -31,32 +31,32 @@ VRAM_NEEDED = 0.9
 
 def gpus() -> list[dict[str, Any]]:
     """The boards of the node by whichever of the makers' tools answers; none on a machine without."""
-    nvidia = process.run(smi.query("gpu", smi.GPU_FIELDS))
-    if nvidia.status == 0:
-        return smi.parse_gpus(nvidia.out)
-    if nvidia.status != 127:
+    ran = process.run(nvidia.query("gpu", nvidia.GPU_FIELDS))
+    if ran.status == 0:
+        return nvidia.parse_gpus(ran.out)
+    if ran.status != 127:
         # An old driver refuses the whole query for one field that it does not know.
-        found = smi.parse_gpus(_field_by_field())
+        found = nvidia.parse_gpus(_field_by_field())
         if found:
             return found
     static = process.run(["amd-smi", "static", "--json"])
     if static.status == 0:
-        return amd_smi.parse_amd_smi(static.out, process.run(["amd-smi", "metric", "--json"]).out)
+        return amd.parse_amd_smi(static.out, process.run(["amd-smi", "metric", "--json"]).out)
     rocm = ["rocm-smi", "--showproductname", "--showmeminfo", "vram", "--showmaxpower", "--showuniqueid"]
     ran = process.run([*rocm, "--showdriverversion", "--json"])
-    return amd_smi.parse_rocm_smi(ran.out) if ran.status == 0 else []
+    return amd.parse_rocm_smi(ran.out) if ran.status == 0 else []
 
 
 def interconnect(indexes: Collection[int]) -> str | None:
     """How these boards of the node are linked, by nvidia-smi; None where no tool says."""
     ran = process.run(["nvidia-smi", "topo", "-m"])
-    return smi.parse_topology(ran.out, indexes) if ran.status == 0 else None
+    return nvidia.parse_topology(ran.out, indexes) if ran.status == 0 else None
 
 
 def _field_by_field() -> str:
     columns = []
-    for field in smi.GPU_FIELDS:
-        ran = process.run(smi.query("gpu", (field,)))
+    for field in nvidia.GPU_FIELDS:
+        ran = process.run(nvidia.query("gpu", (field,)))
         columns.append(ran.out.splitlines() if ran.status == 0 else [])
     rows = len(columns[0])
     cells = [column if len(column) == rows else ["[N/A]"] * rows for column in columns]
@@ -65,14 +65,14 @@ def _field_by_field() -> str:
 
 def vram_holders() -> list[dict[str, Any]]:
     """Processes that hold VRAM, by nvidia-smi."""
-    ran = process.run(smi.query("compute-apps", smi.APP_FIELDS))
-    return smi.parse_apps(ran.out) if ran.status == 0 else []
+    ran = process.run(nvidia.query("compute-apps", nvidia.APP_FIELDS))
+    return nvidia.parse_apps(ran.out) if ran.status == 0 else []
 
 
 def holder_text(holder: dict[str, Any]) -> str:
     """`pid name MiB`, as the raw format has it."""
     held = holder["vram_bytes"]
-    return f"{holder['pid']} {holder['name']} {'?' if held is None else int(held / smi.MIB)} MiB"
+    return f"{holder['pid']} {holder['name']} {'?' if held is None else int(held / nvidia.MIB)} MiB"
 
 
 def probe(state: State, declaration: Json) -> ProbeAnswer:
@@ -133,7 +133,7 @@ def probe(state: State, declaration: Json) -> ProbeAnswer:
         ()
         if unsafe_meter
         else meters.found_meters(
-            declaration, boards.columns_of(telemetry.boards_now(declaration.get("tools")), boards.indexes(chosen))
+            declaration, boards.columns_of(sampler.boards_now(declaration.get("tools")), boards.indexes(chosen))
         )
     )
     problems += unsafe_meter or meters.problems(declaration, measured_by)
@@ -205,13 +205,13 @@ def build_states(declaration: Json, state: State) -> tuple[BuildState, ...]:
             if "image" in build:
                 images.require_startable(build, declaration)
                 _require_model(build, declaration)
-            installed = version.engine_version(asked, build, state)
-            flags = [] if declaration.get("simulated") else version.engine_help(asked, build, installed, state)
+            own_version = installed.engine_version(asked, build, state)
+            flags = [] if declaration.get("simulated") else installed.engine_help(asked, build, own_version, state)
         except ScriptError as error:
             found.append(replace(made, problem=error.text))
             continue
-        digest = version.entry_digest(asked, build)
-        found.append(replace(made, installed=installed, help=tuple(flags), digest=digest))
+        digest = installed.entry_digest(asked, build)
+        found.append(replace(made, installed=own_version, help=tuple(flags), digest=digest))
     return tuple(found)
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
-from tokenpeak.node import serving
+from tokenpeak.node.engine import serving
+from tokenpeak.node.engine.serving import ServerAnswer
 from tokenpeak.node.machine import process, root_programs
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import shown_answer, shown_command, shown_output, shown_value
 from tokenpeak.node.production.identity import Check, ForeignServerError
-from tokenpeak.node.serving import ServerAnswer
 
 DEFAULT = "completion"
 WITHOUT_MODEL = ("health", "command")

@@ -12,18 +12,19 @@ import time
 from typing import Callable
 from urllib.parse import urlsplit
 
-from tokenpeak.node import boards, memory, serving
-from tokenpeak.node.engine_builds import is_version
-from tokenpeak.node.engine_command import Command, checksum, text
+from tokenpeak.node import memory
+from tokenpeak.node.engine import serving
+from tokenpeak.node.engine.builds import is_version
+from tokenpeak.node.engine.command import Command, checksum, text
+from tokenpeak.node.engine.launch import LEAST_ROOM_BYTES, MANAGERS_ENVIRONMENT
 from tokenpeak.node.guard import guard, lease, lock, mutex
 from tokenpeak.node.guard import record as records
-from tokenpeak.node.launch import LEAST_ROOM_BYTES, MANAGERS_ENVIRONMENT
 from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_command, without_secrets
 from tokenpeak.node.phases import Phases
-from tokenpeak.node.probe import machine
+from tokenpeak.node.probe import boards, machine
 from tokenpeak.node.production import drain, permission, production
 from tokenpeak.node.production.answering import Answering, standing
 from tokenpeak.node.production.identity import ForeignServerError, OfProduction
@@ -32,8 +33,7 @@ from tokenpeak.node.production.managers.base import Definition, Manager
 from tokenpeak.node.production.put_back import APPLIED, conclude, note_stop, stop_for_change
 from tokenpeak.node.production.restore import restore
 from tokenpeak.node.protocol.answers import RestoreOutcome, picked
-from tokenpeak.node.protocol.apply_answers import ChangeAnswer, ConfirmAnswer
-from tokenpeak.node.protocol.apply_requests import ChangeRequest, ConfirmRequest
+from tokenpeak.node.protocol.apply import ChangeAnswer, ChangeRequest, ConfirmAnswer, ConfirmRequest
 
 COMPLETIONS = 3
 """Real completions that the changed production must give, one after the other."""

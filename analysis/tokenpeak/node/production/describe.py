@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tokenpeak.node import serving
-from tokenpeak.node.engine_command import checksum, text
+from tokenpeak.node.engine import serving
+from tokenpeak.node.engine.command import checksum, text
 from tokenpeak.node.guard import record as records
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
@@ -12,7 +12,7 @@ from tokenpeak.node.production import permission, production
 from tokenpeak.node.production.identity import ForeignServerError, OfProduction
 from tokenpeak.node.production.managers import definition_of, make_manager
 from tokenpeak.node.production.put_back import APPLIED
-from tokenpeak.node.protocol.apply_answers import AppliedState, DescribeAnswer
+from tokenpeak.node.protocol.apply import AppliedState, DescribeAnswer
 
 
 def describe(state: State, declaration: Json, *, limited: bool = False) -> DescribeAnswer:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import Callable
 
-from tokenpeak.node import metrics_text
+from tokenpeak.node.engine import serving
 from tokenpeak.node.guard import lease
 from tokenpeak.node.guard import record as records
 from tokenpeak.node.machine import clock, root_programs
@@ -177,10 +177,10 @@ class Drain:
         names = RUNNING if named is None else (str(named),)
         check = OfProduction(self._manager, self._manager.answered_before)
         try:
-            page = metrics_text.read_page(str(url), check, self._production.get("ca_file")) if url else None
+            page = serving.read_metrics(str(url), check, self._production.get("ca_file")) if url else None
         except ForeignServerError:
             page = None
-        found = [metrics_text.total(page or {}, name) for name in names]
+        found = [serving.metric_total(page or {}, name) for name in names]
         if found[0] is None:
             raise ScriptError(
                 "drain",

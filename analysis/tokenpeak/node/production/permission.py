@@ -10,15 +10,16 @@ import os
 import re
 from pathlib import Path
 
-from tokenpeak.node import boards, version
-from tokenpeak.node.engine_builds import engine_builds
-from tokenpeak.node.engine_command import Command, checksum
-from tokenpeak.node.engine_container import is_numbered
+from tokenpeak.node.engine import installed
+from tokenpeak.node.engine.builds import engine_builds
+from tokenpeak.node.engine.command import Command, checksum
+from tokenpeak.node.engine.container import is_numbered
 from tokenpeak.node.machine import environment, process, root_programs
 from tokenpeak.node.machine.containers import FORWARDERS
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import shown_command, shown_value
+from tokenpeak.node.probe import boards
 from tokenpeak.node.production.identity import program
 from tokenpeak.node.production.managers.base import Definition, Manager
 
@@ -58,7 +59,7 @@ def require_own_program(definition: Definition, described: Json, was: Command, n
     words = definition.shown_words(new)[: new.program]
     files = root_programs.of_environment((name, text) for name, text in new.env.items() if was.env.get(name) != text)
     if words != definition.shown_words(was)[: was.program]:
-        files += version.code_files(words)
+        files += installed.code_files(words)
     user = definition.user(described, new)
     is_root = user is None or _is_root(user)
     uid = 0 if is_root else root_programs.uid_of(user or "")

@@ -6,7 +6,7 @@ import time
 from typing import Callable
 from urllib.parse import urlsplit
 
-from tokenpeak.node import serving
+from tokenpeak.node.engine import serving
 from tokenpeak.node.machine import clock, sockets
 from tokenpeak.node.machine.error import NOT_SEEN, ScriptError
 from tokenpeak.node.machine.state import Json, State

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 
-from tokenpeak.node import boards, memory
-from tokenpeak.node.engine_command import checksum
+from tokenpeak.node import memory
+from tokenpeak.node.engine.command import checksum
 from tokenpeak.node.guard import record as records
 from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.phases import Phases
+from tokenpeak.node.probe import boards
 from tokenpeak.node.production import drain
 from tokenpeak.node.production.managers import definition_of, recorded_manager
 from tokenpeak.node.production.managers.base import Definition, Manager

@@ -11,14 +11,16 @@ import os
 import time
 from dataclasses import replace
 
-from tokenpeak.node import boards, engine_log, memory, telemetry
-from tokenpeak.node.engine import Engine
+from tokenpeak.node import memory
+from tokenpeak.node.engine import bounded_log
+from tokenpeak.node.engine.engine import Engine
 from tokenpeak.node.guard import fence, lock, mutex, overlap
 from tokenpeak.node.guard import record as records
 from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.error import NOT_SEEN, ScriptError
 from tokenpeak.node.machine.state import DECLARATION, Json, State, UnreadableError
 from tokenpeak.node.phases import Phases
+from tokenpeak.node.probe import boards, sampler
 from tokenpeak.node.production import drain, production, put_back
 from tokenpeak.node.production.answering import Shortfall, is_restored
 from tokenpeak.node.production.managers import make_manager
@@ -33,14 +35,14 @@ UNKNOWN_STOP_S = 10.0
 def stop_engine(state: State, phases: Phases, grace_s: float, baseline_bytes: int | None) -> Json:
     """End the engine and wait until its memory is free: engine_stopped, and what is left if it is not."""
     engine = Engine(state)
-    telemetry.stop(state)
+    sampler.stop(state)
     if not engine.is_known():
-        engine_log.cut(engine.log)
+        bounded_log.cut(engine.log)
         return {"engine_stopped": True, "message": ""}
     with phases.span("engine_stop"):
         left = engine.stop(grace_s)
     # Production may need the room.
-    engine_log.cut(engine.log)
+    bounded_log.cut(engine.log)
     with phases.span("memory_wait"):
         level = memory.wait_level(memory.make_gauge(boards.chosen_for_trial(state)), baseline_bytes)
     message = f"The engine's processes {left} do not end, not even by SIGKILL. " if left else ""

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Iterator
 
-from tokenpeak.node.engine_builds import DOCKER, PODMAN
-from tokenpeak.node.installed_engines import installed_version
+from tokenpeak.node.engine.builds import DOCKER, PODMAN
+from tokenpeak.node.engine.installed import installed_version
 from tokenpeak.node.machine import process
 from tokenpeak.node.machine.containers import FORWARDERS, SETTINGS, Runtime, labels_of
 from tokenpeak.node.machine.process import user_ids

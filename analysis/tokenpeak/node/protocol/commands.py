@@ -17,7 +17,7 @@ from tokenpeak.node.protocol.answers import (
     TelemetryAnswer,
     UninstallAnswer,
 )
-from tokenpeak.node.protocol.apply_answers import ChangeAnswer, ConfirmAnswer, DescribeAnswer, ObserveAnswer
+from tokenpeak.node.protocol.apply import ChangeAnswer, ConfirmAnswer, DescribeAnswer, ObserveAnswer
 
 ANSWERS: dict[str, type[NodeAnswer]] = {
     "put": PutAnswer,

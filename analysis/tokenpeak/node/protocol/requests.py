@@ -16,12 +16,12 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Callable, Optional, TypeVar
 
-from tokenpeak.node import boards
-from tokenpeak.node.engine_builds import engine_build
+from tokenpeak.node.engine.builds import engine_build
 from tokenpeak.node.machine import environment, words
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import shown_output, shown_value
+from tokenpeak.node.probe import boards
 
 REQUEST_BYTES = 1 << 20
 HEARTBEAT_BYTES = 1 << 14

@@ -15,8 +15,15 @@ from typing import Any
 from tokenpeak.errors import NodeError
 from tokenpeak.node.protocol import requests
 from tokenpeak.node.protocol.answers import AnyAnswer, RestoreAnswer, RestoreOutcome
-from tokenpeak.node.protocol.apply_answers import ChangeAnswer, ConfirmAnswer, DescribeAnswer, ObserveAnswer
-from tokenpeak.node.protocol.apply_requests import ChangeRequest, ConfirmRequest, ObserveRequest
+from tokenpeak.node.protocol.apply import (
+    ChangeAnswer,
+    ChangeRequest,
+    ConfirmAnswer,
+    ConfirmRequest,
+    DescribeAnswer,
+    ObserveAnswer,
+    ObserveRequest,
+)
 from tokenpeak.plan.serving import Edit
 from tokenpeak.records import (
     ApplyRecord,

@@ -11,7 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from tokenpeak.errors import InputError, suggestion
-from tokenpeak.node.engine_builds import ONLY
+from tokenpeak.node.engine.builds import ONLY
 from tokenpeak.node.guard import notify
 from tokenpeak.node.production.managers import MANAGERS
 from tokenpeak.spec.engine_build import DeclaredBuild, first_mistake

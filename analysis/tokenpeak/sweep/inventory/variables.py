@@ -9,7 +9,7 @@ import yaml
 
 from tokenpeak import paths
 from tokenpeak.errors import InventoryError
-from tokenpeak.node.protocol.apply_requests import CONCURRENCY_MAX, OBSERVE_MAX_S
+from tokenpeak.node.protocol.apply import CONCURRENCY_MAX, OBSERVE_MAX_S
 from tokenpeak.results.bake import SPANS
 from tokenpeak.sweep.inventory.nodes import Node
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from tokenpeak.loadgen.job import QUALITY, JobOutcome, read_outcome
-from tokenpeak.node.engine_builds import is_version
-from tokenpeak.node.launch import MODEL_MISSING, WRONG_ENGINE
+from tokenpeak.node.engine.builds import is_version
+from tokenpeak.node.engine.launch import MODEL_MISSING, WRONG_ENGINE
 from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer
 from tokenpeak.records import FAILURE_CAUSES, OUTAGE_CAUSES, UNEXPLAINED_CAUSES, Failure, Reason, RunRecord
 from tokenpeak.records.quality import QualityMeasurement

@@ -17,8 +17,8 @@ from tokenpeak.loadgen.job import ANSWERS, EarlyStop, LoadJob
 from tokenpeak.loadgen.run import JobRun
 from tokenpeak.loadgen.workers.remote_pool import LoadHost
 from tokenpeak.metrics import PER_GPU
-from tokenpeak.node.engine import trial_key
-from tokenpeak.node.engine_builds import engine_build
+from tokenpeak.node.engine.builds import engine_build
+from tokenpeak.node.engine.engine import trial_key
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.protocol import requests
 from tokenpeak.node.protocol.requests import limits

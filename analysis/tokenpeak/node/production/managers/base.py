@@ -5,13 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tokenpeak.node.engine_command import (
-    Command,
-    edited_env,
-    edited_words,
-    program_words,
-    require_secrets_in_place,
-)
+from tokenpeak.node.engine.command import Command, edited_env, edited_words, program_words, require_secrets_in_place
 from tokenpeak.node.machine import process, root_programs
 from tokenpeak.node.machine.error import NOT_SEEN, ScriptError
 from tokenpeak.node.machine.state import Json, State

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tokenpeak.node import serving
-from tokenpeak.node.engine_command import Command
+from tokenpeak.node.engine import serving
+from tokenpeak.node.engine.command import Command
 from tokenpeak.node.machine import clock, process, root_programs, trust
 from tokenpeak.node.machine.error import NOT_SEEN, ScriptError
 from tokenpeak.node.machine.state import Json, UnreadableError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tokenpeak.node.engine_command import Command
+from tokenpeak.node.engine.command import Command
 from tokenpeak.node.machine import process, trust
 from tokenpeak.node.machine.containers import of_containers
 from tokenpeak.node.machine.error import ScriptError

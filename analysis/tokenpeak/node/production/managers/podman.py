@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Sequence
 
-from tokenpeak.node.engine_command import Command
+from tokenpeak.node.engine.command import Command
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.production.managers.containers import LABEL, RenamedContainerDefinition

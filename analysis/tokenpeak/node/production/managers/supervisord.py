@@ -7,7 +7,7 @@ import re
 import shlex
 from pathlib import Path
 
-from tokenpeak.node.engine_command import Command
+from tokenpeak.node.engine.command import Command
 from tokenpeak.node.machine import clock, process
 from tokenpeak.node.machine.error import NOT_SEEN, ScriptError
 from tokenpeak.node.machine.state import Json

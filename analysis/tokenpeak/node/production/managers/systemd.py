@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Mapping
 
-from tokenpeak.node.engine_command import Command
+from tokenpeak.node.engine.command import Command
 from tokenpeak.node.machine import process
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json

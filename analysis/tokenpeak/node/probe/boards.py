@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from typing import Any, Iterable, Optional, Tuple
 
-from tokenpeak.node import smi
 from tokenpeak.node.guard import record as records
 from tokenpeak.node.machine import process
 from tokenpeak.node.machine.environment import ORDER, VISIBLE
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
+from tokenpeak.node.probe import nvidia
 
 Chosen = Optional[Tuple[str, ...]]
 """Indexes or UUIDs as declared; None: every board."""
@@ -67,7 +67,7 @@ def indexes(chosen: Chosen) -> frozenset[int] | None:
         return None
     numbers = {int(word) for word in chosen if word.isdigit()}
     if len(numbers) < len(chosen):
-        found = smi.parse_gpus(process.run(smi.query("gpu", smi.GPU_FIELDS)).out)
+        found = nvidia.parse_gpus(process.run(nvidia.query("gpu", nvidia.GPU_FIELDS)).out)
         numbers |= {gpu["index"] for gpu in only(found, chosen)}
     return frozenset(numbers)
 

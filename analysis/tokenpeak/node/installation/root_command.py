@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterator, Sequence
 
-from tokenpeak.node.engine_builds import engine_build, engine_builds
-from tokenpeak.node.images import is_root
+from tokenpeak.node.engine.builds import engine_build, engine_builds
+from tokenpeak.node.engine.images import is_root
 from tokenpeak.node.machine import process, root_environment, root_files, root_programs
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State

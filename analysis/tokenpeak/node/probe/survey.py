@@ -10,7 +10,7 @@ import pwd
 import sys
 from pathlib import Path
 
-from tokenpeak.node import installed_engines, serving
+from tokenpeak.node.engine import installed, serving
 from tokenpeak.node.installation.bundle import own_digest
 from tokenpeak.node.machine import sockets
 from tokenpeak.node.machine.process_files import command_line
@@ -45,7 +45,7 @@ def survey(port: int = PORT) -> SurveyAnswer:
         served_name=serving.served_model(_url(port, listeners)),
         listens_as=None if front is None else user_of(front),
         front=None if front is None else shown_command(without_secrets(command_line(front)), _SHOWN),
-        engines=tuple(dict.fromkeys([*own, *installed_engines.found(seen.runtimes)])),
+        engines=tuple(dict.fromkeys([*own, *installed.found(seen.runtimes)])),
     )
 
 

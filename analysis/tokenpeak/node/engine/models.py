@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Callable, Mapping, Sequence
 
-from tokenpeak.node.engine_container import mounts_of
+from tokenpeak.node.engine.container import mounts_of
 from tokenpeak.node.machine import trust, words
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json

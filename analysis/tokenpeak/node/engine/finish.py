@@ -6,14 +6,15 @@ import base64
 import zlib
 from dataclasses import replace
 
-from tokenpeak.node import engine_log, launch, telemetry
-from tokenpeak.node.engine import LOG, OUTPUT, Engine
+from tokenpeak.node.engine import bounded_log, launch
+from tokenpeak.node.engine.engine import LOG, OUTPUT, Engine
 from tokenpeak.node.guard import fence, guard, lease, lock, mutex, overlap
 from tokenpeak.node.guard import record as records
 from tokenpeak.node.machine import trust
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.phases import Phases
+from tokenpeak.node.probe import sampler
 from tokenpeak.node.production.restore import not_touched, restore, stop_engine
 from tokenpeak.node.protocol.answers import NO_SAMPLES, FinishAnswer, RestoreOutcome, picked
 from tokenpeak.node.protocol.requests import FinishRequest, sweep_of
@@ -72,7 +73,7 @@ def finish(state: State, declaration: Json, request: FinishRequest) -> FinishAns
             restoration=restoration,
             given_back_by=given_back_by,
             production_overlap_unix_s=_overlap_unix_s(state, request),
-            telemetry=telemetry.collect(state) if is_its_output else NO_SAMPLES,
+            telemetry=sampler.collect(state) if is_its_output else NO_SAMPLES,
             log=packed_log(state, declaration, output) if is_its_output else "",
         )
         phases.mark("finished")
@@ -124,8 +125,8 @@ def packed_log(state: State, declaration: Json, output: Json) -> str:
     path = state.path(LOG)
     if not path.exists():
         return ""
-    engine_log.cut(path)
-    raw = trust.read_end(path, engine_log.KEPT_BYTES)
+    bounded_log.cut(path)
+    raw = trust.read_end(path, bounded_log.KEPT_BYTES)
     try:
         values = launch.secret_values(declaration, launch.api_key(state, output))
         text = launch.redact(raw.decode(errors="replace"), values)

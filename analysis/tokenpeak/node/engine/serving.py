@@ -1,15 +1,16 @@
-"""What an OpenAI-compatible server on this machine answers: health, model, and a real completion."""
+"""Answers of an OpenAI-compatible server on this machine: health, model, a real completion, and its metrics page."""
 
 from __future__ import annotations
 
 import http.client
 import json
+import math
 import re
 import socket
 import ssl
 import threading
 from contextlib import closing
-from typing import Any, NamedTuple
+from typing import Any, Dict, List, NamedTuple, Tuple
 from urllib.parse import urlsplit
 
 from tokenpeak.node.machine import trust
@@ -268,3 +269,40 @@ def key_from_file(path: str | None) -> str | None:
 def is_key(text: str) -> bool:
     """Whether a text can be sent as a key: one word of printable characters."""
     return bool(re.fullmatch("[!-~]+", text))
+
+
+PAGE_TIMEOUT_S = 5.0
+VALUE_LIMIT = 1e15
+_SAMPLE = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?")
+_LABEL = re.compile(r'\b(\w+)="((?:[^"\\]|\\.)*)"')
+
+Labels = Dict[str, str]
+MetricsPage = Dict[str, List[Tuple[Labels, float]]]
+
+
+def parse_metrics(text: str) -> MetricsPage:
+    """Samples by name; a line that is none, or whose value is no count, is left out."""
+    found: MetricsPage = {}
+    for line in text.splitlines():
+        sample = None if line.startswith("#") else _SAMPLE.fullmatch(line.strip())
+        if sample is None:
+            continue
+        try:
+            value = float(sample[3])
+        except ValueError:
+            continue
+        if math.isfinite(value) and 0 <= value <= VALUE_LIMIT:
+            found.setdefault(sample[1], []).append((dict(_LABEL.findall(sample[2] or "")), value))
+    return found
+
+
+def metric_total(samples: MetricsPage, name: str) -> float | None:
+    """The sum over all labels; None where the page has no such metric."""
+    found = samples.get(name)
+    return sum(value for _, value in found) if found else None
+
+
+def read_metrics(url: str, check: Check | None = None, ca_file: str | None = None) -> MetricsPage | None:
+    """The samples of `url`/metrics now; None where there is no such page."""
+    answer = request(f"{url}/metrics", timeout_s=PAGE_TIMEOUT_S, check=check, ca_file=ca_file)
+    return parse_metrics(answer.text) if answer.status == 200 else None

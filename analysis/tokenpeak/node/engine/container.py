@@ -16,14 +16,14 @@ import shutil
 from pathlib import Path
 from typing import Any, Mapping, NamedTuple, Sequence
 
-from tokenpeak.node import boards
-from tokenpeak.node.engine_builds import DOCKER, PODMAN, engine_builds
+from tokenpeak.node.engine.builds import DOCKER, PODMAN, engine_builds
 from tokenpeak.node.machine import process
 from tokenpeak.node.machine.containers import SETTINGS, Runtime, of_containers
 from tokenpeak.node.machine.environment import VISIBLE
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_value
+from tokenpeak.node.probe import boards
 from tokenpeak.node.production.identity import IsMember
 
 LABEL = "tokenpeak.engine"

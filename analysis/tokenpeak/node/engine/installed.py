@@ -1,4 +1,4 @@
-"""Which version an engine build is and which flags it takes, asking it as seldom as possible.
+"""Installed engines: the version and the flags of each, asked as seldom as possible; programs and images of vLLM.
 
 `vllm --version` takes seconds and `vllm serve --help=all` ten and more: the version is read from the installation's
 metadata where there is any, and the help is kept in the state folder until the installation changes.
@@ -13,14 +13,16 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import Callable, Sequence
+from typing import Callable, Iterator, Sequence
 
-from tokenpeak.node import images
+from tokenpeak.node.engine import images
 from tokenpeak.node.machine import process, root_programs, trust
+from tokenpeak.node.machine.containers import Runtime
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.users import within
 from tokenpeak.node.machine.words import shown_command, shown_output, shown_value
+from tokenpeak.node.protocol.survey import FoundEngine
 
 HELP = "engine-help.json"
 VERSION_TIMEOUT_S = 120
@@ -181,3 +183,48 @@ def from_metadata(program: Path) -> str | None:
         if match:
             return parse_version(match.group(1))
     return None
+
+
+PLACES = ("/opt/*/bin/vllm", "/srv/*/bin/vllm", "/usr/local/*/bin/vllm", "/home/*/*/bin/vllm", "/root/*/bin/vllm")
+
+
+def found(runtimes: list[Runtime]) -> list[FoundEngine]:
+    """Each program of the usual places and each image with vllm in its name."""
+    return [*_programs(), *(image for runtime in runtimes for image in _images(runtime))]
+
+
+def of_program(program: Path) -> FoundEngine:
+    """The engine that a program called vllm is."""
+    return FoundEngine(command=(str(program), "serve"), version=installed_version(program))
+
+
+def installed_version(program: Path) -> str | None:
+    """The version beside the Python of a program; None where it does not say."""
+    try:
+        return from_metadata(program)
+    except (OSError, ScriptError):
+        return None
+
+
+def _programs() -> Iterator[FoundEngine]:
+    on_path = shutil.which("vllm")
+    seen: set[Path] = set()
+    for place in ([Path(on_path)] if on_path else []) + [path for pattern in PLACES for path in _matching(pattern)]:
+        real = place.resolve()
+        if real not in seen and os.access(place, os.X_OK):
+            seen.add(real)
+            yield of_program(place)
+
+
+def _matching(pattern: str) -> list[Path]:
+    try:
+        return sorted(Path("/").glob(pattern.lstrip("/")))
+    except OSError:
+        return []
+
+
+def _images(runtime: Runtime) -> Iterator[FoundEngine]:
+    ran = runtime.run("images", "--format", "{{.Repository}}:{{.Tag}}")
+    for name in ran.out.split() if ran.status == 0 else []:
+        if "vllm" in name and "<none>" not in name:
+            yield FoundEngine(image=name.removeprefix("docker.io/"), runtime=runtime.name, user=runtime.user)

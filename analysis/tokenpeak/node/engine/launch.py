@@ -8,28 +8,29 @@ import time
 from pathlib import Path
 from typing import Mapping
 
-from tokenpeak.node import boards, memory, serving, telemetry
-from tokenpeak.node.engine import Engine, declared_environment, read_environment_file, trial_key
-from tokenpeak.node.engine_builds import engine_build, is_version
-from tokenpeak.node.engine_container import container_environment
+from tokenpeak.node import memory
+from tokenpeak.node.engine import serving
+from tokenpeak.node.engine.builds import engine_build, is_version
+from tokenpeak.node.engine.container import container_environment
+from tokenpeak.node.engine.engine import Engine, declared_environment, read_environment_file, trial_key
+from tokenpeak.node.engine.images import container_start
+from tokenpeak.node.engine.installed import entry_digest
+from tokenpeak.node.engine.models import model_digest, model_problem
 from tokenpeak.node.guard import fence, guard, lease, lock, mutex
 from tokenpeak.node.guard import record as records
-from tokenpeak.node.images import container_start
 from tokenpeak.node.installation import rights
 from tokenpeak.node.machine import clock, trust
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_value
-from tokenpeak.node.models import model_digest, model_problem
 from tokenpeak.node.phases import Phases
-from tokenpeak.node.probe import machine
+from tokenpeak.node.probe import boards, machine, sampler
 from tokenpeak.node.production import drain, production
 from tokenpeak.node.production.answering import standing
 from tokenpeak.node.production.identity import Check, ForeignServerError, of_processes
 from tokenpeak.node.production.restore import restore, stop_engine
 from tokenpeak.node.protocol.answers import LaunchAnswer, ProductionState, picked
 from tokenpeak.node.protocol.requests import LaunchRequest, as_json, sweep_of
-from tokenpeak.node.version import entry_digest
 
 LOG_TAIL_BYTES = 32_768
 LEASE_LAPSED = "lease_lapsed"
@@ -84,13 +85,13 @@ def launch(state: State, declaration: Json, request: LaunchRequest) -> LaunchAns
         record = borrow(state, declaration, request, (host, port), phases)
         if request.idle_s:
             with phases.span("idle_power"):
-                telemetry.start(state)
+                sampler.start(state)
                 time.sleep(request.idle_s)
         began = time.monotonic()
         try:
             pid: int | None = engine.start(as_json(request), env, declaration.get("engine") or {}, in_container)
             if not request.idle_s:
-                telemetry.start(state)
+                sampler.start(state)
         except ScriptError as error:
             pid, failure = None, error.text
     deadline = began + request.deadline_s

@@ -1,4 +1,4 @@
-"""What amd-smi and rocm-smi print, read without trusting any of it to be there.
+"""AMD's boards by amd-smi and rocm-smi, trusting no value to be there.
 
 Pure: text in, values out. A value that a driver does not report (`N/A`, a missing key) is None.
 """
@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any
 
-from tokenpeak.node.smi import MIB, number, word
+from tokenpeak.node.probe.nvidia import MIB, number, word
 
 AMD_SAMPLE = ("amd-smi", "metric", "--json")
 ROCM_SAMPLE = (

@@ -19,12 +19,13 @@ from functools import partial
 from pathlib import Path
 from typing import Callable
 
-from tokenpeak.node import amd_smi, boards, memory, meters, nvml, smi
+from tokenpeak.node import memory
 from tokenpeak.node.guard import overlap
 from tokenpeak.node.installation.rights import power_command_problems
 from tokenpeak.node.machine import process, root_files
 from tokenpeak.node.machine.state import Json, State
-from tokenpeak.node.meters import Source
+from tokenpeak.node.probe import amd, boards, meters, nvidia
+from tokenpeak.node.probe.meters import Source
 from tokenpeak.node.protocol.answers import Samples, TelemetryAnswer
 from tokenpeak.node.protocol.requests import IDLE_MAX_S
 
@@ -102,7 +103,7 @@ def sample_forever(state: State, declaration: Json) -> TelemetryAnswer:
 def gpu_source(tools: str | None) -> Source | None:
     """NVML where its library is (no process a second, and an energy counter), else the makers' tools."""
     if not tools:
-        library = nvml.load()
+        library = nvidia.load()
         if library is not None:
             return library.sample
     fields, _ = nvidia_fields()
@@ -115,7 +116,7 @@ def gpu_source(tools: str | None) -> Source | None:
 
 def boards_now(tools: str | None) -> dict[str, float]:
     """One sample of the boards; empty where nothing reads them."""
-    library = None if tools else nvml.load()
+    library = None if tools else nvidia.load()
     if library is not None:
         return library.sample(True)
     found = nvidia_fields()[1]
@@ -125,11 +126,11 @@ def boards_now(tools: str | None) -> dict[str, float]:
 
 def nvidia_fields() -> tuple[tuple[str, ...], dict[str, float]]:
     """The fields that nvidia-smi answers, and their values now; none where it is not there."""
-    slowed = tuple((field,) for field in smi.SLOWED_FIELDS)
-    for more in ((smi.COUNTER_FIELD, *slowed[0]), *slowed, ()):
+    slowed = tuple((field,) for field in nvidia.SLOWED_FIELDS)
+    for more in ((nvidia.COUNTER_FIELD, *slowed[0]), *slowed, ()):
         # A driver refuses the whole query for one field that it does not know.
-        fields = (*smi.SAMPLE_FIELDS, *more)
-        found = smi.parse_sample(process.run(smi.query("gpu", fields)).out, fields)
+        fields = (*nvidia.SAMPLE_FIELDS, *more)
+        found = nvidia.parse_sample(process.run(nvidia.query("gpu", fields)).out, fields)
         if found:
             return fields, found
     return (), {}
@@ -137,9 +138,9 @@ def nvidia_fields() -> tuple[tuple[str, ...], dict[str, float]]:
 
 def amd_source() -> Callable[[], dict[str, float]] | None:
     """What asks for a sample of AMD's boards: the first tool that reads their energy or power; None where none does."""
-    counted = (*amd_smi.ROCM_SAMPLE, amd_smi.ROCM_COUNTER)
-    tools = ((amd_smi.AMD_SAMPLE, amd_smi.parse_amd_sample), (counted, amd_smi.parse_rocm_sample))
-    for argv, parse in (*tools, (amd_smi.ROCM_SAMPLE, amd_smi.parse_rocm_sample)):
+    counted = (*amd.ROCM_SAMPLE, amd.ROCM_COUNTER)
+    tools = ((amd.AMD_SAMPLE, amd.parse_amd_sample), (counted, amd.parse_rocm_sample))
+    for argv, parse in (*tools, (amd.ROCM_SAMPLE, amd.parse_rocm_sample)):
         if any(name.endswith(OF_ENERGY) for name in parse(process.run(argv, timeout_s=5).out)):
             return partial(_asked, argv, parse)
     return None
@@ -151,7 +152,7 @@ def _asked(argv: tuple[str, ...], parse: Callable[[str], dict[str, float]]) -> d
 
 def nvidia_stream(fields: tuple[str, ...]) -> Source:
     """One nvidia-smi that goes on printing: starting one for each sample would disturb what is measured."""
-    argv = [*smi.query("gpu", fields), f"--loop-ms={PERIOD_S * 1000:.0f}"]
+    argv = [*nvidia.query("gpu", fields), f"--loop-ms={PERIOD_S * 1000:.0f}"]
     running = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     newest: dict[str, float] = {}
     is_fresh = threading.Event()
@@ -159,7 +160,7 @@ def nvidia_stream(fields: tuple[str, ...]) -> Source:
     def follow() -> None:
         assert running.stdout
         for line in running.stdout:
-            newest.update(smi.parse_sample(line.decode(errors="replace"), fields))
+            newest.update(nvidia.parse_sample(line.decode(errors="replace"), fields))
             is_fresh.set()
 
     threading.Thread(target=follow, daemon=True).start()

@@ -6,9 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
-from tokenpeak.node import boards
-from tokenpeak.node.engine_builds import engine_builds
-from tokenpeak.node.engine_container import (
+from tokenpeak.node.engine.builds import engine_builds
+from tokenpeak.node.engine.container import (
     OWN_OPTIONS,
     ContainerStart,
     base_options,
@@ -25,6 +24,7 @@ from tokenpeak.node.machine.containers import labels_of, said
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_value
+from tokenpeak.node.probe import boards
 
 PULL_TIMEOUT_S = 3600.0
 NOT_FOUND = (126, 127)

@@ -15,12 +15,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tokenpeak.node import boards
-from tokenpeak.node.engine_container import LABEL, ContainerStart, EngineContainer
+from tokenpeak.node.engine.container import LABEL, ContainerStart, EngineContainer
 from tokenpeak.node.machine import clock, process, root_files, trust
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State, UnreadableError
 from tokenpeak.node.machine.words import shown_output, shown_value
+from tokenpeak.node.probe import boards
 from tokenpeak.node.production.identity import IsMember, in_control_group
 from tokenpeak.node.production.managers.systemd import parse_show
 

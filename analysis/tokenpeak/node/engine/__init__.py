@@ -1,0 +1,1 @@
+"""Engine under test: its builds, start as a command or a container, log, launch and finish."""

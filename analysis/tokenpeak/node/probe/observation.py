@@ -1,0 +1,229 @@
+"""Observation of production by its own metrics: cumulative counts of requests, TTFT, TPOT and failures, over a while.
+
+Names are those of vLLM's V1 engine, or of V0 where it differs. A histogram's column NAME_le:B counts values up to B.
+Where the inventory allows a test load, completions are asked for meanwhile, one after the other on a few connections:
+production's own metrics measure them, as they do its clients' requests.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import ssl
+import threading
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+from tokenpeak.node.engine import serving
+from tokenpeak.node.engine.serving import MetricsPage
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import Json, State
+from tokenpeak.node.machine.words import shown_answer
+from tokenpeak.node.production.identity import ForeignServerError, OfProduction
+from tokenpeak.node.production.managers import make_manager
+from tokenpeak.node.protocol.answers import Samples
+from tokenpeak.node.protocol.apply import OBSERVE_MAX_S, ObserveAnswer, ObserveRequest
+
+PROMPT_WORDS = 100
+OUTPUT_TOKENS = 32
+TIMEOUT_S = 120.0
+_PAUSE_S = 0.5
+_WORDS = ("river", "stone", "morning", "letter", "window", "garden", "winter", "paper", "engine", "signal")
+
+
+class BakeLoad:
+    """So many connections that ask for completions while the block runs; who answers is checked on each of them."""
+
+    def __init__(self, declared: Json, check: OfProduction, concurrency: int) -> None:
+        self._declared = declared
+        self._check = check
+        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(concurrency)]
+        self._is_over = threading.Event()
+        self._lock = threading.Lock()
+        self._named: str | None = None
+        self.sent = 0
+        self.failed = 0
+        self.failure: str | None = None
+
+    def __enter__(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join(TIMEOUT_S)
+
+    def _work(self) -> None:
+        connection: http.client.HTTPConnection | None = None
+        while not self._is_over.is_set():
+            try:
+                if connection is None:
+                    connection = self._connected()
+                self._ask(connection)
+            except (OSError, ValueError, http.client.HTTPException, ScriptError) as error:
+                self._count(str(error) or type(error).__name__)
+                if connection is not None:
+                    connection.close()
+                connection = None
+                self._is_over.wait(_PAUSE_S)
+        if connection is not None:
+            connection.close()
+
+    def _connected(self) -> http.client.HTTPConnection:
+        parts = urlsplit(str(self._declared["url"]))
+        kind: Any = http.client.HTTPConnection
+        options: dict[str, Any] = {}
+        if parts.scheme == "https":
+            kind = http.client.HTTPSConnection
+            options = {"context": ssl.create_default_context(cafile=self._declared.get("ca_file"))}
+        made: http.client.HTTPConnection = kind(parts.hostname, parts.port, timeout=TIMEOUT_S, **options)
+        # The key goes out on the connection that was checked.
+        made.auto_open = 0
+        made.connect()
+        self._check(made.sock)
+        return made
+
+    def _ask(self, connection: http.client.HTTPConnection) -> None:
+        headers = {"Content-Type": "application/json"}
+        key = serving.key_from_file(self._declared.get("api_key_file"))
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
+        model = self._model(connection, headers)
+        # A prompt of its own each time: nothing of it is in a cache.
+        words = " ".join(random.choice(_WORDS) for _ in range(PROMPT_WORDS))  # noqa: S311
+        text = f"{random.randrange(1 << 60):x} {words}"  # noqa: S311
+        kind = str(self._declared.get("answers_with") or "completion")
+        body: Json = {"model": model, "max_tokens": OUTPUT_TOKENS, "temperature": 0, "ignore_eos": True}
+        if kind == "chat":
+            path, body["messages"] = "/v1/chat/completions", [{"role": "user", "content": text}]
+        else:
+            path, body["prompt"] = "/v1/completions", text
+        connection.request("POST", path, json.dumps(body).encode(), headers)
+        response = connection.getresponse()
+        said = response.read(serving.ANSWER_LIMIT_BYTES)
+        self._count(
+            None if response.status == 200 else f"HTTP {response.status}: {shown_answer(said.decode(errors='replace'))}"
+        )
+
+    def _model(self, connection: http.client.HTTPConnection, headers: dict[str, str]) -> str:
+        """The model that production names, asked once."""
+        if self._named is None:
+            connection.request("GET", "/v1/models", headers=headers)
+            response = connection.getresponse()
+            found = serving.parsed(response.read(serving.ANSWER_LIMIT_BYTES).decode(errors="replace"))
+            try:
+                self._named = str(found["data"][0]["id"])
+            except (KeyError, IndexError, TypeError) as error:
+                raise ValueError(f"production names no model (HTTP {response.status})") from error
+        return self._named
+
+    def _count(self, failure: str | None) -> None:
+        with self._lock:
+            self.sent += 1
+            if failure is not None:
+                self.failed += 1
+                self.failure = self.failure or failure
+
+
+HISTOGRAMS = {
+    "ttft": ("vllm:time_to_first_token_seconds",),
+    "tpot": (
+        "vllm:request_time_per_output_token_seconds",
+        "vllm:inter_token_latency_seconds",
+        "vllm:time_per_output_token_seconds",
+    ),
+}
+"""Column → metrics, of which the first that the page has counts: TPOT by requests where that is measured."""
+COUNTERS = {
+    "prompt_tokens": ("vllm:prompt_tokens_total",),
+    "generation_tokens": ("vllm:generation_tokens_total",),
+}
+READINGS_MAX = 20_000
+"""All of them are held in memory until the answer."""
+SILENT_S = 5.0
+"""After so long without its page production counts as gone."""
+
+
+def observe(state: State, declaration: Json, request: ObserveRequest) -> ObserveAnswer:
+    """Production's counts over `seconds`; ends early where production does."""
+    declared = declaration.get("production") or {"manager": "none"}
+    url = declared.get("url")
+    if not url:
+        raise ScriptError("declaration", "tokenpeak_production has no url, so that its metrics cannot be read: add it.")
+    if request.settle_s + request.seconds > OBSERVE_MAX_S:
+        raise ScriptError("request", f"An observation takes at most {OBSERVE_MAX_S:g} s.")
+    if request.seconds > READINGS_MAX * request.period_s:
+        raise ScriptError(
+            "request", f"An observation has at most {READINGS_MAX} readings: take a longer period_s than it has."
+        )
+    if request.concurrency and not (declaration.get("bake") or {}).get("test_load"):
+        raise ScriptError("refused", "The inventory allows no test load: tokenpeak_bake: {test_load: true} does.")
+    manager = make_manager(declared, state)
+    check = OfProduction(manager)
+    load = BakeLoad(declared, check, request.concurrency)
+    rows: list[tuple[float, dict[str, float]]] = []
+    ended: str | None = None
+    with load:
+        time.sleep(request.settle_s)
+        began = answered = time.monotonic()
+        while True:
+            now = time.monotonic()
+            page = _page(url, check if not rows else None, declared.get("ca_file"))
+            if page is not None:
+                answered = now
+                rows.append((time.time(), columns(page)))
+            elif now - answered > SILENT_S:
+                runs = "does not answer at" if manager.is_running() else "does not run any more, nor answer at"
+                ended = f"Production {runs} {url}/metrics."
+                break
+            if now - began >= request.seconds:
+                break
+            time.sleep(max(0.0, min(request.period_s, began + request.seconds - now)))
+    if not rows and ended is None:
+        ended = f"Production has no page of metrics at {url}/metrics."
+    names = sorted({name for _, row in rows for name in row})
+    return ObserveAnswer(
+        readings=Samples(
+            t_s=tuple(at for at, _ in rows),
+            columns={name: tuple(row.get(name) for _, row in rows) for name in names},
+        ),
+        ended=ended,
+        load_sent=load.sent,
+        load_failed=load.failed,
+        load_failure=load.failure,
+    )
+
+
+def _page(url: str, check: OfProduction | None, ca_file: str | None) -> MetricsPage | None:
+    try:
+        return serving.read_metrics(url, check, ca_file)
+    except ForeignServerError:
+        return None
+
+
+def columns(page: MetricsPage) -> dict[str, float]:
+    """The counts of a page by column; what it does not have is left out."""
+    found: dict[str, float] = {}
+    for column, names in HISTOGRAMS.items():
+        name = next((each for each in names if f"{each}_count" in page), None)
+        if name is None:
+            continue
+        found[f"{column}_count"] = serving.metric_total(page, f"{name}_count") or 0.0
+        found[f"{column}_sum"] = serving.metric_total(page, f"{name}_sum") or 0.0
+        for labels, value in page.get(f"{name}_bucket", ()):
+            key = f"{column}_le:{labels.get('le')}"
+            found[key] = found.get(key, 0.0) + value
+    for column, names in COUNTERS.items():
+        name = next((each for each in names if each in page), None)
+        if name is not None:
+            found[column] = serving.metric_total(page, name) or 0.0
+    for labels, value in page.get("vllm:request_success_total", ()):
+        key = f"finished:{labels.get('finished_reason')}"
+        found[key] = found.get(key, 0.0) + value
+    for labels, value in page.get("http_requests_total", ()):
+        if labels.get("status", "").startswith("5"):
+            found["http_5xx"] = found.get("http_5xx", 0.0) + value
+    return found
