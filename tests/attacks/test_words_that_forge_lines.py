@@ -20,8 +20,6 @@ from tokenpeak.console import SafeConsole, SafeTable
 from tokenpeak.errors import ArchiveError
 from tokenpeak.loadgen.progress import summary_text
 from tokenpeak.loadgen.workers.remote_pool import HostLostError
-from tokenpeak.node.engine_command import difference
-from tokenpeak.loadgen.remote_worker_pool import HostLostError
 from tokenpeak.node.engine.command import difference
 from tokenpeak.node.machine.words import one_line
 from tokenpeak.node.protocol.answers import RestoreAnswer, StatusAnswer, parse

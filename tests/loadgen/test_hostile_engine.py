@@ -21,10 +21,6 @@ from loadgen.test_broken_servers import failures
 from tokenpeak.loadgen.http.connection import Exchange
 from tokenpeak.loadgen.http.metrics_page import Scraper, parse
 from tokenpeak.loadgen.http.stream import read, text_of
-from tokenpeak.node.serving import complete
-from tokenpeak.loadgen.connection import Exchange
-from tokenpeak.loadgen.metrics_page import Scraper, parse
-from tokenpeak.loadgen.stream import read, text_of
 from tokenpeak.node.engine.serving import complete
 
 MEMORY_LIMIT_BYTES = 700 << 20

@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tokenpeak.node.engine_builds import DOCKER, PODMAN
-from tokenpeak.node.engine_container import AMD_DEVICES, OPTIONS_OF_LIMITS
-from tokenpeak.node.machine.words import HIDDEN, wrong_word
+from tokenpeak.node.engine.builds import DOCKER, PODMAN
 from tokenpeak.node.engine.container import AMD_DEVICES, OPTIONS_OF_LIMITS
-from tokenpeak.node.machine.words import wrong_word
+from tokenpeak.node.machine.words import HIDDEN, wrong_word
 from tokenpeak.records import Container
 
 PORT = 8000

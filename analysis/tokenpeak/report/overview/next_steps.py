@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tokenpeak.records.config import GROUPS_OF_GPUS
-from tokenpeak.report.blocks.block import Part, Steps, code, link
 from tokenpeak.records.plan import GROUPS_OF_GPUS
-from tokenpeak.report.blocks import Part, Steps, code, link
+from tokenpeak.report.blocks.block import Part, Steps, code, link
 from tokenpeak.report.load import rates
 from tokenpeak.report.overview.gain import precision_gain, random_weights
 from tokenpeak.report.ranking.standings import Ranking
