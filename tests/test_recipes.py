@@ -141,13 +141,12 @@ print(json.dumps(engine_argv(config, host="h", port=1, engine_version="{version}
 
 @pytest.mark.e2e
 def test_add_a_metric(copy: Copy, database: str) -> None:
-    """A metric with its derivation is an objective, a column of the frames and, by a migration, of the database."""
+    """A metric with its derivation is an objective, and a column of the frames and of the database."""
     metric = (
         'Metric(name="tok_per_j", title="Tokens per joule", unit="token/J", direction="higher", formula="1 ÷ J/token", '
         'derived_from=("energy_j_per_output_tok",), derive=lambda joules: 1 / joules),'
     )
     copy.change("metrics.py", "METRICS: tuple[Metric, ...] = (", f"METRICS: tuple[Metric, ...] = (\n    {metric}")
-    copy.add("store/migrations/", "999_tok_per_j.sql", "ALTER TABLE runs ADD COLUMN tok_per_j double precision;\n")
     frame = copy.python(
         "from pathlib import Path\nfrom tokenpeak.spec.sweep import Objective\n"
         "from tokenpeak.store.frames import open_frames\n"
@@ -162,6 +161,32 @@ def test_add_a_metric(copy: Copy, database: str) -> None:
         rows = connection.execute("SELECT tok_per_j FROM tokenpeak.runs WHERE tok_per_j IS NOT NULL").fetchall()
     assert sorted(value for _, value in frame) == pytest.approx(sorted(value for (value,) in rows))
     assert copy.followed("add a metric to the ranking")
+
+
+@pytest.mark.integration
+def test_add_a_metric_over_requests(copy: Copy) -> None:
+    """A metric with its formula is in a run's summary, its raw file, and a column of runs for each statistic."""
+    metric = (
+        'Metric(name="decode_s", title="Decode time", unit="s", direction="lower", formula="last − first token", '
+        "distribution=True),"
+    )
+    copy.change("metrics.py", "METRICS: tuple[Metric, ...] = (", f"METRICS: tuple[Metric, ...] = (\n    {metric}")
+    formula = '    "decode_s": lambda _: _LAST - pl.col("first_token_s"),\n    "ttft_s"'
+    copy.change("results/request_metrics.py", '    "ttft_s"', formula)
+    requests = next((ARCHIVE / "trials").glob("*.requests.parquet"))
+    measured, columns = copy.python(
+        "import polars as pl\nfrom pathlib import Path\nfrom tokenpeak.records import RunSummary\n"
+        "from tokenpeak.results.run_summary import summarize\nfrom tokenpeak.spec.workload import Slo\n"
+        "from tokenpeak.store.frames import open_frames\n"
+        f"rows = pl.read_parquet({str(requests)!r})\n"
+        "raw = summarize(rows, Slo(), from_due=False).model_dump_json()\n"
+        f"runs = open_frames([Path({str(ARCHIVE)!r})]).runs\n"
+        "print(json.dumps([RunSummary.model_validate_json(raw).decode_s.p95, runs.columns]))"
+    )
+
+    assert measured > 0
+    assert {"decode_s_n", "decode_s_mean", "decode_s_p99"} <= set(columns)
+    assert copy.followed("add a metric over requests")
 
 
 @pytest.mark.integration

@@ -12,7 +12,7 @@
     ├── NodeError           a node that could not be reached, probed or restored
     ├── LoadError           a load that could not be offered
     ├── ArchiveError        a raw file that cannot be read, or is of a newer format
-    ├── DatabaseError       Postgres that cannot be reached or migrated
+    ├── DatabaseError       Postgres that cannot be reached, or whose tables cannot be made
     └── ReportError         a page that could not be made
 
 A failed request, a failed launch and an invalid run are rows in the archive, never exceptions.
@@ -82,7 +82,7 @@ class ArchiveError(TokenpeakError):
 
 
 class DatabaseError(TokenpeakError):
-    """Postgres that cannot be reached or migrated."""
+    """Postgres that cannot be reached, or whose tables cannot be made."""
 
 
 class ReportError(TokenpeakError):

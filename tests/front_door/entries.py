@@ -403,7 +403,7 @@ ENTRIES = (
     Entry(
         line="tokenpeak database status",
         typed=".venv/bin/tokenpeak database status",
-        check=has_words("It has every migration."),
+        check=has_words("It has this version's tables."),
     ),
     Entry(
         line="tokenpeak prune",

@@ -13,6 +13,7 @@ from tokenpeak.errors import ArchiveError, DatabaseError, InputError
 from tokenpeak.report import open_archive
 from tokenpeak.report.ranking.standings import rank
 from tokenpeak.store import database as database_module
+from tokenpeak.report.ranking import rank
 from tokenpeak.store.database import DatabaseChoice, choose, open_database
 from tokenpeak.store.frames import Frames, open_frames
 from tokenpeak.store.tables import TABLES
@@ -102,19 +103,6 @@ def test_a_sweep_is_opened_from_postgres(
         open_archive("postgres:nothing")
 
 
-def test_a_sweep_of_an_older_database_is_said(
-    fresh: DatabaseChoice, frames: Frames, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A sweep that was loaded before records were kept cannot be opened, and the error says what to do."""
-    with open_database(fresh) as database:
-        database.ingest(frames)
-    with psycopg.connect(fresh.conninfo, autocommit=True, options="-c search_path=tokenpeak") as connection:
-        connection.execute("DELETE FROM records")
-    monkeypatch.setenv("DATABASE_URL", fresh.conninfo)
-    with pytest.raises(ArchiveError, match="make ingest"):
-        open_archive(f"postgres:{frames.sweeps['sweep_id'][1]}")
-
-
 def test_a_changed_archive_replaces_its_rows(fresh: DatabaseChoice, folder: Path, tmp_path: Path) -> None:
     """Loading a sweep again after trials were added or removed leaves exactly what the archive holds."""
     shutil.copytree(folder / "a", tmp_path / "a")
@@ -170,39 +158,6 @@ def test_character_that_postgres_does_not_hold(fresh: DatabaseChoice, folder: Pa
     loaded = str(rows(fresh, "SELECT to_jsonb(sweeps) FROM sweeps"))
     assert "a\ufffdb\ufffd\ufffd" in loaded
     assert "\\u0000 \ufffd\ufffd" in loaded.replace("\\\\", "\\")
-
-
-def test_every_column_is_commented(fresh: DatabaseChoice) -> None:
-    """Every column of every table and public view says what it holds."""
-    with open_database(fresh):
-        pass
-    missing = rows(
-        fresh,
-        "SELECT c.relname, a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid "
-        "WHERE c.relnamespace = 'tokenpeak'::regnamespace AND c.relkind IN ('r', 'v') AND a.attnum > 0 "
-        "AND c.relname <> 'migrations' AND col_description(c.oid, a.attnum) IS NULL",
-    )
-
-    assert [] == missing
-
-
-def test_tables_are_those_of_the_frames(fresh: DatabaseChoice) -> None:
-    """Migrations make exactly the columns that frames have, with their types and nullability."""
-    with open_database(fresh):
-        pass
-    for table in TABLES:
-        found = rows(
-            fresh,
-            "SELECT a.attname, format_type(a.atttypid, NULL), a.attnotnull FROM pg_attribute a "
-            f"WHERE a.attrelid = 'tokenpeak.{table.name}'::regclass AND a.attnum > 0 ORDER BY a.attnum",
-        )
-        kinds = {"timestamptz": "timestamp with time zone"}
-        wanted = [
-            (column.name, kinds.get(column.kind, column.kind), not column.nullable or column.name in table.key)
-            for column in table.columns
-        ]
-
-        assert wanted == found
 
 
 def test_ranking_view_puts_the_best_first(fresh: DatabaseChoice, frames: Frames) -> None:
@@ -261,33 +216,64 @@ def test_ranking_view_keeps_a_holdout_run_apart(fresh: DatabaseChoice, tmp_path:
     assert [(None, 0, pytest.approx(mean), None)] == rows(fresh, ranked)
 
 
-def test_what_came_since_is_added_and_rows_stay(
-    fresh: DatabaseChoice, frames: Frames, monkeypatch: pytest.MonkeyPatch
+def of_another_shape(choice: DatabaseChoice, by: str = "0.0.1") -> None:
+    """Make the tables ones of another TokenPeak."""
+    with psycopg.connect(choice.conninfo, autocommit=True, options="-c search_path=tokenpeak") as connection:
+        connection.execute("ALTER TABLE configs ADD COLUMN mood text")
+        connection.execute("CREATE TABLE migrations (name text)")
+        connection.execute(f"COMMENT ON SCHEMA tokenpeak IS 'Archives, by TokenPeak {by}; (shape 0123456789abcdef, )'")
+
+
+def test_tables_of_another_version_are_made_anew(
+    fresh: DatabaseChoice, frames: Frames, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A database of an earlier TokenPeak gets the migrations that it lacks, once, and keeps what it holds."""
+    """Its tables are dropped and loaded from the archives at hand, which is said; who might read them still may."""
     with open_database(fresh) as database:
         database.ingest(frames)
-    known = database_module.migrations() | {"999_mood.sql": "ALTER TABLE sweeps ADD COLUMN mood text"}
-    monkeypatch.setattr(database_module, "migrations", lambda: known)
+        database.make_role("reader_of_older", "reading", None)
+    of_another_shape(fresh)
+    with open_database(fresh, is_prepared=False) as database:
+        assert database.is_current() is False
+    with open_database(fresh, archives=[folder]) as database:
+        assert database.is_current()
+
+    assert "making them anew.\nLoaded 2 sweeps: a, b." in capsys.readouterr().err
+    assert [(frames.trials.height,)] == rows(fresh, "SELECT count(*) FROM trials")
+    assert [(False, True)] == rows(
+        fresh,
+        "SELECT EXISTS (SELECT FROM pg_attribute WHERE attname = 'mood'), has_table_privilege('reader_of_older', "
+        "'tokenpeak.v_runs', 'SELECT')",
+    )
+
+
+def test_nothing_is_lost_unasked(fresh: DatabaseChoice, frames: Frames, folder: Path) -> None:
+    """Tables of another version stay where a sweep has no archive here, or somebody else's table or view would go."""
+    loaded = "SELECT count(*) FROM tokenpeak.sweeps"
     with open_database(fresh) as database:
-        again = database.migrate()
-
-    assert [] == again
-    assert [(frames.sweeps.height, 0)] == rows(fresh, "SELECT count(*), count(mood) FROM sweeps")
-
-
-def test_an_edited_migration_is_refused(fresh: DatabaseChoice, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A migration that is not the one that was applied, and one that is not known, are refused with what to do."""
-    with open_database(fresh):
+        database.ingest(frames)
+    of_another_shape(fresh)
+    refused = r"lose sweeps .*: b\. Give .* database rebuild ARCHIVES"
+    with pytest.raises(DatabaseError, match=refused), open_database(fresh, archives=[folder / "a"]):
         pass
-    known = database_module.migrations()
-    name = next(iter(known))
-    monkeypatch.setattr(database_module, "migrations", lambda: known | {name: "SELECT 1"})
-    with pytest.raises(DatabaseError, match="tokenpeak database migrate --rebuild"), open_database(fresh):
+    with psycopg.connect(fresh.conninfo, autocommit=True) as connection:
+        connection.execute("CREATE TABLE tokenpeak.own (x int)")
+    with pytest.raises(DatabaseError, match=r"lose others' tables .*: own"), open_database(fresh, archives=[folder]):
         pass
-    monkeypatch.setattr(database_module, "migrations", lambda: {name: known[name]})
-    with pytest.raises(DatabaseError, match="newer TokenPeak"), open_database(fresh):
+    with psycopg.connect(fresh.conninfo, autocommit=True) as connection:
+        connection.execute("DROP TABLE tokenpeak.own")
+        connection.execute("CREATE VIEW public.mine AS SELECT sweep_id FROM tokenpeak.v_runs")
+    with pytest.raises(DatabaseError, match=r"\(DETAIL: .*mine depends on"), open_database(fresh, archives=[folder]):
         pass
+    assert [(2,)] == rows(fresh, loaded)
+    of_newer = "Archives, by TokenPeak 99.0; (shape 0, )"
+    with psycopg.connect(fresh.conninfo, autocommit=True) as connection:
+        connection.execute(f"COMMENT ON SCHEMA tokenpeak IS '{of_newer}'")
+    with pytest.raises(DatabaseError, match=r"newer TokenPeak \(99.0\)"), open_database(fresh, archives=[folder]):
+        pass
+    with open_database(fresh, is_prepared=False) as database:
+        database.rebuild([folder / "a"], even_so=True)
+
+    assert [("a",)] == rows(fresh, "SELECT sweep_id FROM tokenpeak.sweeps")
 
 
 def test_choice_is_in_order_and_says_no_secret() -> None:

@@ -17,10 +17,9 @@ import pytest
 from archive_factory import make_archive
 from commands import typed
 from tokenpeak.metrics import BY_NAME
-from tokenpeak.store import database as database_module
-from tokenpeak.store.database import Database, DatabaseChoice, migrations, open_database
+from tokenpeak.store.database import Database, DatabaseChoice, open_database
 from tokenpeak.store.frames import Frames, open_frames
-from tokenpeak.store.views import views
+from tokenpeak.store.schema import views
 
 pytestmark = pytest.mark.integration
 
@@ -136,7 +135,7 @@ def test_views_and_their_columns_are_explained(analyst: Analyst) -> None:
     )
     metric = BY_NAME["output_tok_per_s"]
 
-    assert sorted(views(migrations())) == [name for name, _ in shown]
+    assert sorted(views()) == [name for name, _ in shown]
     assert all(comment for _, comment in shown)
     assert [] == [(view, column) for view, column, comment in columns if not comment]
     said = {(view, column): str(comment) for view, column, comment in columns}
@@ -267,57 +266,21 @@ def test_role_that_cannot_be(analyst: Analyst) -> None:
     assert (2, True) == (without.returncode, "set DATABASE_URL" in without.stderr)
 
 
-def older(analyst: Analyst, frames: Frames) -> str:
-    """Make the database one of an older TokenPeak with a sweep in it; the migration that it lacks."""
-    known = database_module.migrations()
-    last = list(known)[-1]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(database_module, "migrations", lambda: {name: known[name] for name in known if name != last})
-        patch.setattr(database_module, "_view_comments", lambda: iter(()))
-        patch.setattr(database_module, "_table_comments", lambda: iter(()))
-        with opened(analyst):
-            pass
-    with psycopg.connect(analyst.url, autocommit=True, options="-c search_path=tokenpeak") as connection:
-        row = frames.sweeps.row(0, named=True)
-        there = {
-            str(name)
-            for (name,) in connection.execute(
-                "SELECT column_name FROM information_schema.columns WHERE table_name = 'sweeps'"
-            ).fetchall()
-        }
-        given = {name: value for name, value in row.items() if name in there}
-        marks = ", ".join(["%s"] * len(given))
-        connection.execute(f"INSERT INTO sweeps ({', '.join(given)}) VALUES ({marks})", list(given.values()))
-    return last
-
-
-def test_database_of_an_older_version(analyst: Analyst, frames: Frames) -> None:
-    """Its state says what is missing; `migrate` applies that, and what was loaded stays."""
-    missing = older(analyst, frames)
+def test_database_of_another_version(analyst: Analyst, frames: Frames) -> None:
+    """Its state says so; `rebuild` makes it anew, and loses no sweep unasked."""
+    empty = analyst.run("database", "status")
+    analyst.run("ingest", str(analyst.archive))
+    with psycopg.connect(analyst.url, autocommit=True) as connection:
+        connection.execute("COMMENT ON SCHEMA tokenpeak IS 'Archives of TokenPeak (comments 0123)'")
+        connection.execute("UPDATE tokenpeak.sweeps SET name = 'changed'")
     before = analyst.run("database", "status")
-    done = analyst.run("database", "migrate")
+    refused = analyst.run("sql", "SELECT 1")
+    done = analyst.run("database", "rebuild", str(analyst.archive))
     after = analyst.run("database", "status")
 
-    assert f"1 migrations are missing: {missing}" in before.stdout
-    assert f"Applied {missing}.\n1 sweeps were loaded before; make ingest fills new columns" in done.stdout
-    assert "It has every migration.\n1 sweeps are loaded: " in after.stdout
-    assert 0 == analyst.run("ingest", str(analyst.archive)).returncode
-
-
-@pytest.mark.e2e
-def test_database_that_no_migration_leads_on_from(analyst: Analyst, frames: Frames) -> None:
-    """A database of another history is refused with the command that makes it anew, which loses no sweep unasked."""
-    analyst.run("ingest", str(analyst.archive))
-    with psycopg.connect(analyst.url, autocommit=True, options="-c search_path=tokenpeak") as connection:
-        connection.execute("UPDATE migrations SET sha256 = 'other' WHERE name = '001_tables.sql'")
-        connection.execute("CREATE TABLE others AS SELECT * FROM sweeps")
-        connection.execute("UPDATE others SET sweep_id = 'only-here'")
-        connection.execute("INSERT INTO sweeps SELECT * FROM others")
-    refused = analyst.run("ingest", str(analyst.archive))
-    kept = analyst.run("database", "migrate", "--rebuild", str(analyst.archive))
-    made = analyst.run("database", "migrate", "--rebuild", "--even-so", str(analyst.archive))
-
-    assert "Make the schema anew from the raw files: tokenpeak database migrate --rebuild." in refused.stderr
-    assert (2, True) == (kept.returncode, "would be lost: only-here" in kept.stderr)
-    assert 0 == made.returncode, made.stderr
-    assert [(frames.sweeps["sweep_id"][0],)] == analyst.rows("SELECT sweep_id FROM tokenpeak.sweeps")
+    assert "It has no tables yet" in empty.stdout
+    assert "It has the tables of another TokenPeak" in before.stdout
+    assert (1, True) == (refused.returncode, "tokenpeak database rebuild ARCHIVES" in refused.stderr)
+    assert 0 == done.returncode, done.stderr
+    assert "It has this version's tables.\n1 sweeps are loaded: " in after.stdout
+    assert [(frames.sweeps["name"][0],)] == analyst.rows("SELECT name FROM tokenpeak.sweeps")

@@ -24,7 +24,7 @@ def ingest(archives: tuple[Path, ...]) -> None:
 
     loaded: list[str] = []
     counts: Counter[str] = Counter()
-    with open_database() as database:
+    with open_database(archives=archives) as database:
         echo(f"Using {database.description}.")
         for frames in frames_of_each(archives or [paths.RESULTS]):
             for file in frames.malformed:

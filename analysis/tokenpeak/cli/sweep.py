@@ -181,7 +181,7 @@ def _report(outcome: SweepOutcome, progress: ProgressDisplay) -> bool:
     from tokenpeak.store.frames import open_frames
 
     try:
-        with open_database() as database:
+        with open_database(archives=[outcome.archive.path]) as database:
             database.ingest(open_frames([outcome.archive.path]))
             progress.say(f"Loaded into {database.description}")
     except DatabaseError as error:

@@ -6,9 +6,8 @@ from tokenpeak.exit_status import ExitStatus
 from tokenpeak.metrics import METRICS, STATISTICS
 from tokenpeak.names import slug
 from tokenpeak.spec.schema import field_docstrings
-from tokenpeak.store.database import migrations
 from tokenpeak.store.tables import TABLES
-from tokenpeak.store.views import views
+from tokenpeak.store.schema import views
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,11 +58,11 @@ def view_tables() -> list[ReferenceTable]:
     return [
         ReferenceTable(
             title=f"`{name}`",
-            says=view.says,
+            says=view.meaning,
             heads=HEADS,
             entries=tuple(row(column.name, column.kind or "–", column.meaning) for column in view.columns),
         )
-        for name, view in views(migrations()).items()
+        for name, view in views().items()
     ]
 
 
@@ -72,7 +71,7 @@ def frame_tables() -> list[ReferenceTable]:
     return [
         ReferenceTable(
             title=f"`{table.name}`",
-            says=f"A row is {table.row}. Key: {', '.join(f'`{key}`' for key in table.key)}.",
+            says=f"A row is {table.row_is}. Key: {', '.join(f'`{key}`' for key in table.key)}.",
             heads=HEADS,
             entries=tuple(row(column.name, column.kind, column.meaning) for column in table.columns),
         )

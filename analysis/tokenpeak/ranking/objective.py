@@ -64,7 +64,7 @@ def metric_value(run: RunRecord, column: str, factors: EnergyFactors, *, gpus: i
         return None
     metric, statistic = found
     if metric.distribution:
-        distribution: Distribution = getattr(run.summary, metric.name)
+        distribution: Distribution = getattr(run.summary, metric.name, Distribution(n=None))
         value: float | None = getattr(distribution, statistic or DEFAULT_STATISTIC)
         return value
     return metric_values(run, factors, gpus=gpus).get(metric.name)

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 
+from pydantic import ConfigDict, Field
+
 from tokenpeak.records.base import Distribution, EnergyBoundary, Record
 from tokenpeak.spec.workload import AnyLevel, AnyWorkload, Slo
 
@@ -113,6 +115,17 @@ class RunSummary(Record):
     tpot_s: Distribution
     itl_s: Distribution
     latency_s: Distribution
+    __pydantic_extra__: dict[str, Distribution] = Field(init=False)
+    """Further metrics over requests, as metrics.py declares them."""
+    model_config = ConfigDict(extra="allow")
+
+    def recomputed_share(self, preemptions: int) -> float:
+        """About how many of the tokens were computed again: each preemption costs a prompt and half an answer."""
+        requests = self.requests_ok or 0
+        prompt, answer = self.input_tokens or 0, self.output_tokens or 0
+        if not requests or not prompt + answer:
+            return float(preemptions > 0)
+        return preemptions / requests * (prompt + answer / 2) / (prompt + answer)
 
 
 class LoadHostHealth(Record):

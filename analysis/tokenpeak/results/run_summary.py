@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tokenpeak.records import Distribution, RunSummary, TurnSummary
+from tokenpeak.results.request_metrics import REQUEST_METRICS
 from tokenpeak.spec.workload import Slo
 
 Numbers = NDArray[np.float64]
@@ -32,18 +33,13 @@ def distribution(values: Numbers | Iterable[float]) -> Distribution:
 
 
 def per_request(requests: pl.DataFrame, *, from_due: bool) -> pl.DataFrame:
-    """The measured requests that ended well, with `ttft_s`, `latency_s`, `tpot_s`, `speed` and `itl_p99_s`.
+    """The measured requests that ended well, with all REQUEST_METRICS and `itl_p99_s`.
 
     Times count from when a request was due (open loop) or sent (closed loop).
     """
     began = "due_s" if from_due else "sent_s"
     return requests.filter((pl.col("phase") == "measured") & pl.col("error").is_null()).with_columns(
-        ttft_s=pl.col("first_token_s") - pl.col(began),
-        latency_s=pl.col("last_token_s") - pl.col(began),
-        tpot_s=pl.when(pl.col("output_tokens") > 1).then(
-            (pl.col("last_token_s") - pl.col("first_token_s")) / (pl.col("output_tokens") - 1)
-        ),
-        speed=pl.col("output_tokens") / (pl.col("last_token_s") - pl.col(began)),
+        **{name: value(pl.col(began)) for name, value in REQUEST_METRICS.items()},
         itl_p99_s=pl.col("event_times_us").list.eval(pl.element().quantile(0.99, "linear")).list.first() / 1e6,
     )
 
@@ -75,9 +71,9 @@ def summarize(requests: pl.DataFrame, slo: Slo, *, from_due: bool) -> RunSummary
     measured = requests.filter(pl.col("phase") == "measured")
     ok = per_request(requests, from_due=from_due)
     failures = dict(measured.filter(pl.col("error").is_not_null()).group_by("error").len().sort("error").iter_rows())
-    begin = float(measured["due_s"].min() or 0.0)  # type: ignore[arg-type]
+    begin = float(measured["due_s"].min() or 0.0)
     last = measured["last_token_s"].max()
-    duration = max(float(last) - begin, 1e-9) if last is not None else 0.0  # type: ignore[arg-type]
+    duration = max(float(last) - begin, 1e-9) if last is not None else 0.0
     tokens_in = int(ok["input_tokens"].sum() or 0)
     tokens_out = int(ok["output_tokens"].sum() or 0)
     # Warm-up requests still stream when the first measured ones start: their tokens are the engine's throughput too,
@@ -120,11 +116,8 @@ def summarize(requests: pl.DataFrame, slo: Slo, *, from_due: bool) -> RunSummary
         windowed_output_tok_per_s=tuple(round(float(value), 3) for value in windows),
         goodput_request_per_s=good,
         within_limits=within_limits,
-        request_output_tok_per_s=distribution(ok["speed"].drop_nulls().to_numpy()),
-        ttft_s=distribution(ok["ttft_s"].drop_nulls().to_numpy()),
-        tpot_s=distribution(ok["tpot_s"].drop_nulls().to_numpy()),
         itl_s=distribution(gaps_s(ok)),
-        latency_s=distribution(ok["latency_s"].drop_nulls().to_numpy()),
+        **{name: distribution(ok[name].drop_nulls().to_numpy()) for name in REQUEST_METRICS},
     )
 
 
@@ -148,9 +141,7 @@ def turn_summaries(requests: pl.DataFrame, *, from_due: bool) -> tuple[TurnSumma
             requests_ok=part.height,
             input_tokens=int(part["input_tokens"].sum()),
             output_tokens=int(part["output_tokens"].sum()),
-            ttft_s=distribution(part["ttft_s"].drop_nulls().to_numpy()),
-            tpot_s=distribution(part["tpot_s"].drop_nulls().to_numpy()),
-            latency_s=distribution(part["latency_s"].drop_nulls().to_numpy()),
+            **{name: distribution(part[name].drop_nulls().to_numpy()) for name in ("ttft_s", "tpot_s", "latency_s")},
         )
         for turn in sorted(ok["turn"].unique())
         for part in [ok.filter(pl.col("turn") == turn)]

@@ -15,7 +15,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tokenpeak.records import OVERLOADED, ClientHealth, EngineCounters, Reason, RunSummary, Verdict
-from tokenpeak.results.preemption import recomputed_share
 from tokenpeak.results.run_summary import per_request, token_moments
 from tokenpeak.results.steady_state import steady_state_of
 from tokenpeak.spec.workload import ClosedLoad, LoadLevel, OpenLoad, Slo, SyntheticWorkload, Workload
@@ -268,7 +267,7 @@ def _engine(evidence: RunEvidence) -> Reason | None:
     if evidence.drained is False:
         return Reason(code="not_drained", text="Requests of before were still on the engine when the run began.")
     preemptions = evidence.engine.preemptions if evidence.engine is not None else None
-    recomputed = recomputed_share(preemptions or 0, evidence.summary)
+    recomputed = evidence.summary.recomputed_share(preemptions or 0)
     if recomputed > RECOMPUTED_LIMIT:
         return Reason(
             code="preemptions",

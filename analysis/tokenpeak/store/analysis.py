@@ -7,9 +7,11 @@ from typing import Any
 
 import polars as pl
 
+from tokenpeak.metrics import BY_NAME
 from tokenpeak.predict.memory_plan import plan_memory
 from tokenpeak.predict.model import model_facts
 from tokenpeak.records import Config, ModelName, SweepRecord
+from tokenpeak.results.request_metrics import REQUEST_METRICS
 from tokenpeak.store.archive import parse_record
 from tokenpeak.store.frames import Frames
 
@@ -17,11 +19,11 @@ VALUE = "value_"
 """What stands before an axis's name in the column of its values; `axis_` stands before that of the words for them."""
 VALUE_MEANING = "The value of axis {}, a number where all are; the engine's default where it is known and none was set"
 LATENCIES = {
-    "ttft_s": "From when it was due (open loop) or sent (closed loop) to its first token; null for a failed request",
-    "tpot_s": "Mean time of a token after the first; null with fewer than two",
-    "latency_s": "From when it was due (open loop) or sent (closed loop) to its last token; null for a failed request",
+    name: f"{BY_NAME[name].title}: {BY_NAME[name].formula}; null for a failed request"
+    for name in REQUEST_METRICS
+    if BY_NAME[name].unit == "s"
 }
-"""The columns that `requests` gets here."""
+"""Meaning of each column that `requests` gets here."""
 _FLAGS_OF_PLAN = {
     "max_model_len": "max_model_len",
     "gpu_memory_utilization": "gpu_memory_utilization",
@@ -139,12 +141,6 @@ def with_latencies(requests: pl.LazyFrame, runs: pl.DataFrame) -> pl.LazyFrame:
     ended = pl.col("error").is_null()
     return (
         requests.join(opened, on=keys, how="left", maintain_order="left")
-        .with_columns(
-            ttft_s=pl.when(ended).then(pl.col("first_token_s") - began),
-            tpot_s=pl.when(ended & (pl.col("output_tokens") > 1)).then(
-                (pl.col("last_token_s") - pl.col("first_token_s")) / (pl.col("output_tokens") - 1)
-            ),
-            latency_s=pl.when(ended).then(pl.col("last_token_s") - began),
-        )
+        .with_columns(pl.when(ended).then(REQUEST_METRICS[name](began)).alias(name) for name in LATENCIES)
         .drop("is_open")
     )

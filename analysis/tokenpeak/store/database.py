@@ -1,18 +1,17 @@
-"""Postgres as a copy of the archives to query: chosen, migrated, and filled from frames.
+"""Postgres as a copy of the archives to query: chosen, made of tables.py and views.sql, and filled from frames.
 
-Everything lies in the schema `tokenpeak`. Its `v_*` views are the public contract (migrations/002_views.sql). The
-raw files stay the truth: a sweep's rows are replaced whole, in one transaction, as often as one likes.
+Everything lies in the schema `tokenpeak`. Its `v_*` views are the public contract. The raw files stay the truth: a
+sweep's rows are replaced whole, in one transaction, as often as one likes, and tables of another shape than this
+TokenPeak's are dropped and loaded again from the archives.
 """
 
-import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from importlib import resources
+from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
 from urllib.parse import quote, urlencode
 
 import polars as pl
@@ -21,54 +20,22 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.types.json import Jsonb
 
-from tokenpeak.errors import ArchiveError, DatabaseError, InputError, suggestion
+from tokenpeak import paths
+from tokenpeak.errors import ArchiveError, DatabaseError, suggestion
 from tokenpeak.records import EndRecord, SweepRecord
 from tokenpeak.store.archive import parse_record
+from tokenpeak.store.columns import SqlTable
 from tokenpeak.store.embedded import default_folder, running_server
-from tokenpeak.store.frames import Frames, frames_of
-from tokenpeak.store.tables import REQUESTS, TABLES, SqlTable
-from tokenpeak.store.views import views
+from tokenpeak.store.frames import Frames, frames_of, frames_of_each, sweep_folders
+from tokenpeak.store.schema import KNOWN, SCHEMA, Purpose, comments, definitions, digest, role_statements, shape
+from tokenpeak.store.tables import REQUESTS, TABLES
+from tokenpeak.terminal import echo
 
-Purpose = Literal["reading", "loading"]
-_OWNED = """\
-DO $$ DECLARE one record; BEGIN
-FOR one IN SELECT relname, relkind FROM pg_class WHERE relnamespace = '{schema}'::regnamespace AND relkind IN ('r', 'v')
-LOOP EXECUTE format('ALTER %s {schema}.%I OWNER TO {role}',
-    CASE one.relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, one.relname); END LOOP; END $$"""
-
-_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
-
-
-def statements(role: str, purpose: Purpose, database: str, schema: str) -> Iterator[str]:
-    """The SQL that makes a role, or gives one that is there its rights; again changes nothing.
-
-    One for reading selects from the schema's tables and views, those of later migrations too. One for loading owns the
-    schema, and nothing else: a superuser or the database's owner gives that once. InputError for a name that would
-    need quotes.
-    """
-    if not _NAME.fullmatch(role) or role.startswith("pg_"):
-        raise InputError(f"A role cannot be called {role!r}; give small letters, digits and underscores.")
-    place = '"' + database.replace('"', '""') + '"'
-    yield (
-        f"DO $$ BEGIN CREATE ROLE {role} LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE; "
-        "EXCEPTION WHEN duplicate_object THEN NULL; END $$"
-    )
-    yield f"GRANT CONNECT ON DATABASE {place} TO {role}"
-    yield f"ALTER ROLE {role} IN DATABASE {place} SET search_path TO {schema}"
-    if purpose == "reading":
-        yield f"GRANT USAGE ON SCHEMA {schema} TO {role}"
-        yield f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role}"
-        yield f"ALTER DEFAULT PRIVILEGES IN SCHEMA {schema} GRANT SELECT ON TABLES TO {role}"
-        return
-    yield f"CREATE SCHEMA IF NOT EXISTS {schema}"
-    yield _OWNED.format(schema=schema, role=role)
-    yield f"ALTER SCHEMA {schema} OWNER TO {role}"
-
-
-SCHEMA = "tokenpeak"
 PG_VARIABLES = ("PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE", "PGPORT", "PGUSER")
 """Any of these says that a Postgres is meant; libpq reads them, and the others, itself."""
-MIGRATION_LOCK = 0x746F6B656E
+RELATIONS = {"v": "VIEW", "m": "MATERIALIZED VIEW", "r": "TABLE", "p": "TABLE"}
+"""Kinds of what a schema holds, in the order in which they can be dropped."""
+PREPARING_LOCK = 0x746F6B656E
 CONNECT_LIMIT_S = 10
 NO_NUL = "\N{REPLACEMENT CHARACTER}"
 """In place of U+0000, which no text of Postgres's may have."""
@@ -105,44 +72,37 @@ def choose(environment: Mapping[str, str] = os.environ) -> DatabaseChoice:
 
 
 @contextmanager
-def open_database(choice: DatabaseChoice | None = None, *, is_migrated: bool = True) -> Iterator["Database"]:
-    """A connection to a database, given every migration first; an embedded server runs as long as it is used."""
+def open_database(
+    choice: DatabaseChoice | None = None, *, archives: Sequence[Path] = (), is_prepared: bool = True
+) -> Iterator["Database"]:
+    """A connection to a database of this version's tables; an embedded server runs as long as it is used.
+
+    Tables of another version are made anew from `archives` and those of the results folder, where these hold all that
+    was loaded; else that is a DatabaseError.
+    """
     choice = choice or choose()
-    if choice.folder is None:
-        with _connected(choice.conninfo, choice.description, is_migrated=is_migrated) as database:
+    with running_server(choice.folder) if choice.folder else nullcontext(choice.conninfo) as conninfo:
+        try:
+            connection = psycopg.connect(conninfo, autocommit=True, connect_timeout=CONNECT_LIMIT_S)
+        except psycopg.Error as error:
+            reason = str(error).strip().splitlines()[0]
+            raise DatabaseError(
+                f"Cannot reach the {choice.description}: {reason}. Raw files are kept; make ingest loads them."
+            ) from error
+        with connection:
+            database = Database(connection, choice)
+            if is_prepared:
+                database.prepare([*archives, paths.RESULTS])
             yield database
-        return
-    with (
-        running_server(choice.folder) as conninfo,
-        _connected(conninfo, choice.description, is_migrated=is_migrated) as database,
-    ):
-        if is_migrated:
-            database.put_into_search_path()
-        yield database
-
-
-@contextmanager
-def _connected(conninfo: str, description: str, *, is_migrated: bool) -> Iterator["Database"]:
-    try:
-        connection = psycopg.connect(conninfo, autocommit=True, connect_timeout=CONNECT_LIMIT_S)
-    except psycopg.Error as error:
-        reason = str(error).strip().splitlines()[0]
-        raise DatabaseError(
-            f"Cannot reach the {description}: {reason}. Raw files are kept; make ingest loads them."
-        ) from error
-    with connection:
-        database = Database(connection, description)
-        if is_migrated:
-            database.migrate()
-        yield database
 
 
 class Database:
     """A connection to the schema. A statement that fails is a DatabaseError; what it had begun is undone."""
 
-    def __init__(self, connection: psycopg.Connection, description: str) -> None:
+    def __init__(self, connection: psycopg.Connection, choice: DatabaseChoice) -> None:
         self._connection = connection
-        self.description = description
+        self.description = choice.description
+        self._is_embedded = choice.folder is not None
         self._has_replaced = False
         """Rows of a sweep that was here before were deleted since Postgres last looked at them."""
 
@@ -170,81 +130,125 @@ class Database:
         asked = urlencode({**socket, "options": f"-csearch_path={SCHEMA}"}, quote_via=quote)
         return f"postgresql://{quote(info.user)}@{place}/{quote(info.dbname)}?{asked}"
 
-    def pending(self) -> list[str]:
-        """The migrations that are missing, in order; DatabaseError where a newer TokenPeak was here, or another one."""
-        with self._reported("read the migrations"):
-            return self._pending()
+    def is_current(self) -> bool | None:
+        """Whether its tables are those of this TokenPeak; None: it has none yet."""
+        with self._reported("look at the tables"):
+            return f"(shape {shape()}," in self._mark() if "sweeps" in self._relations() else None
 
-    def _pending(self) -> list[str]:
-        row = self._connection.execute("SELECT to_regclass(%s)", (f"{SCHEMA}.migrations",)).fetchone()
-        applied: dict[str, str] = {}
-        if row is not None and row[0] is not None:
-            place = sql.Identifier(SCHEMA, "migrations")
-            query = sql.SQL("SELECT name, sha256 FROM {}").format(place)
-            applied = dict(self._connection.execute(query).fetchall())
-        known = migrations()
-        if unknown := sorted(applied.keys() - known.keys()):
-            raise DatabaseError(
-                f"The {self.description} was migrated by a newer TokenPeak ({', '.join(unknown)}). "
-                "Update this one, or point DATABASE_URL at another database."
-            )
-        for name in applied:
-            if applied[name] != _digest(known[name]):
-                raise DatabaseError(
-                    f"Migration {name} is not the one that the {self.description} was made with. "
-                    "Make the schema anew from the raw files: tokenpeak database migrate --rebuild."
-                )
-        return [name for name in known if name not in applied]
+    def _relations(self) -> dict[str, str]:
+        """The tables and views of the schema, whoever made them, with the kind of each."""
+        query = "SELECT relname, relkind::text FROM pg_class WHERE relnamespace = to_regnamespace(%s)"
+        rows = self._connection.execute(query, (SCHEMA,)).fetchall()
+        return {str(name): RELATIONS[kind] for name, kind in rows if kind in RELATIONS}
 
-    def migrate(self) -> list[str]:
-        """Apply the migrations that are missing, in order, one process at a time; returns their names.
+    def _mark(self) -> str:
+        """The comment of the schema: by whom its tables were made, and of which shape."""
+        query = "SELECT coalesce(obj_description(to_regnamespace(%s), 'pg_namespace'), '')"
+        return "".join(map(str, self._connection.execute(query, (SCHEMA,)).fetchone() or ()))
 
-        Where none is missing, a role that may only read can do this too.
+    def prepare(self, archives: Sequence[Path]) -> None:
+        """Make the tables; those of another TokenPeak anew from the archives, one process at a time.
+
+        Where they are this version's, a role that may only read can do this too.
         """
-        with self._reported("migrate"):
-            self._connection.execute("SELECT pg_advisory_lock(%s)", (MIGRATION_LOCK,))
+        with self._preparing():
+            is_current = self.is_current()
+            if is_current is None:
+                self._make()
+            elif is_current:
+                self._comment()
+            else:
+                self._refuse_newer()
+                echo(f"The {self.description} has the tables of another TokenPeak: making them anew.", err=True)
+                folders = sweep_folders(archives)
+                self._make_anew({each: folders[each] for each in self.sweep_ids() if each in folders})
+
+    def rebuild(self, archives: Sequence[Path], *, even_so: bool = False) -> None:
+        """Drop what is there and load the archives.
+
+        Without `even_so` a DatabaseError where a sweep is in none of them, or others' tables or views are in the schema
+        or depend on it.
+        """
+        with self._preparing():
+            self._make_anew(sweep_folders(archives), even_so=even_so)
+
+    @contextmanager
+    def _preparing(self) -> Iterator[None]:
+        with self._reported("make the tables"):
+            self._connection.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(SCHEMA)))
+            self._connection.execute("SELECT pg_advisory_lock(%s)", (PREPARING_LOCK,))
             try:
-                return self._migrate()
+                yield
             finally:
-                self._connection.execute("SELECT pg_advisory_unlock(%s)", (MIGRATION_LOCK,))
+                self._connection.execute("SELECT pg_advisory_unlock(%s)", (PREPARING_LOCK,))
 
-    def _migrate(self) -> list[str]:
-        execute = self._connection.execute
-        execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(SCHEMA)))
-        pending = self._pending()
-        if pending:
-            # Whoever may not make a schema may own one that is there.
-            if execute("SELECT to_regnamespace(%s)", (SCHEMA,)).fetchone() == (None,):
-                execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(SCHEMA)))
-            execute(
-                "CREATE TABLE IF NOT EXISTS migrations (name text PRIMARY KEY, sha256 text NOT NULL, "
-                "applied_at timestamptz NOT NULL DEFAULT now())"
+    def _make_anew(self, archives: Mapping[str, Path], *, even_so: bool = False) -> None:
+        """Replace all tables and load the archives, all or nothing; their readers may read the new ones."""
+        if not even_so:
+            self._refuse_loss([sweep_id for sweep_id in self.sweep_ids() if sweep_id not in archives])
+        readers = self._connection.execute(
+            "SELECT DISTINCT grantee FROM information_schema.table_privileges WHERE table_schema = %s "
+            "AND privilege_type = 'SELECT' AND grantee NOT IN (current_user, 'PUBLIC')",
+            (SCHEMA,),
+        ).fetchall()
+        with self._connection.transaction():
+            self._drop(even_so=even_so)
+            self._make()
+            for (reader,) in readers:
+                grant = sql.SQL("GRANT SELECT ON ALL TABLES IN SCHEMA {} TO {}")
+                self._connection.execute(grant.format(sql.Identifier(SCHEMA), sql.Identifier(str(reader))))
+            for frames in frames_of_each(list(archives.values())) if archives else ():
+                self.load(frames)
+        self.analyze()
+        echo(f"Loaded {len(archives)} sweeps{': ' if archives else ''}{', '.join(archives)}.", err=True)
+
+    def _refuse_newer(self) -> None:
+        """DatabaseError where a newer TokenPeak made the tables."""
+        made_by = re.search(r"TokenPeak (\d[\w.]*)", self._mark())
+        if made_by and _numbers(made_by[1]) > _numbers(version("tokenpeak")):
+            raise DatabaseError(
+                f"The {self.description} has the tables of a newer TokenPeak ({made_by[1]}). Update this one, or point "
+                "DATABASE_URL at another database."
             )
-        known = migrations()
-        for name in pending:
-            with self._connection.transaction():
-                execute(known[name].encode())
-                execute("INSERT INTO migrations (name, sha256) VALUES (%s, %s)", (name, _digest(known[name])))
-        self._comment()
-        return pending
 
-    def put_into_search_path(self) -> None:
-        """Have every connection to this database find the views by their plain names; of a database of ours."""
-        name = self._connection.info.dbname
-        with self._reported("set the search path"):
-            found = self._connection.execute(
-                "SELECT 1 FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase "
-                "WHERE d.datname = %s AND s.setrole = 0",
-                (name,),
-            ).fetchone()
-            if found is None:
-                statement = sql.SQL("ALTER DATABASE {} SET search_path TO {}, public")
-                self._connection.execute(statement.format(sql.Identifier(name), sql.Identifier(SCHEMA)))
+    def _refuse_loss(self, lost: Sequence[str]) -> None:
+        """DatabaseError where sweeps are in the database alone, or the schema has others' tables or views."""
+        for kind, names in (("sweeps", lost), ("others' tables", sorted(self._relations().keys() - KNOWN))):
+            if names:
+                raise DatabaseError(
+                    f"New tables in the {self.description} would lose {kind} that are nowhere else: "
+                    f"{', '.join(names)}. Give the archives of all sweeps: tokenpeak database rebuild ARCHIVES; "
+                    "--even-so drops the rest."
+                )
+
+    def _drop(self, *, even_so: bool) -> None:
+        """Drop TokenPeak's tables and views, on which nothing may depend; with `even_so` all that is in the schema."""
+        relations = {name: kind for name, kind in self._relations().items() if even_so or name in KNOWN}
+        for kind in dict.fromkeys(RELATIONS.values()):
+            if names := [sql.Identifier(SCHEMA, name) for name, its_kind in relations.items() if its_kind == kind]:
+                drop = sql.SQL("DROP {} {} {}").format(
+                    sql.SQL(kind), sql.SQL(", ").join(names), sql.SQL("CASCADE" if even_so else "RESTRICT")
+                )
+                self._connection.execute(drop)
+
+    def _make(self) -> None:
+        """Make the schema, which may be there already, its tables and its views."""
+        with self._connection.transaction():
+            # Whoever may not make a schema may own one that is there.
+            if self._connection.execute("SELECT to_regnamespace(%s)", (SCHEMA,)).fetchone() == (None,):
+                self._connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(SCHEMA)))
+            for statement in definitions():
+                self._connection.execute(statement.encode())
+            if self._is_embedded:  # Others find the views by their plain names.
+                name = sql.Identifier(self.name)
+                search_path = sql.SQL("ALTER DATABASE {} SET search_path TO {}, public")
+                self._connection.execute(search_path.format(name, sql.Identifier(SCHEMA)))
+            self._comment()
 
     def make_role(self, role: str, purpose: Purpose, password: str | None) -> None:
         """Make a role for reading or for loading, or give one that is there its rights."""
         with self._reported(f"make the role {role}"), self._connection.transaction():
-            for statement in statements(role, purpose, self._connection.info.dbname, SCHEMA):
+            for statement in role_statements(role, purpose, self._connection.info.dbname):
                 self._connection.execute(statement.encode())
             if password is not None:
                 hidden = self._connection.pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256")
@@ -260,31 +264,20 @@ class Database:
             query = sql.SQL("SELECT sweep_id FROM {} ORDER BY started_at").format(sql.Identifier(SCHEMA, "sweeps"))
             return [str(found[0]) for found in self._connection.execute(query).fetchall()]
 
-    def drop(self) -> None:
-        """Drop the schema with all that was loaded."""
-        with self._reported("drop the schema"):
-            self._connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(SCHEMA)))
-
     def _comment(self) -> None:
-        """Give every column its meaning as a comment, when meanings have changed."""
-        comments = [*_table_comments(), *_view_comments()]
-        digest = hashlib.sha256(repr(comments).encode()).hexdigest()[:16]
-        wanted = f"Archives of TokenPeak; the v_ views are the public contract (comments {digest})"
-        row = self._connection.execute(
-            "SELECT obj_description(oid), pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = %s",
-            (SCHEMA,),
-        ).fetchone()
+        """Give every table, view and column its meaning as a comment, when meanings have changed."""
+        meanings = list(comments())
+        mark = (
+            f"Archives, by TokenPeak {version('tokenpeak')}; the v_ views are the public contract "
+            f"(shape {shape()}, comments {digest(repr(meanings))})"
+        )
+        owned = "SELECT pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = %s"
         # A role that may only read cannot comment.
-        if row is None or row[0] == wanted or not row[1]:
+        if self._mark() == mark or self._connection.execute(owned, (SCHEMA,)).fetchone() != (True,):
             return
         with self._connection.transaction():
-            for target, meaning in comments:
-                kind = sql.SQL("COLUMN" if "." in target else "VIEW" if target.startswith("v_") else "TABLE")
-                place = sql.Identifier(*target.split("."))
-                self._connection.execute(sql.SQL("COMMENT ON {} {} IS {}").format(kind, place, sql.Literal(meaning)))
-            self._connection.execute(
-                sql.SQL("COMMENT ON SCHEMA {} IS {}").format(sql.Identifier(SCHEMA), sql.Literal(wanted))
-            )
+            for target, meaning in [*meanings, (f"SCHEMA {SCHEMA}", mark)]:
+                self._connection.execute(sql.SQL("COMMENT ON {} IS {}").format(sql.SQL(target), sql.Literal(meaning)))
 
     def ingest(self, frames: Frames) -> dict[str, int]:
         """Load all that there is to load, and have Postgres look at it; returns rows by table."""
@@ -308,7 +301,7 @@ class Database:
         for sweep_id in frames.sweeps["sweep_id"]:
             with self._reported(f"load the archive of {sweep_id}"), self._connection.transaction():
                 self._connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (sweep_id,))
-                for name in ("requests", "series", "sweeps"):
+                for name in ("sweeps", *(table.name for table in TABLES if table.is_bulk)):
                     query = sql.SQL("DELETE FROM {} WHERE sweep_id = %s").format(sql.Identifier(name))
                     self._has_replaced |= self._connection.execute(query, (sweep_id,)).rowcount > 0
                 for table in TABLES:
@@ -318,9 +311,8 @@ class Database:
     def _copy(self, table: SqlTable, parts: Iterable[pl.DataFrame]) -> int:
         """Add the rows by binary COPY, those of one part after the other."""
         count = 0
-        columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in table.columns)
-        statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT BINARY)").format(sql.Identifier(table.name), columns)
-        with self._connection.cursor().copy(statement) as copy:
+        statement = f"COPY {table.name} ({', '.join(table.schema())}) FROM STDIN (FORMAT BINARY)"
+        with self._connection.cursor().copy(statement.encode()) as copy:
             copy.set_types([column.kind for column in table.columns])
             for rows in parts:
                 for row in _with_json(table, rows.iter_rows()):
@@ -339,11 +331,6 @@ class Database:
                     "more."
                 )
             tables = {table.name: self._frame(table, sweep_id) for table in TABLES}
-        if tables["records"].is_empty():
-            raise ArchiveError(
-                f"The {self.description} has the figures of {sweep_id} and not its record: an earlier TokenPeak loaded "
-                "it. Load the archive again (make ingest), or give the archive itself."
-            )
         record, end = tables["records"].select("record", "end_record").row(0)
         place = f"the record of {sweep_id} in the {self.description}"
         sweep = parse_record(record.encode(), SweepRecord, place)
@@ -351,20 +338,10 @@ class Database:
 
     def _frame(self, table: SqlTable, sweep_id: str) -> pl.DataFrame:
         """The sweep's rows of a table in the order of its key, as frames have them."""
-        columns = sql.SQL(", ").join(
-            sql.SQL("{}::text").format(sql.Identifier(column.name))
-            if column.kind == "jsonb"
-            else sql.Identifier(column.name)
-            for column in table.columns
-        )
-        order = sql.SQL(", ").join(
-            sql.SQL('{} COLLATE "C"').format(sql.Identifier(key))
-            if table.schema()[key] == pl.String
-            else sql.Identifier(key)
-            for key in table.key
-        )
+        columns = [f"{each.name}::text" if each.kind == "jsonb" else each.name for each in table.columns]
+        order = [f'{key} COLLATE "C"' if table.schema()[key] == pl.String else key for key in table.key]
         query = sql.SQL("SELECT {} FROM {} WHERE sweep_id = %s ORDER BY {}").format(
-            columns, sql.Identifier(table.name), order
+            sql.SQL(", ".join(columns)), sql.Identifier(table.name), sql.SQL(", ".join(order))
         )
         rows = self._connection.execute(query, (sweep_id,)).fetchall()
         return pl.DataFrame(rows, schema=table.schema(), orient="row")
@@ -375,50 +352,29 @@ class Database:
         try:
             yield
         except psycopg.Error as error:
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            first, detail = [*str(error).strip().splitlines(), "", ""][:2]
+            reason = f"{first or type(error).__name__}{f' ({detail})' if detail.startswith('DETAIL') else ''}"
             raise DatabaseError(
                 f"Could not {doing} in the {self.description}: {reason}. Raw files are kept; make ingest loads them."
             ) from error
 
 
-def migrations() -> dict[str, str]:
-    """The migrations' names and text, in the order in which they are applied."""
-    folder = resources.files("tokenpeak.store") / "migrations"
-    files = sorted(file.name for file in folder.iterdir() if file.name.endswith(".sql"))
-    return {name: (folder / name).read_text() for name in files}
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _table_comments() -> Iterator[tuple[str, str]]:
-    """Each table and `table.column` with its meaning."""
-    for table in TABLES:
-        yield table.name, f"A row is {table.row}."
-        for column in table.columns:
-            yield f"{table.name}.{column.name}", column.meaning
-
-
-def _view_comments() -> Iterator[tuple[str, str]]:
-    """Each view and `view.column` with its meaning."""
-    for name, view in views(migrations()).items():
-        yield name, view.says
-        for column in view.columns:
-            yield f"{name}.{column.name}", column.meaning
+def _numbers(version_text: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version_text)[:3]]
 
 
 def _with_json(table: SqlTable, rows: Iterable[tuple[object, ...]]) -> Iterator[tuple[object, ...]]:
     """The rows with their JSON text marked as such."""
-    places = {index for index, column in enumerate(table.columns) if column.kind == "jsonb"}
-    if not places:
-        yield from rows
-        return
-    for row in rows:
-        yield tuple(
-            Jsonb(value, dumps=_without_nul) if index in places and value is not None else value
-            for index, value in enumerate(row)
+    is_json = [column.kind == "jsonb" for column in table.columns]
+    if not any(is_json):
+        return iter(rows)
+    return (
+        tuple(
+            Jsonb(value, dumps=_without_nul) if marked and value is not None else value
+            for marked, value in zip(is_json, row, strict=True)
         )
+        for row in rows
+    )
 
 
 def _without_nul(text: str) -> str:
@@ -433,8 +389,7 @@ def _rows_of(frames: Frames, table: SqlTable, sweep_id: str) -> Iterator[pl.Data
     if table is REQUESTS:
         yield from (part.select(names).with_columns(plain) for part in frames.request_parts(sweep_id))
         return
-    frame: pl.DataFrame = getattr(frames, table.name)
-    yield frame.filter(pl.col("sweep_id") == sweep_id).select(names).with_columns(plain)
+    yield getattr(frames, table.name).filter(pl.col("sweep_id") == sweep_id).select(names).with_columns(plain)
 
 
 def _where(parts: Mapping[str, object]) -> str:

@@ -12,22 +12,20 @@ from pathlib import Path
 import polars as pl
 
 from tokenpeak.errors import ArchiveError, SpecError
-from tokenpeak.quality.recorded import verdict_of
 from tokenpeak.ranking.objective import objective_direction
 from tokenpeak.ranking.rank import effects_of, ranks
 from tokenpeak.records import (
-    EndRecord,
-    NodeFacts,
     SweepRecord,
 )
 from tokenpeak.results.power_sensor import UNKNOWN, boards_sensor
 from tokenpeak.spec.parameters import Parameters
 from tokenpeak.spec.sweep import SweepSpec, parse_spec
 from tokenpeak.store.archive import Archive, Malformed, find_archives
+from tokenpeak.store.columns import Row, SqlTable
 from tokenpeak.store.kept_rows import KeptRows
 from tokenpeak.store.request_files import RequestFile, parts, scanned, unreadable
-from tokenpeak.store.rows import IdlePowers, Row, config_quality, config_rows, trial_rows, with_idle_power
-from tokenpeak.store.tables import CONFIGS, NODES, RECORDS, RUNS, SERIES, SWEEPS, TRIALS, SqlTable, canonical_json
+from tokenpeak.store.rows import IdlePowers, config_rows, node_row, sweep_row, trial_rows, with_idle_power
+from tokenpeak.store.tables import CONFIGS, NODES, RECORDS, RUNS, SERIES, SWEEPS, TRIALS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +89,7 @@ def _read(archives: Iterable[Archive], parameters: Parameters | None, kept: Kept
         spec = parameters.applied(spec) if parameters else spec
         limits = parameters.limits if parameters else None
         specs[sweep.sweep_id] = spec
-        planned = config_rows(sweep)
+        planned = config_rows(sweep, quality)
         trials, runs_before = 0, len(rows["runs"])
         idles: IdlePowers = {}
         sensors = {node.node: boards_sensor(node.gpus) for node in sweep.nodes}
@@ -109,7 +107,7 @@ def _read(archives: Iterable[Archive], parameters: Parameters | None, kept: Kept
             if key not in planned:
                 assert found.config is not None, "a trial's rows have its config's, unless that was planned"
                 planned[key] = dict(found.config)
-                unplanned.append(found.config | config_quality(None))
+                unplanned.append(found.config)
             rows["trials"].append(found.trial)
             rows["runs"] += found.runs
             if found.series is not None:
@@ -123,12 +121,10 @@ def _read(archives: Iterable[Archive], parameters: Parameters | None, kept: Kept
                     requests.append((sweep.sweep_id, path.stem, parquet))
         malformed += archive.malformed
         with_idle_power(rows["runs"][runs_before:], idles)
-        for (hardware, config_id), planned_row in planned.items():
-            planned_row |= config_quality(verdict_of(quality, hardware, config_id))
         _rank(planned, [row for row in rows["trials"] if row["sweep_id"] == sweep.sweep_id], spec)
         rows["configs"] += planned.values()
-        rows["nodes"] += [_node_row(sweep, node) for node in sweep.nodes]
-        rows["sweeps"].append(_sweep_row(sweep, end, spec, trials))
+        rows["nodes"] += [node_row(sweep, node) for node in sweep.nodes]
+        rows["sweeps"].append(sweep_row(sweep, end, spec, trials))
         rows["records"].append(
             {
                 "sweep_id": sweep.sweep_id,
@@ -175,6 +171,18 @@ def frames_of_each(paths: Sequence[Path]) -> Iterator[Frames]:
         yield _read([archive], None)
 
 
+def sweep_folders(archives: Sequence[Path]) -> dict[str, Path]:
+    """The readable archives at or below these places, by sweep."""
+    folders: dict[str, Path] = {}
+    for place in archives:
+        try:
+            for archive in find_archives([place]):
+                folders.setdefault(archive.read_sweep().sweep_id, archive.path)
+        except ArchiveError:
+            continue
+    return folders
+
+
 def frames_of(record: SweepRecord, tables: Mapping[str, pl.DataFrame]) -> Frames:
     """The frames of one sweep from its rows in a database, by table, in which the times of single events are not."""
     specs = {record.sweep_id: parse_spec(record.spec, Path("sweep.json"))}
@@ -204,69 +212,6 @@ def _frame(table: SqlTable, rows: list[Row]) -> pl.DataFrame:
     """Rows as a frame with exactly the table's columns."""
     schema = table.schema()
     return pl.DataFrame({name: [row[name] for row in rows] for name in schema}, schema=schema)
-
-
-def _sweep_row(sweep: SweepRecord, end: EndRecord | None, spec: SweepSpec, trials: int) -> Row:
-    workload, level = spec.objective_run()
-    return {
-        "sweep_id": sweep.sweep_id,
-        "name": sweep.name,
-        "inventory": sweep.inventory,
-        "study": sweep.study,
-        "simulated": sweep.simulated,
-        "started_at": sweep.started_at,
-        "ended_at": end.ended_at if end else None,
-        "status": end.status if end else "running",
-        "trials": trials,
-        "objective_metric": spec.objective.metric,
-        "objective_direction": objective_direction(spec),
-        "objective_workload": workload,
-        "objective_level": level,
-        "production_downtime_s": canonical_json(end.production_downtime_s if end else {}),
-        "unrestored": list(end.unrestored) if end else [],
-        "problems": list(end.problems) if end else [],
-        "slo": canonical_json(spec.slo.model_dump(exclude_none=True)),
-        "spec": canonical_json(sweep.spec),
-        "calibration": canonical_json(sweep.calibration) if sweep.calibration is not None else None,
-        "imported": canonical_json(sweep.imported.model_dump(mode="json")) if sweep.imported else None,
-        "format_version": sweep.format_version,
-        "tokenpeak_version": sweep.provenance.tokenpeak_version,
-        "git_revision": sweep.provenance.git_revision,
-        "provenance": canonical_json(sweep.provenance.model_dump()),
-    }
-
-
-def _node_row(sweep: SweepRecord, node: NodeFacts) -> Row:
-    production = node.production
-    vram = [gpu.vram_bytes for gpu in node.gpus if gpu.vram_bytes is not None]
-    power = [gpu.power_limit_w for gpu in node.gpus if gpu.power_limit_w is not None]
-    whole = bool(node.gpus)
-    return {
-        "sweep_id": sweep.sweep_id,
-        "node": node.node,
-        "hardware": sweep.hardware_of(node),
-        "source": node.source,
-        "probed_at": node.probed_at,
-        "simulated": node.simulated,
-        "gpu_count": len(node.gpus),
-        "gpu_name": " + ".join(sorted({gpu.name for gpu in node.gpus})) or None,
-        "vram_bytes": sum(vram) if whole and len(vram) == len(node.gpus) else None,
-        "driver": node.gpus[0].driver if whole else None,
-        "gpu_power_limit_w": sum(power) if whole and len(power) == len(node.gpus) else None,
-        "compute_capability": node.gpus[0].compute_capability if whole else None,
-        "cpu": node.cpu,
-        "cpu_cores": node.cpu_cores,
-        "memory_bytes": node.memory_bytes,
-        "disk_free_bytes": node.disk_free_bytes,
-        "os": node.os,
-        "kernel": node.kernel,
-        "engine_version": node.engine_version,
-        "production_manager": production.manager if production else None,
-        "production_running": production.running if production else None,
-        "production_model": production.model if production else None,
-        "problems": list(node.problems),
-        "gpus": canonical_json([gpu.model_dump() for gpu in node.gpus]),
-    }
 
 
 def _rank(configs: dict[tuple[str, str], Row], trials: Sequence[Row], spec: SweepSpec) -> None:

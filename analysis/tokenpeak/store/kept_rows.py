@@ -9,7 +9,8 @@ from pathlib import Path
 
 import polars as pl
 
-from tokenpeak.store.rows import IdlePowers, Row, TrialRows
+from tokenpeak.store.columns import Row
+from tokenpeak.store.rows import IdlePowers, TrialRows
 
 FRAMES = ("trials", "runs", "series", "configs")
 IDLE_POWER = "idle_power.json"

@@ -6,7 +6,7 @@ import polars as pl
 
 from tokenpeak.report.view import LAUNCH, SweepView, limits_words
 from tokenpeak.spec.workload import MaxRateLoad, Slo
-from tokenpeak.store.tables import canonical_json
+from tokenpeak.store.columns import canonical_json
 
 ENDED = {
     "found": "found",

@@ -7,7 +7,8 @@ SELECT
     t.replicate, t.simulated, t.status, t.failure_phase, t.failure_cause, t.failure_message,
     s.objective_metric, s.objective_direction, t.objective, t.slo_met, t.started_at, t.duration_s, t.orchestration_s,
     t.engine_start_s, t.load_s, t.production_start_s, t.kv_cache_tokens, t.max_concurrency, t.restored,
-    t.production_downtime_s, t.choices
+    t.production_downtime_s, t.choices, t.ended_at, t.left_out, t.quality, t.quality_reason, t.quality_kl_nats,
+    t.quality_top1_agreement, t.quality_perplexity_ratio
 FROM trials t JOIN sweeps s USING (sweep_id);
 
 -- Every run that was measured, with its trial's config; `verdict` says whether it may be ranked.
@@ -22,43 +23,35 @@ SELECT
 FROM runs r JOIN sweeps s USING (sweep_id) JOIN trials t USING (sweep_id, trial_id);
 
 -- Configs by the geometric mean of their objective over launches, less one on other requests; the site ranks by it too.
--- An SLO that was broken is told, and moves no rank; a launch whose SLO was not judged leaves the config's open.
+-- A broken SLO is shown, and moves no rank; a launch whose SLO was not judged leaves the config's open.
 CREATE VIEW v_ranking AS
 WITH launches AS (
     SELECT
         sweep_id, hardware, config_id, config_name, choices,
         count(*) FILTER (WHERE status <> 'interrupted') AS launches,
         count(*) FILTER (WHERE status = 'failed') AS failures,
-        count(objective) FILTER (WHERE NOT other_requests) AS measured,
-        CASE WHEN min(objective) FILTER (WHERE NOT other_requests) > 0
-            THEN exp(avg(ln(nullif(objective, 0))) FILTER (WHERE NOT other_requests))
-            ELSE min(objective) FILTER (WHERE NOT other_requests)
-        END AS objective_mean,
-        stddev_samp(objective) FILTER (WHERE NOT other_requests) AS objective_std,
-        avg(objective) FILTER (WHERE other_requests) AS objective_once_more,
-        CASE WHEN bool_or(NOT slo_met) FILTER (WHERE objective IS NOT NULL AND NOT other_requests) THEN false
-            WHEN bool_and(slo_met IS NOT NULL) FILTER (WHERE objective IS NOT NULL AND NOT other_requests) THEN true
+        count(objective) FILTER (WHERE NOT holdout) AS measured,
+        stddev_samp(objective) FILTER (WHERE NOT holdout) AS objective_std,
+        avg(objective) FILTER (WHERE holdout) AS objective_holdout,
+        CASE WHEN bool_or(NOT slo_met) FILTER (WHERE objective IS NOT NULL AND NOT holdout) THEN false
+            WHEN bool_and(slo_met IS NOT NULL) FILTER (WHERE objective IS NOT NULL AND NOT holdout) THEN true
         END AS slo_met,
         min(failure_cause) AS failure_cause
     FROM trials
     GROUP BY sweep_id, hardware, config_id, config_name, choices
 )
 SELECT
-    s.name AS sweep_name, s.inventory, l.sweep_id, l.hardware, s.simulated,
-    CASE WHEN l.measured > 0 THEN rank() OVER (
-        PARTITION BY l.sweep_id, l.hardware, l.measured > 0
-        ORDER BY CASE s.objective_direction WHEN 'lower' THEN l.objective_mean ELSE -l.objective_mean END
-    ) END AS rank,
-    l.config_id, l.config_name, s.objective_metric, l.objective_mean, l.objective_std, l.objective_once_more, l.launches,
-    l.measured, l.failures, l.failure_cause, l.slo_met, l.choices
-FROM launches l JOIN sweeps s USING (sweep_id);
+    s.name AS sweep_name, s.inventory, l.sweep_id, l.hardware, s.simulated, c.rank,
+    l.config_id, l.config_name, s.objective_metric, c.objective_mean, l.objective_std, l.objective_holdout,
+    l.launches, l.measured, l.failures, l.failure_cause, l.slo_met, l.choices
+FROM launches l JOIN sweeps s USING (sweep_id) LEFT JOIN configs c USING (sweep_id, hardware, config_id);
 
 -- Latency and throughput against the request rate, for each config.
 CREATE VIEW v_rates AS
 SELECT
     r.sweep_id, r.trial_id, r.hardware, r.config_id, r.config_name, r.replicate, r.simulated, r.workload_name,
     r.rate_per_s, r.request_per_s, r.output_tok_per_s, r.goodput_request_per_s, r.ttft_s_p95, r.ttft_s_p99,
-    r.tpot_s_p95, r.tpot_s_p99, r.slo_met, r.verdict
+    r.tpot_s_p95, r.tpot_s_p99, r.slo_met, r.verdict, r.rate_held, r.duration_s, r.steady_state, r.percentile_intervals
 FROM runs r
 WHERE r.level_kind = 'open';
 
@@ -67,7 +60,8 @@ CREATE VIEW v_max_rates AS
 SELECT
     s.name AS sweep_name, s.inventory, s.study, r.sweep_id, r.trial_id, r.hardware, r.node, r.config_id, r.config_name,
     r.replicate, r.simulated, r.workload_name, r.max_rate_per_s, r.max_rate_low_per_s, r.max_rate_high_per_s,
-    r.max_rate_confidence, r.max_rate_ended, r.verdict
+    r.max_rate_confidence, r.max_rate_ended, r.verdict, r.saturation_per_s, r.saturation_low_per_s,
+    r.saturation_high_per_s
 FROM runs r JOIN sweeps s USING (sweep_id)
 WHERE r.max_rate_ended IS NOT NULL;
 
@@ -77,7 +71,8 @@ SELECT
     r.sweep_id, r.trial_id, r.run_index, r.hardware, r.config_id, r.config_name, r.simulated, r.workload_name,
     r.level_label, r.energy_source, r.energy_boundary, r.energy_j, r.power_w, r.energy_j_per_output_tok,
     r.energy_kwh_per_1m_output_tok, r.co2_kg_per_1m_output_tok, r.water_l_per_1m_output_tok, r.cost_per_1m_output_tok,
-    r.cost_currency, r.output_tok_per_s, r.verdict
+    r.cost_currency, r.output_tok_per_s, r.verdict,
+    r.energy_low_j, r.energy_high_j
 FROM runs r
 WHERE r.energy_j IS NOT NULL;
 
@@ -88,3 +83,14 @@ SELECT
     c.model_name, c.engine_version, c.flags, c.env, c.choices, c.predicted_output_tok_per_s, c.predicted_binding,
     coalesce(r.launches, 0) AS launches, r.objective_mean
 FROM configs c LEFT JOIN v_ranking r USING (sweep_id, hardware, config_id);
+
+-- Configs whose answers were compared with the reference's: what they are worth, and their speed, ranked or not.
+CREATE VIEW v_quality AS
+SELECT
+    c.sweep_id, c.hardware, c.config_id, c.config_name, c.quality, c.quality_reason, c.quality_is_reference,
+    c.quality_changes, c.quality_kl_nats, c.quality_kl_low_nats, c.quality_kl_high_nats, c.quality_answer_kl_nats,
+    c.quality_long_kl_nats, c.quality_top1_agreement, c.quality_perplexity_ratio, c.quality_same_answers,
+    c.quality_tasks, c.quality_tasks_right, c.quality_reference_tasks_right, c.rank, c.objective_mean,
+    c.objective_unproven_mean
+FROM configs c
+WHERE c.quality IS NOT NULL;
