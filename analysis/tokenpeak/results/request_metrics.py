@@ -1,4 +1,4 @@
-"""Metrics of single requests, as expressions over their columns: of these are runs' distributions and analysts' columns.
+"""Metrics of single requests, as expressions over their columns, for distributions of runs and for analysts.
 
 A metric over requests is declared in `metrics.py`, and its formula here. That of gaps between tokens is over gaps.
 """
