@@ -12,8 +12,6 @@ from archive_factory import MANY_AXES, make_archive
 from tokenpeak.errors import ArchiveError, DatabaseError, InputError
 from tokenpeak.report import open_archive
 from tokenpeak.report.ranking.standings import rank
-from tokenpeak.store import database as database_module
-from tokenpeak.report.ranking import rank
 from tokenpeak.store.database import DatabaseChoice, choose, open_database
 from tokenpeak.store.frames import Frames, open_frames
 from tokenpeak.store.tables import TABLES

@@ -6,8 +6,8 @@ from tokenpeak.exit_status import ExitStatus
 from tokenpeak.metrics import METRICS, STATISTICS
 from tokenpeak.names import slug
 from tokenpeak.spec.schema import field_docstrings
-from tokenpeak.store.tables import TABLES
 from tokenpeak.store.schema import views
+from tokenpeak.store.tables import TABLES
 
 
 @dataclass(frozen=True, kw_only=True)
