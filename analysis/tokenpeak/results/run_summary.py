@@ -71,9 +71,9 @@ def summarize(requests: pl.DataFrame, slo: Slo, *, from_due: bool) -> RunSummary
     measured = requests.filter(pl.col("phase") == "measured")
     ok = per_request(requests, from_due=from_due)
     failures = dict(measured.filter(pl.col("error").is_not_null()).group_by("error").len().sort("error").iter_rows())
-    begin = float(measured["due_s"].min() or 0.0)
+    begin = float(measured["due_s"].min() or 0.0)  # type: ignore[arg-type]
     last = measured["last_token_s"].max()
-    duration = max(float(last) - begin, 1e-9) if last is not None else 0.0
+    duration = max(float(last) - begin, 1e-9) if last is not None else 0.0  # type: ignore[arg-type]
     tokens_in = int(ok["input_tokens"].sum() or 0)
     tokens_out = int(ok["output_tokens"].sum() or 0)
     # Warm-up requests still stream when the first measured ones start: their tokens are the engine's throughput too,
