@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from made_once import made_once
-from tokenpeak.cli.documentation import documentation
+from tokenpeak.cli.site import documentation
 from tokenpeak.report.site.build import build_site
 
 

@@ -16,7 +16,7 @@ from commands import typed
 from loadgen.broken_server import Answer, serving, stream
 from loadgen.delayed_way import delayed
 from loadgen.test_generator import certified
-from tokenpeak.cli.calibrate import calibrate as calibrate_command
+from tokenpeak.cli.load import calibrate as calibrate_command
 from tokenpeak.cli.load import load
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.loadgen.calibration.network_path import (

@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from archive_factory import make_archive
-from tokenpeak.cli.explain import explain
+from tokenpeak.cli.predict import explain
 from tokenpeak.plan.matrix import served_models
 from tokenpeak.records import TrialRecord
 from tokenpeak.results.prediction_accuracy import hindsight

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from archive_factory import make_archive, trial_record
-from tokenpeak.cli.serve import serve
+from tokenpeak.cli.site import serve
 from tokenpeak.report import open_archive
 from tokenpeak.report.site import live
 from tokenpeak.report.trials.search_progress import progress

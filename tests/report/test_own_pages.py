@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from archive_factory import make_archive
 from tokenpeak import paths
-from tokenpeak.cli.report import report
+from tokenpeak.cli.site import report
 from tokenpeak.errors import InputError
 from tokenpeak.report.site import reuse
 from tokenpeak.report.site.build import build_site

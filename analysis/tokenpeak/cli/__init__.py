@@ -1,4 +1,4 @@
-"""The `tokenpeak` command line: one module per command, imported only when that command runs."""
+"""The `tokenpeak` command line: a module for commands that belong together, imported only when one of them runs."""
 
 import importlib
 import os
@@ -16,40 +16,40 @@ from tokenpeak.terminal import echo, echo_text, excepthook
 
 COMMANDS: dict[str, str] = {
     "init": "init",
-    "demo": "demo",
+    "demo": "init",
     "check": "check",
-    "schema": "schema",
+    "schema": "check",
     "probe": "probe",
     "plan": "plan",
     "predict": "predict",
     "sweep": "sweep",
     "apply": "apply",
-    "rollback": "rollback",
-    "explain": "explain",
+    "rollback": "apply",
+    "explain": "predict",
     "gate": "gate",
-    "install": "install",
-    "uninstall": "uninstall",
-    "restore": "restore",
-    "status": "status",
-    "notify": "notify",
+    "install": "nodes",
+    "uninstall": "nodes",
+    "restore": "nodes",
+    "status": "nodes",
+    "notify": "nodes",
     "load": "load",
     "quality": "quality",
-    "calibrate": "calibrate",
-    "ingest": "ingest",
-    "sql": "sql",
+    "calibrate": "load",
+    "ingest": "database",
+    "sql": "database",
     "database": "database",
     "replay": "replay",
     "archive": "archive",
-    "import": "import_",
-    "export": "export",
-    "prune": "prune",
-    "report": "report",
-    "docs": "docs",
-    "serve": "serve",
-    "publish": "publish",
+    "import": "exchange",
+    "export": "exchange",
+    "prune": "archive",
+    "report": "site",
+    "docs": "site",
+    "serve": "site",
+    "publish": "site",
     "completion": "completion",
 }
-"""Command → module of this package that defines it under the same name, in the order of `tokenpeak --help`."""
+"""Command → module of this package that defines it, in the order of `tokenpeak --help`."""
 
 
 _ANYWHERE = ("init", "demo", "completion")
@@ -68,7 +68,8 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             raise click.UsageError(f"No command {cmd_name!r}. {suggestion(cmd_name, COMMANDS)}")
         module = importlib.import_module(f"{__name__}.{COMMANDS[cmd_name]}")
-        command: click.Command = getattr(module, COMMANDS[cmd_name])
+        # A function cannot be called `import`.
+        command: click.Command = getattr(module, {"import": "import_"}.get(cmd_name, cmd_name))
         return command
 
     def resolve_command(

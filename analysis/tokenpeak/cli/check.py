@@ -1,5 +1,6 @@
 """`tokenpeak check`: mistakes in sweeps and inventories, by file and line; contacts no node."""
 
+import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -7,20 +8,20 @@ from pathlib import Path
 import click
 
 from tokenpeak import paths
-from tokenpeak.cli import completed
+from tokenpeak.cli import completion
 from tokenpeak.errors import InputError, suggestion
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.spec.located import Mistake
 from tokenpeak.spec.sweep import sweep_names
 from tokenpeak.sweep.inventory.nodes import inventory_names
-from tokenpeak.terminal import echo, echo_lines
+from tokenpeak.terminal import echo, echo_lines, echo_text
 
 
 @click.command(short_help="Find mistakes in sweeps and inventories.")
 @click.argument(
     "files",
     nargs=-1,
-    type=completed.CHECKED,
+    type=completion.CHECKED,
     metavar="[FILE]...",
     help="Sweeps, files or folders of inventories, or the names of either; all when absent.",
 )
@@ -82,3 +83,17 @@ def _inventory_around(path: Path) -> Path | None:
     if not path.exists():
         return None
     return next((folder for folder in (path, *path.absolute().parents[:3]) if (folder / "hosts.yml").is_file()), None)
+
+
+@click.command(short_help="Print the JSON Schema of a kind of file.")
+@click.argument("kind", type=click.Choice(["sweep", "inventory", "workload"]), help="Which kind of file.")
+def schema(kind: str) -> None:
+    """Print the JSON Schema of a KIND of file: a sweep, an inventory's variables, or a workload.
+
+    Examples name theirs in their first line, where editors with a YAML language server find it.
+    """
+    from tokenpeak.spec import schema
+    from tokenpeak.sweep.inventory.schemas import inventory_schema, sweep_schema
+
+    found = {"sweep": sweep_schema, "inventory": inventory_schema, "workload": schema.schema}[kind]()
+    echo_text(json.dumps(found, indent=1, ensure_ascii=False))

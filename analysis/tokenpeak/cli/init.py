@@ -1,5 +1,6 @@
 """`tokenpeak init`: a working folder with a commented example of everything in it."""
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ import click
 
 from tokenpeak import paths
 from tokenpeak.atomic import write_atomically
-from tokenpeak.cli import completed
+from tokenpeak.cli import completion, require_own_folders
 from tokenpeak.errors import InputError, NodeError, suggestion
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.names import is_name
@@ -50,7 +51,7 @@ tokenpeak sweep --inventory {first}
 @click.option(
     "--like",
     "examples",
-    type=completed.EXAMPLE,
+    type=completion.EXAMPLE,
     multiple=True,
     default=("h100",),
     show_default=True,
@@ -133,9 +134,9 @@ def _write_found(hosts: tuple[str, ...], inventory_name: str, port: int) -> None
     hosts_yml, shared = first_inventory([host for host, _ in found], f"Written by `{command}`. Look through it.")
     _put(folder / "hosts.yml", hosts_yml)
     _put(folder / "group_vars" / "all.yml", shared)
-    for sweep in dict.fromkeys(default_sweep(answer.gpus) for _, answer in found):
-        if (home / "sweeps").is_dir() and not (home / "sweeps" / f"{sweep}.yml").exists():
-            _put(home / "sweeps" / f"{sweep}.yml", paths.EXAMPLE_SWEEPS / f"{sweep}.yml")
+    for name in dict.fromkeys(default_sweep(answer.gpus) for _, answer in found):
+        if (home / "sweeps").is_dir() and not (home / "sweeps" / f"{name}.yml").exists():
+            _put(home / "sweeps" / f"{name}.yml", paths.EXAMPLE_SWEEPS / f"{name}.yml")
     echo_lines(map(str, inventory_mistakes(folder)))
     echo(f"Next: look through {folder}, then make probe INVENTORY={inventory_name}")
     if len(found) < len(surveyed):
@@ -150,8 +151,8 @@ def _files(inventories: tuple[str, ...]) -> Iterator[tuple[Path, Path | str]]:
         for source in sorted(path for path in folder.rglob("*.yml")):
             yield Path("inventory") / source.relative_to(paths.EXAMPLE_INVENTORIES), source
             sweeps |= dict.fromkeys(_default_sweeps(source))
-    for sweep in sweeps:
-        yield Path("sweeps") / f"{sweep}.yml", paths.EXAMPLE_SWEEPS / f"{sweep}.yml"
+    for name in sweeps:
+        yield Path("sweeps") / f"{name}.yml", paths.EXAMPLE_SWEEPS / f"{name}.yml"
     # Named in the first line of each sweep and of each group_vars/all.yml, for editors.
     yield Path("sweeps") / _SWEEP_SCHEMA, paths.EXAMPLE_SWEEPS / _SWEEP_SCHEMA
     yield Path("inventory") / _VARIABLES_SCHEMA, paths.EXAMPLE_INVENTORIES / _VARIABLES_SCHEMA
@@ -164,3 +165,35 @@ def _default_sweeps(source: Path) -> Iterator[str]:
         key, _, value = line.partition(": ")
         if key == "tokenpeak_default_sweep":
             yield value.strip()
+
+
+_FOLDER = Path("tokenpeak-demo")
+"""Where the demonstration goes when it is started outside of a working folder."""
+
+
+@click.command(short_help="Sweep simulated nodes on this computer; ends with a site.")
+@click.option("--end", "is_end", is_flag=True, help="End the simulated servers that a demonstration leaves running.")
+@click.pass_context
+def demo(ctx: click.Context, *, is_end: bool) -> None:
+    """Sweep four simulated nodes on this computer; results are marked as simulated everywhere.
+
+    Works in the working folder; outside of one, it makes the folder tokenpeak-demo. The simulated servers go on running
+    on loopback addresses, as production should; --end ends them.
+    """
+    if is_end:
+        from tokenpeak.sim.end import main
+
+        main()
+        return
+    if paths.IS_INSTALLED and paths.INVENTORIES == paths.EXAMPLE_INVENTORIES:
+        make_folder(_FOLDER, ())
+        # A process of its own: where results go is settled on import.
+        os.environ.pop("TOKENPEAK_HOME", None)
+        os.chdir(_FOLDER)
+        sys.stdout.flush()
+        os.execv(sys.executable, [sys.executable, "-P", "-c", "from tokenpeak.cli import main; main()", "demo"])  # noqa: S606
+    require_own_folders()
+    from tokenpeak.cli.sweep import sweep
+
+    ctx.invoke(sweep, inventory_name="sim", with_report=True)
+    echo("The simulated servers go on running; tokenpeak demo --end ends them.")

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from tokenpeak import paths
-from tokenpeak.cli import completed
+from tokenpeak.cli import completion
 from tokenpeak.cli.check import refuse
 from tokenpeak.console import SafeConsole, SafeTable
 from tokenpeak.errors import FactsError, SpecError, suggestion
@@ -42,12 +42,12 @@ ROWS = 40
 @click.option(
     "--inventory",
     "inventory_name",
-    type=completed.INVENTORY,
+    type=completion.INVENTORY,
     default="sim",
     show_default=True,
     help="Inventory to plan for.",
 )
-@click.option("--sweep", "sweep_name", type=completed.SWEEP, help="Sweep spec; the inventory's default when absent.")
+@click.option("--sweep", "sweep_name", type=completion.SWEEP, help="Sweep spec; the inventory's default when absent.")
 @click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
 @click.option(
     "--format",

@@ -1,11 +1,14 @@
-"""`tokenpeak predict`: what the physics says of one set-up."""
+"""`tokenpeak explain`: what a sweep's trials say of its predictions, its hardware and its settings."""
 
 import sys
+from pathlib import Path
 
 import click
 
+from tokenpeak.cli import completion
 from tokenpeak.console import SafeConsole
 from tokenpeak.errors import FactsError, suggestion
+from tokenpeak.plan.matrix import served_models
 from tokenpeak.plan.rules import dropped_because
 from tokenpeak.predict.demand import Demand
 from tokenpeak.predict.deployment import activation_peak_bytes, graph_bytes
@@ -14,7 +17,39 @@ from tokenpeak.predict.memory_plan import plan_memory
 from tokenpeak.predict.model import model_facts
 from tokenpeak.predict.prediction import predict as predict_run
 from tokenpeak.records import Config, Gpu, ModelName, NodeFacts
+from tokenpeak.results.prediction_accuracy import hindsight_lines
+from tokenpeak.search.highest import searched
+from tokenpeak.search.history import history_of
+from tokenpeak.spec.sweep import parse_spec
+from tokenpeak.store.archive import Archive, find_archives
+from tokenpeak.terminal import echo, echo_lines
 from tokenpeak.vllm.flags import DEFAULT_RELEASE
+
+
+@click.command(short_help="Compare predictions with measurements; say what binds.")
+@click.argument("archives", nargs=-1, required=True, type=completion.ARCHIVE)
+def explain(archives: tuple[Path, ...]) -> None:
+    """Compare the predictions of ARCHIVES (folders or .tar.zst) with what was measured.
+
+    Says what binds the fastest config on each kind of hardware, and what to try.
+    """
+    found = find_archives(list(archives))
+    for stored in found:
+        if len(found) > 1:
+            echo(stored.path.name)
+        _explain(stored)
+
+
+def _explain(stored: Archive) -> None:
+    record = stored.read_sweep()
+    spec = parse_spec(record.spec, stored.path / "sweep.json")
+    trials = list(stored.judged_trials())
+    nodes = {node.node: node for node in record.nodes}
+    for plan in record.plans:
+        echo(f"{plan.hardware} on {', '.join(plan.nodes)}{' (simulated)' if record.simulated else ''}")
+        left = searched(plan, history_of(trials, spec, plan.hardware))
+        lines = hindsight_lines(spec, left, nodes[plan.nodes[0]], trials, served_models([plan]))
+        echo_lines(f"  {line}" for line in lines or ["no trial gave an objective run"])
 
 
 @click.command(short_help="Predict the speed of a model on a device.")

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import click
 
-from tokenpeak.cli import completed
+from tokenpeak.cli import completion
 from tokenpeak.console import SafeConsole, SafeTable
 from tokenpeak.errors import NodeError
 from tokenpeak.exit_status import ExitStatus
@@ -26,7 +26,7 @@ from tokenpeak.terminal import echo_lines, echo_text
 @click.option(
     "--inventory",
     "inventory_name",
-    type=completed.INVENTORY,
+    type=completion.INVENTORY,
     default="sim",
     show_default=True,
     help="Inventory to probe.",

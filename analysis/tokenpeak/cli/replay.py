@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tokenpeak import bounded
-from tokenpeak.cli import completed
+from tokenpeak.cli import completion
 from tokenpeak.errors import ArchiveError
 from tokenpeak.node.machine.words import one_line
 from tokenpeak.search.remaining import duration_text
@@ -30,7 +30,7 @@ MOST_CSV_ROWS, MOST_CSV_CELLS = 100_000, 2_000_000
 
 
 @click.command(short_help="Search recorded results again: how far to trust a search.")
-@click.argument("archives", nargs=-1, required=True, type=completed.ARCHIVE_THERE)
+@click.argument("archives", nargs=-1, required=True, type=completion.ARCHIVE_THERE)
 @click.option(
     "--strategy", type=click.Choice(SEARCHERS), default="adaptive", show_default=True, help="Who chooses the trials."
 )

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from tokenpeak import paths
-from tokenpeak.cli import completed
-from tokenpeak.cli.interruptible import interruptible
+from tokenpeak.cli import completion
+from tokenpeak.cli.site import interruptible
 from tokenpeak.errors import ArchiveError, DatabaseError, ReportError, SpecError, suggestion
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.records import EndRecord
@@ -37,17 +37,17 @@ _STOP_WORDS = {
 @click.option(
     "--inventory",
     "inventory_name",
-    type=completed.INVENTORY,
+    type=completion.INVENTORY,
     default="sim",
     show_default=True,
     help="Inventory to work on.",
 )
-@click.option("--sweep", "sweep_name", type=completed.SWEEP, help="Sweep spec; the inventory's default when absent.")
+@click.option("--sweep", "sweep_name", type=completion.SWEEP, help="Sweep spec; the inventory's default when absent.")
 @click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
 @click.option(
     "--resume",
     "sweep_id",
-    type=completed.INTERRUPTED,
+    type=completion.INTERRUPTED,
     help="Go on with this interrupted sweep instead of starting one.",
 )
 @click.option(
@@ -175,7 +175,7 @@ def _report(outcome: SweepOutcome, progress: ProgressDisplay) -> bool:
     Raw files are kept in any case.
     """
     # Imported here: notebooks and Postgres cost a second that measuring does not need.
-    from tokenpeak.cli.documentation import documentation
+    from tokenpeak.cli.site import documentation
     from tokenpeak.report.site.build import build_site, leave
     from tokenpeak.store.database import open_database
     from tokenpeak.store.frames import open_frames

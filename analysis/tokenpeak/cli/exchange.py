@@ -1,4 +1,4 @@
-"""`tokenpeak export`: archives in other tools' formats."""
+"""`tokenpeak import`: other tools' results as an archive."""
 
 import tempfile
 from collections.abc import Sequence
@@ -6,16 +6,41 @@ from pathlib import Path
 
 import click
 
-from tokenpeak.cli import completed
+from tokenpeak import paths
+from tokenpeak.cli import completion
 from tokenpeak.cli.output import OUTPUT, make_output_folder
 from tokenpeak.errors import ArchiveError, SpecError
-from tokenpeak.terminal import echo
+from tokenpeak.terminal import echo, echo_lines
+
+
+@click.command("import", short_help="Make an archive of another benchmark's results.")
+@click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--name", help="Name of the archive's folder; made of date and format when absent.")
+@click.option("--output", type=OUTPUT, default=paths.RESULTS, help="Folder of archives.")
+@click.option("--gpu", help="The device that it ran on, as nvidia-smi names it, where the files do not say.")
+@click.option("--gpus", type=click.IntRange(1, 4096), default=1, show_default=True, help="How many of them.")
+@click.option("--engine-version", help="The vLLM release, where the files do not say.")
+def import_(
+    sources: tuple[Path, ...], name: str | None, output: Path, gpu: str | None, gpus: int, engine_version: str | None
+) -> None:
+    """Make an archive of SOURCES: files or folders of another benchmark, or a mapping file for CSV tables."""
+    from tokenpeak.exchange.assemble import write_import
+    from tokenpeak.exchange.sources import read_sources
+
+    found, own_name = read_sources(sources, gpu=gpu, gpus=gpus, engine_version=engine_version)
+    archive = write_import(found, output, sweep_id=name or own_name)
+    imported = found.imported
+    echo(f"Imported {len(found.runs)} runs ({imported.format}) into {archive.path}")
+    for title, lines in (("differs", imported.differences), ("not mapped", imported.unmapped)):
+        echo_lines(f"  {title}: {line}" for line in lines)
+    echo(f"Look at it: make report ARCHIVE={archive.path}")
+
 
 FORMATS = ("vllm-bench", "vllm-bench-detailed", "csv", "parquet", "hive")
 
 
 @click.command(short_help="Write archives as tables or as vllm bench serve results.")
-@click.argument("archives", nargs=-1, required=True, type=completed.ARCHIVE)
+@click.argument("archives", nargs=-1, required=True, type=completion.ARCHIVE)
 @click.option("--format", "form", type=click.Choice(FORMATS), default="csv", show_default=True, help="What to write.")
 @click.option("--output", type=OUTPUT, default=Path("exported"), show_default=True, help="Folder.")
 @click.option("--texts", is_flag=True, help="Write free text (messages, prompts) too, cleaned.")

@@ -1,0 +1,270 @@
+"""`tokenpeak restore`: every node given back to production, whoever had it."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+
+import click
+
+from tokenpeak.cli import completion
+from tokenpeak.exit_status import ExitStatus
+from tokenpeak.node.guard import lock
+from tokenpeak.node.guard import notify as sending
+from tokenpeak.node.production.answering import standing
+from tokenpeak.node.protocol.answers import ProductionState, StatusAnswer, UninstallAnswer, as_json
+from tokenpeak.sweep.ansible.by_name import play
+from tokenpeak.sweep.ansible.runner import run_playbook
+from tokenpeak.sweep.installation import install as put
+from tokenpeak.sweep.installation import is_another, renewal
+from tokenpeak.sweep.inventory.nodes import read_inventory
+from tokenpeak.sweep.notification import SIDE, receivers_of
+from tokenpeak.sweep.secret import rotate as replace_secret
+from tokenpeak.terminal import echo, echo_lines, echo_text
+
+
+@click.command(short_help="Bring production back on every node; safe at any time.")
+@click.option(
+    "--inventory",
+    "inventory_name",
+    type=completion.INVENTORY,
+    default="sim",
+    show_default=True,
+    help="Inventory to give back.",
+)
+@click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
+@click.option(
+    "--accept", is_flag=True, help="Take production as it serves now, though it served another model when recorded."
+)
+@click.option("--release", is_flag=True, help="Let sweeps have the nodes again that a restore has taken from one.")
+def restore(inventory_name: str, nodes: tuple[str, ...], accept: bool, release: bool) -> None:
+    """Give the nodes back: engine ended, production as it was recorded, lock broken. Safe at any time.
+
+    A node that a running sweep had is held: no trial begins there until --release.
+    """
+    asked = {"tokenpeak_restore": {"accept": accept, "release": release}} if accept or release else {}
+    inventory, result = play("restore.yml", inventory_name, nodes, asked)
+    from tokenpeak.node.production.answering import standing
+    from tokenpeak.sweep.ansible.result import restored_by
+    from tokenpeak.sweep.installation import is_another, renewal
+
+    unrestored = 0
+    for name, node in result.nodes.items():
+        if node.is_not_installed:
+            echo(f"{name}: TokenPeak was never put on this node, so there is nothing to give back.")
+            continue
+        outcome = restored_by(node)
+        unrestored += not outcome.restored
+        downtime = f" Production was down for {outcome.downtime_s:.1f} s." if outcome.downtime_s else ""
+        how = "NOT restored" if outcome.restored is False else standing(outcome.restored)
+        echo(f"{name}: {'' if outcome.restored else f'{how}: '}{outcome.message}{downtime}")
+        if "restore" in node.answers and is_another(node.answers["restore"]):
+            echo(f"NOTE {name}: {renewal(inventory, name)}")
+    if unrestored:
+        sys.exit(ExitStatus.ERROR)
+
+
+_NOT_INSTALLED = "TokenPeak is not on this node yet; make probe puts it there"
+
+
+@click.command(short_help="Say what each node serves, who has it, and if it is guarded.")
+@click.option(
+    "--inventory",
+    "inventory_name",
+    type=completion.INVENTORY,
+    default="sim",
+    show_default=True,
+    help="Inventory to ask.",
+)
+@click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
+@click.option(
+    "--format",
+    "style",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="For people or for machines.",
+)
+def status(inventory_name: str, nodes: tuple[str, ...], style: str) -> None:
+    """Say what each node serves now, which sweep has it, and whether a guard is armed."""
+    inventory, result = play("status.yml", inventory_name, nodes)
+    answers = {name: node.answer(StatusAnswer) for name, node in result.nodes.items()}
+    silent = {
+        name: _NOT_INSTALLED if node.is_not_installed else node.unreachable or node.failure or "gave no answer"
+        for name, node in result.nodes.items()
+        if answers[name] is None
+    }
+    wrong = {name: list(problems(answer)) for name, answer in answers.items() if answer}
+    if style == "json":
+        answered = {name: {**as_json(one), "script": one.script} for name, one in answers.items() if one}
+        echo_text(json.dumps({"nodes": answered, "silent": silent}, indent=2, default=vars))
+    else:
+        echo_lines(f"{name}: {' '.join(sentences(answer))}" for name, answer in answers.items() if answer)
+        unwell = [*silent.items(), *((name, " ".join(words)) for name, words in wrong.items() if words)]
+        echo_lines(f"PROBLEM {name}: {words}" for name, words in unwell)
+        for name, answer in answers.items():
+            if answer and is_another(answer):
+                echo(f"NOTE {name}: {renewal(inventory, name)}")
+        if any(answer and answer.armed for answer in answers.values()):
+            echo(f"Give production back now, ending the trial: make restore INVENTORY={inventory_name}")
+    if silent or any(wrong.values()):
+        sys.exit(ExitStatus.ERROR)
+
+
+def sentences(answer: StatusAnswer) -> Iterator[str]:
+    """How the node stands, for somebody who was just woken up."""
+    production = answer.production
+    if production is None:
+        yield "How production stands is not known."
+    elif production.manager == "none":
+        yield "No production."
+    else:
+        name = " ".join(word for word in (production.manager, production.unit) if word)
+        yield f"Production ({name}) {_state(production, is_borrowed=bool(answer.armed))}."
+    if answer.drained:
+        yield f"It is out of its load balancer ({', '.join(answer.drained)}) until production answers."
+    holder = answer.holder or "nobody"
+    if answer.armed:
+        phase = (answer.phase or "unknown").replace("_", " ")
+        yield f"Trial {answer.trial_id} of {holder} has the node (now: {phase})."
+        lease_s = answer.lease_remaining_s
+        if lease_s is None:
+            yield "The guard waits for the trial's deadline."
+        elif lease_s > 0:
+            yield f"The guard gives production back if the controller stays silent for {lease_s:.0f} s more."
+        elif production is not None and production.running and production.model:
+            yield "The controller is silent and production serves; the trial's record is still there."
+        else:
+            yield "The controller is silent; the guard is giving production back."
+    elif answer.armed is None and answer.unusable:
+        yield "Whether a trial has the node is not known."
+    elif answer.holder:
+        yield f"Between two trials of {holder}."
+    else:
+        yield "No trial has the node."
+    if answer.held_since_unix_s is not None:
+        when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(answer.held_since_unix_s))
+        yield f"It is held for production since {when}, by a restore: no trial begins there until {lock.RELEASE}."
+
+
+def _state(production: ProductionState, *, is_borrowed: bool) -> str:
+    if production.running is None:
+        return "is not known to run or not"
+    if not production.running:
+        return "is stopped" if is_borrowed else "does not run"
+    if production.model:
+        return f"serves {production.model}"
+    return f"runs, and does not answer at {production.url}" if production.url else "runs"
+
+
+def problems(answer: StatusAnswer) -> Iterator[str]:
+    """What somebody should do something about."""
+    if answer.problem:
+        yield answer.problem
+    if answer.unusable and not is_another(answer):
+        yield f"Its answer is used only in part: {', '.join(answer.unusable)}."
+    if not answer.armed:
+        return
+    if not answer.guard_alive:
+        yield "A trial has the node and no guard watches: make restore gives it back."
+    last = answer.last_restoration
+    if last is not None and last.trial_id == answer.trial_id and not last.restored:
+        yield f"{standing(last.restored).capitalize()}: {last.message} The guard keeps trying."
+
+
+@click.command(short_help="Put the node script and its guard on the nodes.")
+@click.option(
+    "--inventory",
+    "inventory_name",
+    type=completion.INVENTORY,
+    default="sim",
+    show_default=True,
+    help="Inventory to install on.",
+)
+@click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
+@click.option(
+    "--user", help="Log in as this user instead of the inventory's ansible_user; it must be root or become it."
+)
+@click.option(
+    "--rotate", is_flag=True, help="Make a new secret of this controller first; the old one is removed from the nodes."
+)
+def install(inventory_name: str, nodes: tuple[str, ...], user: str | None, *, rotate: bool) -> None:
+    """Put TokenPeak's command, its guard and, where the inventory names it, the guard command on the nodes."""
+    inventory = read_inventory(inventory_name, nodes=nodes)
+    if rotate:
+        replace_secret(inventory)
+        echo("This controller has a new secret.")
+    result = put(inventory, nodes=[node.name for node in inventory.nodes], user=user)
+    for name, node in result.nodes.items():
+        echo(f"{name}: {'installed' if node.ok else node.unreachable or node.failure}")
+        if rotate and not node.ok:
+            echo(
+                f"{name}: still holds the old secret, which no trial uses any more; it is removed there by "
+                f"make install INVENTORY={inventory_name}, once the node can be reached."
+            )
+    if rotate:
+        echo("Nodes of other inventories get the new secret, and lose the old one, when they are next installed.")
+    if not all(node.ok for node in result.nodes.values()):
+        sys.exit(ExitStatus.ERROR)
+
+
+@click.command(short_help="Take TokenPeak off the nodes; refused while a trial has one.")
+@click.option(
+    "--inventory", "inventory_name", type=completion.INVENTORY, required=True, help="Inventory to take it off."
+)
+@click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
+@click.option(
+    "--user", help="Log in as this user instead of the inventory's ansible_user; it must be root or become it."
+)
+@click.option("--load-hosts", is_flag=True, help="Remove the load client's folder from the load hosts too.")
+def uninstall(inventory_name: str, nodes: tuple[str, ...], user: str | None, *, load_hosts: bool) -> None:
+    """Remove script, state folder, guard, guard command and what an engine left. A node with a trial stays as it is.
+
+    Production is not touched. What stays on a node is said, with the reason.
+    """
+    inventory = read_inventory(inventory_name, nodes=nodes)
+    extravars = {} if user is None else {"ansible_user": user}
+    is_done = True
+    for name, node in run_playbook("uninstall.yml", inventory, extravars=extravars).nodes.items():
+        if node.is_not_installed:
+            echo(f"{name}: TokenPeak is not on this node.")
+            continue
+        answer = node.answer(UninstallAnswer) or UninstallAnswer()
+        is_done = is_done and node.ok and bool(answer.removed)
+        echo(f"{name}: {node.unreachable or node.failure or 'removed'}")
+        for words in answer.left:
+            echo(f"  {words}")
+    if load_hosts and inventory.load_hosts:
+        hosts = [host.name for host in inventory.load_hosts]
+        for name, host in run_playbook("uninstall_load_hosts.yml", inventory, nodes=hosts).nodes.items():
+            is_done = is_done and host.ok
+            echo(f"{name}: {host.unreachable or host.failure or 'load client removed'}")
+    if not is_done:
+        sys.exit(ExitStatus.ERROR)
+
+
+@click.command(short_help="Send a test to whom an inventory has notified.")
+@click.option(
+    "--inventory", "inventory_name", default="sim", show_default=True, help="Inventory whose receivers are meant."
+)
+def notify(inventory_name: str) -> None:
+    """Send the event `test` once, from this machine, to each receiver of tokenpeak_notify, and say who got it.
+
+    Receivers that only nodes call are not called; `tokenpeak install` looks at those on the nodes. Exit status 1 where
+    one did not get it.
+    """
+    inventory = read_inventory(inventory_name)
+    declared = receivers_of(inventory.nodes)
+    receivers = sending.called(declared, "test", SIDE)
+    for receiver in declared:
+        if receiver not in receivers:
+            echo(f"{sending.name_of(receiver)}: is called from nodes only")
+    if not declared:
+        echo(f"Inventory {inventory.name} names nobody: give tokenpeak_notify (see playbooks/README.md).")
+        return
+    sent = sending.event("test", "A test of tokenpeak notify: nothing happened.", source=SIDE, inventory=inventory.name)
+    ended = sending.send(receivers, sent, waits_s=(0.0,))
+    for receiver, problem in zip(receivers, ended, strict=True):
+        echo(f"{sending.name_of(receiver)}: {problem or 'got it'}")
+    if any(ended):
+        sys.exit(ExitStatus.ERROR)
