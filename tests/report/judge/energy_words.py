@@ -39,17 +39,6 @@ def least_energy(site: Site, found: re.Match[str]) -> Figures:
 
 
 @pattern(
-    rf"On (?P<hw>{HW}), boards were at (?P<cold>\d+)(?: to (?P<warm>\d+))? °C when runs began; too few "
-    rf"configs were launched "
-    r"again to see what that does to their power\."
-)
-def temperatures(site: Site, found: re.Match[str]) -> Figures:
-    degrees = [run["temperature_c"] for _, run in site.raw.runs(found["hw"]) if run.get("temperature_c") is not None]
-    yield found["cold"], min(degrees)
-    yield found["warm"] or found["cold"], max(degrees)
-
-
-@pattern(
     rf"(?P<ok>\d+) of (?P<all>\d+) configs at (?P<level>{LEVEL}); .+?; boundary: [\w ]+, before "
     rf"PUE\.(?: Down and to the right is "
     r"better\.)? (?:Bars: 95% intervals by (?P<sensor>sensor and )?spread of launches\."

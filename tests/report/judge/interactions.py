@@ -48,20 +48,6 @@ def _listed(text: str, gains: dict[str, tuple[float, str, str, bool]]) -> Figure
 
 
 @pattern(
-    r"Each cell: the mean over the other axes, of the configs that have a result, against (?P<base>.+?); "
-    r"blue is better, colours end at "
-    r"±(?P<widest>\d+)%\. "
-    r"Hatched: not tried\. Rows that change colour differently mean that the settings interact\."
-)
-def matrix_caption(site: Site, found: re.Match[str]) -> Figures:
-    raw = site.raw
-    widest = max(
-        abs(value / raw.baseline(hw)[1] - 1) for hw in raw.hardware for value in raw.means(hw, raw.metric).values()
-    )
-    yield found["widest"], max(0.1, widest) * 100
-
-
-@pattern(
     r"Difference in .+? from the mean of its axis, other axes being equal, by least squares over configs\. "
     r"(?:Bars: 95% intervals \(t\) from what main effects leave unexplained\.|Too few launches for an interval\.)"
     r"(?: Not estimable, and in no mean: (?P<names>.+)\.)?"
@@ -104,7 +90,7 @@ def _cells(raw: Raw, drawn: list[str], others: list[str]) -> list[dict[Place, se
 
 @pattern(
     rf"A cell: the mean in .+? at (?P<level>{LEVEL}), its difference from (?P<base>.+?), and how many configs "
-    r"\(n\)(?:; lower is better)?\."
+    r"\(n\)(?:; lower is better)?\. Blue is better; colours end at ±(?P<widest>\d+)%\."
     r"(?P<lost> n=a of b: the other configs of the b have no result\.)?"
     r"(?P<mixed> \*: other cells differ from this one in more than the two axes\.)?"
     r"(?P<untried> Hatched: not tried\.)?(?: Outlined: no result\.)?"
@@ -114,6 +100,10 @@ def heatmap_legend(site: Site, found: re.Match[str]) -> Figures:
     raw = site.raw
     must(found["level"].split(", ")[-1] == raw.level, "the objective's level")
     must(found["base"] == raw.baseline_phrase(site.only), "the baseline")
+    widest = max(
+        abs(value / raw.baseline(hw)[1] - 1) for hw in raw.hardware for value in raw.means(hw, raw.metric).values()
+    )
+    yield found["widest"], max(0.1, widest) * 100
     axes = [axis for axis, choices in raw.axes.items() if len(choices) > 1]
     mixed = untried = False
     for pair in combinations(axes, 2):

@@ -8,7 +8,7 @@ from judge.text import LEVEL, Patterns, fixed
 SENTENCES: Patterns = [
     overview.headline, overview.precision, overview.random_weights, overview.broken, overview.alone, overview.tie,
     overview.holdout, overview.elsewhere, ranking.standing, ranking.span, load.fastest, load.tried_rate, load.tail,
-    load.no_curve, energy_words.least_energy, energy_words.temperatures,
+    load.no_curve, energy_words.least_energy,
     interactions.effect_words, interactions.heatmap_legend,
     trials.launches, trials.published, trials.early, trials.drift, trials.checked, trials.hardware, trials.formats,
     fixed("No run that may be ranked has both a throughput and the speed of its requests."),
@@ -23,7 +23,6 @@ CAPTIONS: Patterns = [
         r"line joins those that "
         rf"nothing tried beats in both\.)? {INTERVALS}"
     ), lambda site, found: iter(())),
-    fixed("The node's time by its price an hour, and electricity at the meter. It follows the prices above."),
     (re.compile(
         rf"Each config's first launch at {LEVEL}\. A queue that grows to the end: the load is more "
         rf"than the engine serves\."
@@ -32,7 +31,7 @@ CAPTIONS: Patterns = [
         "On each card a dot is a config, better to the right; the line is the baseline, "
         "the diamond the recommended config."
     ),
-    ranking.ranking_caption, load.quantile_caption, energy_words.energy_caption, interactions.matrix_caption,
+    ranking.ranking_caption, load.quantile_caption, energy_words.energy_caption,
     interactions.effects_caption, trials.strips, load.curve_caption, interactions.heatmap_caption,
 ]  # fmt: skip
 STEPS: Patterns = [

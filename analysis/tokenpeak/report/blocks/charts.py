@@ -5,7 +5,7 @@ belong to the figure around it.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
@@ -216,53 +216,8 @@ def _effect_words(frame: pl.DataFrame) -> pl.Series:
     return pl.Series(words, dtype=pl.String)
 
 
-def matrix(frames: Mapping[tuple[str, str], pl.DataFrame], orders: Mapping[str, Sequence[str]]) -> alt.TopLevelMixin:
-    """Every pair of axes as a small heatmap: columns are axes across, rows are axes down, colours as in `heatmap`.
-
-    `frames`: for each pair, across and down, the cells as `heatmap` takes them, of one kind of hardware. `orders`: the
-    alternatives of each axis in their order.
-    """
-    axes = list(orders)
-    steps = [*(str(index) for index in range(9)), "untried", "failed"]
-    scale = alt.Scale(domain=steps, range=[*theme.DIVERGING, "url(#hatch)", theme.PAPER])
-    tip = [
-        *(alt.Tooltip(name) for name in ("across:N", "down:N")),
-        alt.Tooltip("value:Q", format=",.4~r"),
-        alt.Tooltip("gain:Q", format="+.1%"),
-        alt.Tooltip("n:Q"),
-        alt.Tooltip("why:N"),
-    ]
-    rows = []
-    for place, down in enumerate(axes):
-        plots = []
-        for across in axes[:place]:
-            is_last, is_first = place == len(axes) - 1, across == axes[0]
-            frame = frames[across, down].with_columns(
-                fill=pl.when(pl.col("state") == "value").then(pl.col("step").cast(pl.String)).otherwise("state")
-            )
-            below = alt.Axis(labelAngle=-90, labelLimit=90, domain=False, ticks=False) if is_last else None
-            beside = alt.Axis(labelLimit=90, domain=False, ticks=False) if is_first else None
-            plots.append(
-                alt.Chart(frame.select("across", "down", "fill", "value", "gain", "n", "why"))
-                .mark_rect(stroke=theme.LINE, strokeWidth=0.7)
-                .encode(
-                    x=alt.X("across:N", sort=list(orders[across]), title=None, axis=below),
-                    y=alt.Y("down:N", sort=list(orders[down]), title=None, axis=beside),
-                    color=alt.Color("fill:N", scale=scale, legend=None),
-                    tooltip=tip,
-                )
-                .properties(width=MATRIX_CELL * len(orders[across]), height=MATRIX_CELL * len(orders[down]))
-            )
-        # On the diagonal stands an axis's name: right of its row, above its column.
-        name = alt.Chart(pl.DataFrame({"name": [down]})).mark_text(align="left", fontWeight=500, fontSize=12)
-        height = MATRIX_CELL * len(orders[down]) if plots else 14
-        plots.append(name.encode(x=alt.value(0), text="name:N").properties(width=1, height=height))
-        rows.append(alt.hconcat(*plots, spacing=12))
-    return alt.vconcat(*rows, spacing=10)
-
-
-MATRIX_CELL, EFFECTS_WIDTH, HEATMAP_ROOM = 24, 210, 1040
-"""Pixels: a cell of the matrix, the plot of effects, what the heatmaps of one row may take beside their labels."""
+EFFECTS_WIDTH, HEATMAP_ROOM = 210, 1040
+"""Pixels: the plot of effects, what the heatmaps of one row may take beside their labels."""
 
 
 def _by_hardware(

@@ -48,6 +48,14 @@ def legend(roles: Mapping[str, str], *, columns: int = 3) -> alt.Legend:
     )
 
 
+def tooltips(fields: Mapping[str, str]) -> list[alt.Tooltip]:
+    """What the pointer shows of a mark: title → field with its type, such as `x:Q`; measures have four digits."""
+    return [
+        alt.Tooltip(field, title=title, format=",.4~r" if field.endswith(":Q") and field != "n:Q" else alt.Undefined)
+        for title, field in fields.items()
+    ]
+
+
 def colour(key: alt.Legend | None) -> alt.Color:
     """A colour for each picked config."""
     return alt.Color("series:N", legend=key, scale=_scale(theme.SERIES))

@@ -153,11 +153,9 @@ def results_chart() -> alt.TopLevelMixin:
                 x=alt.X("value:Q", scale=scale, axis=alt.Axis(orient="top", tickCount=6)),
                 color=colour,
                 shape=shape,
-                tooltip=[
-                    alt.Tooltip("series:N", title="config"),
-                    *(alt.Tooltip(f"{key}:Q", format=",.4~r") for key in ("value", "low", "high")),
-                    alt.Tooltip("n:Q", title="launches"),
-                ],
+                tooltip=picks.tooltips(
+                    {"config": "series:N", "value": "value:Q", "low": "low:Q", "high": "high:Q", "launches": "n:Q"}
+                ),
             ),
         )
         .add_params(alt.param(name="picked", value=[]))
@@ -172,12 +170,7 @@ def speeds_chart() -> alt.TopLevelMixin:
         y=alt.Y("y:Q", title="output throughput (tok/s)", scale=alt.Scale(zero=True, nice=True)),
         color=picks.colour(None),
     )
-    tip = [
-        alt.Tooltip("series:N", title="config"),
-        alt.Tooltip("level:N", title="load"),
-        alt.Tooltip("y:Q", format=",.4~r", title="tok/s"),
-        alt.Tooltip("x:Q", format=",.4~r", title="tok/s per user"),
-    ]
+    tip = picks.tooltips({"config": "series:N", "load": "level:N", "tok/s": "y:Q", "tok/s per user": "x:Q"})
     line = base.mark_line(strokeWidth=2).encode(order="y:Q", strokeDash=picks.dash(None))
     dot = base.mark_point(filled=True, size=80, opacity=1).encode(shape=picks.shape(None), tooltip=tip)
     return alt.layer(line, dot).add_params(alt.param(name="picked", value=[])).properties(width=theme.HALF, height=280)

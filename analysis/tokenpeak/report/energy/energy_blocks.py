@@ -186,17 +186,8 @@ def _scatter(frame: pl.DataFrame, names: Sequence[str], roles: dict[str, str]) -
     axis = alt.Axis(labelOverlap="greedy", labelSeparation=6)
     x = alt.X("x:Q", title="output throughput (tok/s)", scale=alt.Scale(zero=False, nice=True, padding=16), axis=axis)
     y = alt.Y("value:Q", title="J per output token", scale=alt.Scale(zero=True, nice=True))
-    tip = [
-        alt.Tooltip("series:N", title="config"),
-        alt.Tooltip("x:Q", format=",.4~r", title="tok/s"),
-        alt.Tooltip("value:Q", format=".4~r", title="J/token"),
-        *(
-            alt.Tooltip(f"{end}:Q", format=".4~r", title=f"95% {end}")
-            for end in ("low", "high")
-            if short["low"].is_not_null().any()
-        ),
-        alt.Tooltip("n:Q", title="launches"),
-    ]
+    ends = {"95% low": "low:Q", "95% high": "high:Q"} if short["low"].is_not_null().any() else {}
+    tip = picks.tooltips({"config": "series:N", "tok/s": "x:Q", "J/token": "value:Q", **ends, "launches": "n:Q"})
     key = picks.legend(roles, columns=2)
     span = {"y": alt.Y("low:Q"), "y2": alt.Y2("high:Q")}
     layers = [

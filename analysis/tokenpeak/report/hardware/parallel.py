@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import altair as alt
 import polars as pl
 
-from tokenpeak.report.blocks import charts, theme
+from tokenpeak.report.blocks import theme
 from tokenpeak.report.blocks.block import Block, Column, Figure, Part, Sentence, Table, note, percent, strong, table
+from tokenpeak.report.blocks.captioned import figure
 from tokenpeak.report.hardware.presets import CONTEXT, MODEL, PARALLELISM
 from tokenpeak.report.view import SweepView
 
@@ -171,23 +172,15 @@ def _preset_figure(view: SweepView) -> Figure:
             tooltip=["node:N", "gpus:Q", "tokens:N", alt.Tooltip("speedup:Q", format="+.1%")],
         )
     )
-    return Figure(
+    change = Column(key="speedup", title="Tensor over pipeline", unit="%", kind="number", digits=1, signed=True)
+    return figure(
+        alt.layer(zero, points).properties(width=theme.WIDTH - 140, height=alt.Step(26)),
+        frame.with_columns(pl.col("speedup") * 100),
+        {"node": "`Preset`", "gpus": "GPUs", "tokens": "Tokens", "speedup": change},
         name="tensor-over-pipeline",
         title="Tensor against pipeline parallel",
         caption="Difference of output and prompt throughput between the two, equal in all else; "
         f"{view.lone_words('one launch each')}.",
-        spec=charts.spec_of(alt.layer(zero, points).properties(width=theme.WIDTH - 140, height=alt.Step(26))),
-        data=table(
-            frame.with_columns(pl.col("speedup") * 100),
-            [
-                Column(key="node", title="Preset", kind="code"),
-                Column(key="gpus", title="GPUs", kind="number"),
-                Column(key="tokens", title="Tokens"),
-                Column(key="speedup", title="Tensor over pipeline", unit="%", kind="number", digits=1, signed=True),
-            ],
-            name="data",
-            title="Data of the figure: tensor against pipeline",
-        ),
     )
 
 

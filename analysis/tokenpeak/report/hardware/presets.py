@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import altair as alt
 import polars as pl
 
-from tokenpeak.report.blocks import charts, theme
+from tokenpeak.report.blocks import theme
 from tokenpeak.report.blocks.block import Column, Figure, Sentence, Table, answer, number, strong, table
+from tokenpeak.report.blocks.captioned import figure
 from tokenpeak.report.view import SweepView
 
 PARALLELISM = "parallelism"
@@ -22,8 +23,8 @@ class Observations:
     prompt_tok_per_s: float
     output_node: str
     output_tok_per_s: float
-    errors: tuple[tuple[str, int], ...]
-    """Nodes with failed requests, most first."""
+    failed: str
+    """Nodes with failed requests and their number, most first; empty: none failed."""
 
 
 def has_presets(view: SweepView) -> bool:
@@ -52,7 +53,7 @@ def observations(view: SweepView, model: str, context: str) -> Observations:
         prompt_tok_per_s=prompt["input_tok_per_s"],
         output_node=output["node"],
         output_tok_per_s=output["output_tok_per_s"],
-        errors=tuple(failed.select("node", "requests_failed").iter_rows()),
+        failed=", ".join(f"{node} ({count})" for node, count in failed.select("node", "requests_failed").iter_rows()),
     )
 
 
@@ -86,7 +87,7 @@ def highest(view: SweepView) -> Table:
                 "output": seen.output_tok_per_s,
                 "prompt_node": seen.prompt_node,
                 "prompt": seen.prompt_tok_per_s,
-                "failed": _failed_words(seen) or None,
+                "failed": seen.failed or None,
             }
         )
     return table(
@@ -138,10 +139,6 @@ def every(view: SweepView) -> Table:
     )
 
 
-def _failed_words(seen: Observations) -> str:
-    return ", ".join(f"{node} ({count})" for node, count in seen.errors)
-
-
 def bars(view: SweepView) -> list[Figure]:
     """A figure for each model and context, with all presets."""
     return [_bars(view, *pair) for pair in pairs(view)]
@@ -154,49 +151,34 @@ def _bars(view: SweepView, model: str, context: str) -> Figure:
         "requests_failed", "requests_sent",
     )  # fmt: skip
     failed = (pl.col("requests_failed").fill_null(0) > 0).alias("failed")
+    axis = alt.Axis(tickCount=5, labelOverlap="greedy", labelSeparation=6)
     chart = (
         alt.Chart(frame.with_columns(failed))
         .mark_bar(color=theme.ACCENT)
         .encode(
-            x=alt.X(
-                "output_tok_per_s:Q",
-                title="output tok/s of the node",
-                axis=alt.Axis(tickCount=5, labelOverlap="greedy", labelSeparation=6),
-            ),
+            x=alt.X("output_tok_per_s:Q", title="output tok/s of the node", axis=axis),
             y=alt.Y("node:N", title=None, sort=None),
             opacity=alt.condition("datum.failed", alt.value(0.45), alt.value(1)),
-            tooltip=[
-                alt.Tooltip("node:N"),
-                alt.Tooltip("output_tok_per_s:Q"),
-                alt.Tooltip("input_tok_per_s:Q"),
-                alt.Tooltip("requests_failed:Q"),
-            ],
+            tooltip=["node:N", "output_tok_per_s:Q", "input_tok_per_s:Q", "requests_failed:Q"],
         )
         .properties(width=330, height=alt.Step(18))
     )
-    return Figure(
+    return figure(
+        chart,
+        frame,
+        {
+            "node": "`Preset`",
+            "input_tok_per_s": Column(key="input_tok_per_s", title="Prompt", unit="tok/s", kind="number", digits=2),
+            "output_tok_per_s": Column(key="output_tok_per_s", title="Output", unit="tok/s", kind="number", digits=2),
+            "latency_s_mean": Column(key="latency_s_mean", title="Mean latency", unit="s", kind="number", digits=2),
+            "request_output_tok_per_s_mean": "A request's output (tok/s)",
+            "requests_failed": "Failed",
+            "requests_sent": "of",
+        },
         name=f"presets-{model}-{context}".replace(".", "-"),
         title=f"{model} at a context of {int(context):,}",
-        caption=(
-            f"Output throughput of each preset, {view.lone_words('one launch each')}. "
-            f"Highest output {seen.output_node} "
-            f"({number(seen.output_tok_per_s, 2)} tok/s), highest prompt {seen.prompt_node} "
-            f"({number(seen.prompt_tok_per_s, 2)} tok/s). "
-            + (f"Paler where requests failed: {_failed_words(seen)}." if seen.errors else "No request failed.")
-        ),
-        spec=charts.spec_of(chart),
-        data=table(
-            frame,
-            [
-                Column(key="node", title="Preset", kind="code"),
-                Column(key="input_tok_per_s", title="Prompt", unit="tok/s", kind="number", digits=2),
-                Column(key="output_tok_per_s", title="Output", unit="tok/s", kind="number", digits=2),
-                Column(key="latency_s_mean", title="Mean latency", unit="s", kind="number", digits=2),
-                Column(key="request_output_tok_per_s_mean", title="A request's output", unit="tok/s", kind="number"),
-                Column(key="requests_failed", title="Failed", kind="number"),
-                Column(key="requests_sent", title="of", kind="number"),
-            ],
-            name="data",
-            title="Data of the figure",
-        ),
+        caption=f"Output throughput of each preset, {view.lone_words('one launch each')}. "
+        f"Highest output {seen.output_node} ({number(seen.output_tok_per_s, 2)} tok/s), "
+        f"highest prompt {seen.prompt_node} ({number(seen.prompt_tok_per_s, 2)} tok/s). "
+        + (f"Paler where requests failed: {seen.failed}." if seen.failed else "No request failed."),
     )

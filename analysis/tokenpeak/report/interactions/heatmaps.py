@@ -1,14 +1,13 @@
-"""The figures of the pages: a chart with its title, its caption and its data.
-
-A caption says what to see, how many measurements stand behind it, under which SLO, and what its interval is.
-"""
+"""Heatmaps of pairs of axes, and the table of what pairs do beyond their parts."""
 
 import polars as pl
 
 from tokenpeak.names import slug
 from tokenpeak.report.blocks import charts
 from tokenpeak.report.blocks.block import Column, Figure, Sentence, Span, Table, note, table
+from tokenpeak.report.blocks.captioned import figure
 from tokenpeak.report.interactions import axis_effects
+from tokenpeak.report.ranking.standings import rank
 from tokenpeak.report.view import SweepView, short_names
 
 EFFECT_BARS = "Bars: 95% intervals (t) from what main effects leave unexplained."
@@ -43,27 +42,24 @@ def heatmap(view: SweepView, across: str, down: str, widest: float) -> Figure:
         across_order=list(names[across].values()),
         down_order=list(names[down].values()),
     )
-    return Figure(
+    unit = view.metric.unit
+    return figure(
+        chart,
+        cells.with_columns(gain=pl.col("gain") * 100),
+        {
+            "hardware": "Hardware",
+            "across": Column(key="across", title=across, kind="code"),
+            "down": Column(key="down", title=down, kind="code"),
+            "value": Column(key="value", title="Mean over configs", unit=unit, kind="number"),
+            "best": Column(key="best", title="Best", unit=unit, kind="number"),
+            "gain": Column(key="gain", title="Difference", unit="%", kind="number", digits=1, signed=True),
+            "n": "Configs",
+            "why": "Remark",
+        },
         name=f"heatmap-{slug(across)}-{slug(down)}",
         title=f"{across} × {down}",
         caption=caption,
-        spec=charts.spec_of(chart),
         span=_heatmap_span(len(view.axes[across]) * len(view.hardware)),
-        data=table(
-            cells.with_columns(gain=pl.col("gain") * 100),
-            [
-                Column(key="hardware", title="Hardware"),
-                Column(key="across", title=across, kind="code"),
-                Column(key="down", title=down, kind="code"),
-                Column(key="value", title="Mean over configs", unit=view.metric.unit, kind="number"),
-                Column(key="best", title="Best", unit=view.metric.unit, kind="number"),
-                Column(key="gain", title="Difference", unit="%", kind="number", digits=1, signed=True),
-                Column(key="n", title="Configs", kind="number"),
-                Column(key="why", title="Remark"),
-            ],
-            name="data",
-            title=f"Data of the figure: {across} × {down}",
-        ),
     )
 
 
@@ -81,7 +77,7 @@ def heatmap_legend(view: SweepView, widest: float) -> Sentence:
     lower = "" if view.higher_is_better else "; lower is better"
     return note(
         f"A cell: the mean in {view.metric.unit} {view.objective_at}, its difference from {_baseline_words(view)}, and "
-        f"how many configs (n){lower}.",
+        f"how many configs (n){lower}. Blue is better; colours end at ±{widest:.0%}.",
         *(words for words, where in signs.items() if cells.filter(where).height),
     )
 
@@ -95,57 +91,7 @@ THIRD, HALF = 3, 5
 """Most columns of cells of a heatmap that takes a third, or half, of a wide window."""
 
 
-def pair_matrix(view: SweepView, hardware: str, widest: float) -> Figure | None:
-    """Every pair of axes at a glance on one kind of hardware; None where there are not three axes to pair."""
-    axes = [axis for axis in view.axes if any(axis in pair for pair in axis_effects.pairs(view))]
-    if len(axes) < 3:
-        return None
-    names = {axis: short_names(view.axes[axis]) for axis in axes}
-    frames = {
-        (across, down): axis_effects.cells(view, across, down, widest)
-        .filter(hardware=hardware)
-        .with_columns(pl.col("across").replace(names[across]), pl.col("down").replace(names[down]))
-        for place, down in enumerate(axes)
-        for across in axes[:place]
-    }
-    data = pl.concat(
-        [
-            frame.with_columns(pair=pl.lit(f"{across} × {down}"), gain=pl.col("gain") * 100)
-            for (across, down), frame in frames.items()
-        ],
-        how="diagonal_relaxed",
-    )
-    return Figure(
-        name=f"matrix-{slug(hardware)}",
-        title=f"Every pair of axes{view.where(hardware)}",
-        caption=(
-            "Each cell: the mean over the other axes, of the configs that have a result, against "
-            f"{_baseline_words(view)}; blue is better, colours end at ±{widest:.0%}. Hatched: not tried. "
-            "Rows that change colour differently mean that the settings interact."
-        ),
-        spec=charts.spec_of(charts.matrix(frames, {axis: list(names[axis].values()) for axis in axes})),
-        span="half",
-        scope=f"matrix-{slug(hardware)}",
-        data=table(
-            data,
-            [
-                Column(key="pair", title="Pair", kind="code"),
-                Column(key="across", title="First", kind="code"),
-                Column(key="down", title="Second", kind="code"),
-                Column(key="value", title="Mean over configs", unit=view.metric.unit, kind="number"),
-                Column(key="gain", title="Difference", unit="%", kind="number", digits=1, signed=True),
-                Column(key="n", title="Configs", kind="number"),
-                Column(key="why", title="Remark"),
-            ],
-            name="data",
-            title=f"Data of the figure: every pair of axes on {hardware}",
-        ),
-    )
-
-
 def _baseline_words(view: SweepView) -> str:
-    from tokenpeak.report.ranking.standings import rank
-
     baselines = [baseline.phrase for hardware in view.hardware if (baseline := rank(view, hardware).baseline)]
     return " or, on other hardware, ".join(dict.fromkeys(baselines)) or "nothing (no baseline)"
 

@@ -136,20 +136,15 @@ def _axis(xs: Sequence[float]) -> alt.Axis:
 
 def _tips(frame: pl.DataFrame, words: str, x_words: str) -> list[alt.Tooltip]:
     """What the pointer shows of a point: what is known of any of them."""
-    known = {
-        "low": alt.Tooltip("low:Q", format=",.4~r", title="95% low"),
-        "high": alt.Tooltip("high:Q", format=",.4~r", title="95% high"),
-        "state": alt.Tooltip("state:N", title="state"),
-        "holds": alt.Tooltip("holds:N", title="SLO held"),
-        "seconds": alt.Tooltip("seconds:Q", format=",.3~r", title="measured for (s)"),
+    optional = {
+        "95% low": "low:Q",
+        "95% high": "high:Q",
+        "state": "state:N",
+        "SLO held": "holds:N",
+        "measured for (s)": "seconds:Q",
     }
-    return [
-        alt.Tooltip("series:N", title="config"),
-        alt.Tooltip("x:Q", format=",.4~r", title=x_words),
-        alt.Tooltip("value:Q", format=",.4~r", title=words),
-        *(tip for name, tip in known.items() if frame[name].is_not_null().any()),
-        alt.Tooltip("n:Q", title="launches"),
-    ]
+    known = {title: field for title, field in optional.items() if frame[field[:-2]].is_not_null().any()}
+    return picks.tooltips({"config": "series:N", x_words: "x:Q", words: "value:Q", **known, "launches": "n:Q"})
 
 
 def slo_line(limit: tuple[float, str]) -> list[alt.Chart]:
@@ -174,6 +169,6 @@ def _uprights(marks: pl.DataFrame, colour: alt.Color, x: alt.X) -> list[alt.Char
         part = marks.filter(pl.col("kind") == kind, pl.col("x").is_not_null())
         if part.height:
             _, chosen = picks.split(alt.Chart(part))
-            tip = [alt.Tooltip("series:N", title="config"), alt.Tooltip("x:Q", format=",.4~r", title=f"{kind} (req/s)")]
+            tip = picks.tooltips({"config": "series:N", f"{kind} (req/s)": "x:Q"})
             found.append(chosen.mark_rule(strokeDash=dash, strokeWidth=1.4).encode(x=x, color=colour, tooltip=tip))
     return found

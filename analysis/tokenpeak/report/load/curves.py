@@ -15,8 +15,8 @@ import polars as pl
 from tokenpeak.names import slug
 from tokenpeak.ranking.intervals import t_critical
 from tokenpeak.ranking.ties import WIDEST
-from tokenpeak.report.blocks.block import Column, Figure, Sentence, Table, note, table
-from tokenpeak.report.blocks.charts import spec_of
+from tokenpeak.report.blocks.block import Figure, Sentence, note
+from tokenpeak.report.blocks.captioned import figure
 from tokenpeak.report.blocks.picks import MOST
 from tokenpeak.report.load import curve_charts, rates
 from tokenpeak.report.view import SweepView, metric_word
@@ -191,7 +191,11 @@ def curves(
         )
         for measure, frame in found
     ]
-    return Figure(
+    data = _data(found)
+    return figure(
+        curve_charts.curves(panels, shown, roles, x_words),
+        data,
+        _titles(data, load),
         name=name,
         title=title,
         caption=_caption(
@@ -201,8 +205,6 @@ def curves(
             marks,
             has_unjudged=not runs["judged"].all(ignore_nulls=False),
         ),
-        spec=spec_of(curve_charts.curves(panels, shown, roles, x_words)),
-        data=_data(found, load, title),
         scope=scope,
     )
 
@@ -223,35 +225,25 @@ def searched_marks(found: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _data(found: Sequence[tuple[Measure, pl.DataFrame]], load: Load, title: str) -> Table:
-    words = AXES[load]
-    unit = "req/s" if load == "rate" else ""
-    frame = pl.concat(
-        [own.with_columns(metric=pl.lit(measure.title), unit=pl.lit(measure.unit)) for measure, own in found],
-        how="vertical_relaxed",
+def _data(found: Sequence[tuple[Measure, pl.DataFrame]]) -> pl.DataFrame:
+    """The points of all metrics, a row each, with their metric and its unit."""
+    metrics = [own.with_columns(metric=pl.lit(each.title), unit=pl.lit(each.unit)) for each, own in found]
+    return pl.concat(metrics, how="vertical_relaxed").with_columns(
+        pl.col("state").str.replace_all("_", " "), holds=pl.col("holds").cast(pl.String)
     )
-    shown = frame.with_columns(pl.col("state").str.replace_all("_", " "), holds=pl.col("holds").cast(pl.String))
-    optional = [
-        Column(key="low", title="95% low", kind="number"),
-        Column(key="high", title="95% high", kind="number"),
-        Column(key="state", title="State"),
-        Column(key="seconds", title="Measured for", unit="s", kind="number"),
-        Column(key="holds", title="SLO held"),
-    ]
-    return table(
-        shown,
-        [
-            Column(key="series", title="Config", kind="code"),
-            Column(key="metric", title="Metric"),
-            Column(key="unit", title="Unit"),
-            Column(key="x", title=words.removesuffix(" (req/s)").capitalize(), unit=unit, kind="number"),
-            Column(key="value", title="Value", kind="number"),
-            *(each for each in optional if shown[each.key].is_not_null().any()),
-            Column(key="n", title="Launches", kind="number"),
-        ],
-        name="data",
-        title=f"Data of the figure: {title}",
-    )
+
+
+def _titles(data: pl.DataFrame, load: Load) -> dict[str, str]:
+    optional = {
+        "low": "95% low",
+        "high": "95% high",
+        "state": "State",
+        "seconds": "Measured for (s)",
+        "holds": "SLO held",
+    }
+    known = {key: title for key, title in optional.items() if data[key].is_not_null().any()}
+    metric = {"series": "`Config`", "metric": "Metric", "unit": "Unit"}
+    return {**metric, "x": AXES[load].capitalize(), "value": "Value", **known, "n": "Launches"}
 
 
 def _caption(

@@ -76,13 +76,8 @@ def chart(frame: pl.DataFrame, names: Sequence[str], said: Mapping[str, str], of
     room = alt.Scale(domain=[0, float(frame["x"].max() or 1) * 1.18], nice=False)  # type: ignore[arg-type]
     x = alt.X("x:Q", title="speed of the median request (tok/s per user)", scale=room)
     y = alt.Y("y:Q", title=f"output throughput (tok/s per {of})", scale=alt.Scale(zero=True, nice=True))
-    tip = [
-        alt.Tooltip("series:N", title="config"),
-        alt.Tooltip("level_label:N", title="load"),
-        alt.Tooltip("y:Q", format=",.4~r", title=f"tok/s per {of}"),
-        alt.Tooltip("x:Q", format=",.4~r", title="tok/s per user"),
-        alt.Tooltip("n:Q", title="launches"),
-    ]
+    place = {"config": "series:N", "load": "level_label:N"}
+    tip = picks.tooltips(place | {f"tok/s per {of}": "y:Q", "tok/s per user": "x:Q", "launches": "n:Q"})
     short = frame.with_columns(pl.col("x", "y").round_sig_figs(6))
     thin = short.gather_every(max(1, -(-short.height // BEATEN)))
     key = picks.legend(said, columns=1)

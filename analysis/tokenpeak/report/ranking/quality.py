@@ -7,7 +7,7 @@ import polars as pl
 
 from tokenpeak.names import slug
 from tokenpeak.ranking.objective import pareto_front
-from tokenpeak.report.blocks import theme
+from tokenpeak.report.blocks import picks, theme
 from tokenpeak.report.blocks.block import Figure, Sentence, Table, code, number, warning
 from tokenpeak.report.blocks.captioned import figure, listed
 from tokenpeak.report.blocks.charts import haloed
@@ -157,13 +157,9 @@ def _chart(rows: pl.DataFrame, margin: float, *, y_title: str) -> alt.TopLevelMi
     drawn = rows.with_columns(pl.col("kl_high").fill_null(pl.col("kl")), margin=pl.lit(margin))
     x = alt.X("kl:Q", title="Divergence from the reference (nats a token)", scale=alt.Scale(type="log", padding=20))
     y = alt.Y("value:Q", title=y_title, scale=alt.Scale(zero=False, nice=True, padding=20), axis=alt.Axis(tickCount=6))
-    tip = [
-        alt.Tooltip("label:N", title="config"),
-        alt.Tooltip("quality:N"),
-        alt.Tooltip("kl:Q", format=".5f"),
-        alt.Tooltip("perplexity:Q", format=".4f"),
-        alt.Tooltip("value:Q", format=",.4~r", title=y_title),
-    ]
+    tip = picks.tooltips(
+        {"config": "label:N", "quality": "quality:N", "kl": "kl:Q", "perplexity": "perplexity:Q", y_title: "value:Q"}
+    )
     words = list(_MARKS)
     base = alt.Chart(drawn)
     limit = alt.Chart(drawn.head(1)).mark_rule(color=theme.INK, strokeDash=[4, 4]).encode(x="margin:Q")

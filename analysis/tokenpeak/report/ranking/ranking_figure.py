@@ -7,7 +7,8 @@ import polars as pl
 
 from tokenpeak.names import slug
 from tokenpeak.report.blocks import charts, theme
-from tokenpeak.report.blocks.block import Column, Figure, Part, Sentence, answer, counted, number, strong, table
+from tokenpeak.report.blocks.block import Column, Figure, Part, Sentence, answer, counted, number, strong
+from tokenpeak.report.blocks.captioned import figure
 from tokenpeak.report.ranking.standings import FEW, NOT_RUN, Ranking
 from tokenpeak.report.standing_words import COMPLETED
 from tokenpeak.report.view import SweepView
@@ -78,26 +79,23 @@ def ranking(
     unit = view.metric.unit
     frame = standings(ranked)
     picture = chart or charts.dots(frame, title=unit, reference=ranked.reference, width=theme.HALF)
-    return Figure(
+    return figure(
+        picture,
+        frame,
+        {
+            "label": "`Config`",
+            **{
+                key: Column(key=key, title=title, unit=unit, kind="number")
+                for key, title in (("value", view.metric_title), ("low", "Low"), ("high", "High"))
+            },
+            "n": "Launches",
+            "group": "Group",
+            "remark": "Result",
+        },
         name=f"ranking-{slug(ranked.hardware)}",
         title=f"{view.metric_title} on {ranked.hardware}",
         caption=ranking_caption(view, ranked, drawn),
-        spec=charts.spec_of(picture),
         span="narrow",
-        data=table(
-            frame,
-            [
-                Column(key="label", title="Config", kind="code"),
-                Column(key="value", title=view.metric_title, unit=unit, kind="number"),
-                Column(key="low", title="Low", unit=unit, kind="number"),
-                Column(key="high", title="High", unit=unit, kind="number"),
-                Column(key="n", title="Launches", kind="number"),
-                Column(key="group", title="Group"),
-                Column(key="remark", title="Result"),
-            ],
-            name="data",
-            title=f"Data of the figure: {ranked.hardware}",
-        ),
     )
 
 

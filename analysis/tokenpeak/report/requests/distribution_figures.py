@@ -36,12 +36,8 @@ def _lines(
         )
         _, chosen = picks.split(alt.Chart(short))
         base = chosen.encode(x=x, y=y, color=picks.colour(key))
-        tip = [
-            alt.Tooltip("series:N", title="config"),
-            alt.Tooltip("x:Q", title=x.title if isinstance(x.title, str) else "x", format=".4~r"),
-            alt.Tooltip("value:Q", title=words, format=",.4~r"),
-            *([alt.Tooltip("n:Q", title="requests")] if "n" in short.columns else []),
-        ]
+        counted = {"requests": "n:Q"} if "n" in short.columns else {}
+        tip = picks.tooltips({"config": "series:N", str(x.title): "x:Q", words: "value:Q", **counted})
         line = base.mark_line(interpolate="step" if step else "linear", strokeWidth=1.8)
         dot = base.mark_point(filled=True, size=26, opacity=0 if step else 1)
         shape = alt.Undefined if step else picks.shape(key)
@@ -113,12 +109,7 @@ def group_figure(
     base = chosen.encode(x=x, color=picks.colour(key))
     bar = base.mark_rule(strokeWidth=2, opacity=0.5).encode(y=alt.Y("low:Q", title="TTFT (ms)"), y2="high:Q")
     line = base.mark_line().encode(y="value:Q", strokeDash=picks.dash(key))
-    tip = [
-        alt.Tooltip("series:N", title="config"),
-        alt.Tooltip("x:Q", title=words),
-        alt.Tooltip("value:Q", format=",.4~r", title="TTFT p50 (ms)"),
-        alt.Tooltip("n:Q", title="requests"),
-    ]
+    tip = picks.tooltips({"config": "series:N", words: "x:Q", "TTFT p50 (ms)": "value:Q", "requests": "n:Q"})
     dot = base.mark_point(filled=True, size=45, opacity=1).encode(y="value:Q", shape=picks.shape(key), tooltip=tip)
     drawn = alt.layer(bar, line, dot, params=picks.parameters(names), width=460, height=230)
     return figure(

@@ -105,15 +105,9 @@ def strip_chart(frame: pl.DataFrame) -> alt.TopLevelMixin:
     y = alt.Y("node:N", title=None, sort=None, axis=alt.Axis(labelColor=theme.INK, labelLimit=160))
     axis = alt.Axis(tickCount=8, labelOverlap="greedy", labelSeparation=6)
     x = alt.X("x:Q", title="minutes after the sweep began", scale=alt.Scale(nice=False, zero=False), axis=axis)
-    tip = [
-        alt.Tooltip("trial_id:N", title="trial"),
-        alt.Tooltip("label:N", title="config"),
-        alt.Tooltip("kind:N", title="part"),
-        alt.Tooltip("x:Q", format=".2f", title="from (min)"),
-        alt.Tooltip("end:Q", format=".2f", title="to (min)"),
-        alt.Tooltip("status:N"),
-        *([alt.Tooltip("cause:N")] if (frame["cause"] != "").any() else []),
-    ]
+    fields = {"trial": "trial_id:N", "config": "label:N", "part": "kind:N", "from (min)": "x:Q", "to (min)": "end:Q"}
+    cause = {"cause": "cause:N"} if (frame["cause"] != "").any() else {}
+    tip = picks.tooltips({**fields, "status": "status:N", **cause})
     bars = base.mark_bar(height=18, stroke=theme.PAPER, strokeWidth=0.5).encode(
         x=x,
         x2="end:Q",
