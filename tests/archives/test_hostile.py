@@ -195,7 +195,7 @@ def attempt(case: Case, folder: Path, commands: CommandLine | RealCommand) -> li
     if before != after or {path.name for path in folder.iterdir()} != known:
         wrong.append("changed something outside its output folder")
     left = {path.name for path in (folder / "results").iterdir()}
-    if not left <= {"site", "archives", ".site.made.json", ".site.trials"}:
+    if not left <= {"site", "archives", ".site.made.json"}:
         wrong.append(f"left {left}")
     made = [
         path for path in (folder / "results").rglob("*") if path.is_file() and path.suffix in (".json", ".html", ".yml")

@@ -15,8 +15,7 @@ from tests.attacks.conftest import ATTACKER
 from tokenpeak.atomic import write_atomically
 from tokenpeak.cli import tokenpeak
 from tokenpeak.deletion import delete
-from tokenpeak.errors import InputError, ReportError
-from tokenpeak.report.former_trials import NOTE
+from tokenpeak.errors import InputError
 from tokenpeak.report.site import build, publish, reuse
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="another user's part needs root to play it")
@@ -49,32 +48,7 @@ def link(path: Path, target: Path) -> None:
     os.lchown(path, ATTACKER, ATTACKER)
 
 
-def test_notes_of_a_site_that_are_a_link(theirs: Path, thesis: Path) -> None:
-    """`.site.trials` leads into root's folders: none of those is deleted as a sweep that has left."""
-    output = theirs / "site"
-    link(theirs / ".site.trials", thesis.parents[1])
-
-    with pytest.raises((OSError, ReportError)):
-        build._replace_notes(output, {"20260101-000000-sweep"})
-    with pytest.raises(ReportError, match=r"\.site\.trials is a link"):
-        build._refuse_other(output)
-
-    assert thesis.is_file()
-
-
-def test_what_somebody_keeps_among_the_notes(place: Path) -> None:
-    """Only what a build noted there goes with its sweep."""
-    notes = place / ".site.trials"
-    for name in ("gone", "kept", "foreign"):
-        (notes / name).mkdir(parents=True)
-        (notes / name / ("own.txt" if name == "foreign" else NOTE)).write_text("{}")
-
-    build._replace_notes(place / "site", {"kept"})
-
-    assert ["foreign", "kept"] == sorted(path.name for path in notes.iterdir())
-
-
-@pytest.mark.parametrize("name", ["making", "former", "trials-making"])
+@pytest.mark.parametrize("name", ["making", "former"])
 def test_other_names_beside_a_site(theirs: Path, thesis: Path, name: str) -> None:
     """A link goes as a link, and not what it leads to."""
     output = theirs / "site"

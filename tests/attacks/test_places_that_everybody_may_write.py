@@ -73,9 +73,7 @@ def test_root_shares_with_nobody(place: Path, mode: int) -> None:
             require_unmoved(place / "shared", "site", "")
 
 
-@pytest.mark.parametrize(
-    "name", [".site.making-{}", ".site.trials-making-{}", ".site.trials", ".site.made.json", "site"]
-)
+@pytest.mark.parametrize("name", [".site.making-{}", ".site.made.json", "site"])
 def test_names_that_somebody_took_before(place: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Beside a site in a sticky folder, what another user made by our names is neither written through nor read."""
     folder, theirs = place / "tmp", place / "theirs"

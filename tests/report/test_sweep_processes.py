@@ -1,19 +1,18 @@
 """Sweeps made in processes of their own, and sweeps that stay: the site is the same file by file."""
 
 import json
-import os
+import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from archive_factory import make_archive
+from tokenpeak import paths
 from tokenpeak.errors import ReportError, SpecError
-from tokenpeak.node.machine import clock
-from tokenpeak.report.site import page_helper, processes
+from tokenpeak.report.site import processes, reuse
 from tokenpeak.report.site.build import build_site
-from tokenpeak.report.site.page_helper import PageHelper
-from tokenpeak.report.site.pages import SWEEP_PAGES
+from tokenpeak.report.site.page_writer import SiteOptions
+from tokenpeak.report.site.render import environment
 
 pytestmark = pytest.mark.integration
 
@@ -52,46 +51,40 @@ def test_processes_make_the_same_site(
     assert [f"pages of {name}" for name in ("four", "one", "three", "two")] == sorted(said)
 
 
-@pytest.mark.e2e
-def test_a_helper_makes_the_same_pages(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every file of a sweep whose pages two processes make is equal, its notebooks too."""
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    alone = build_site([results / "one"], tmp_path / "alone").parent
+@pytest.mark.usefixtures("few_pages")
+def test_a_process_that_is_killed_is_the_error_of_the_build(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said by its status, and no site is left behind."""
     monkeypatch.setattr(processes, "LARGE", 1)
-    made: list[str] = []
-    blocks_of = page_helper.blocks_of
-    monkeypatch.setattr(page_helper, "blocks_of", lambda page, *rest: made.append(page.name) or blocks_of(page, *rest))
-    begin = PageHelper.begin
+    start = processes._start
 
-    def begun(helper: PageHelper, *rest: Any) -> None:
-        begin(helper, *rest)
-        # Of so few trials all pages would be made before the helper has begun.
-        assert clock.wait_until(lambda: bool(helper.next_page.value), 60, poll_s=0.01)
+    def killed(options: SiteOptions, study: processes.Study) -> None:
+        start(options, study)
+        for process, _ in processes._running.values():
+            process.kill()
 
-    monkeypatch.setattr(PageHelper, "begin", begun)
-    site = build_site([results / "one"], tmp_path / "site").parent
-
-    assert files(alone) == files(site)
-    assert len(made) < len(SWEEP_PAGES)
+    monkeypatch.setattr(processes, "_start", killed)
+    with pytest.raises(ReportError, match="ended with status -9"):
+        build_site([results], tmp_path / "site")
+    assert not list(tmp_path.glob("*site*"))
 
 
 @pytest.mark.usefixtures("few_pages")
-def test_the_error_of_a_helper_is_the_error_of_the_build(
-    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A helper that was killed is said, and no site is left behind."""
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    monkeypatch.setattr(processes, "LARGE", 1)
-    begin = PageHelper.begin
+def test_another_version_makes_all_anew(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a change of what makes pages, none is that of before."""
+    site = build_site([results / "one"], tmp_path / "site").parent
+    before = {path: path.stat().st_ino for path in site.glob("one/**/*.html")}
+    templates = shutil.copytree(paths.TEMPLATES, tmp_path / "templates")
+    page = templates / "trial.html"
+    page.write_text(page.read_text().replace("What happened in this launch?", "What happened?"))
+    monkeypatch.setattr(paths, "TEMPLATES", templates)
+    monkeypatch.setattr(reuse, "code_digest", reuse.code_digest.__wrapped__)
+    monkeypatch.setattr("tokenpeak.report.site.page_writer.environment", lambda: environment(templates))
+    build_site([results / "one"], tmp_path / "site")
 
-    def killed(helper: PageHelper, *rest: Any) -> None:
-        begin(helper, *rest)
-        helper._process.kill()
-
-    monkeypatch.setattr(PageHelper, "begin", killed)
-    with pytest.raises(ReportError, match="ended with status -9"):
-        build_site([results / "one"], tmp_path / "site")
-    assert not list(tmp_path.glob("*site*"))
+    assert not set(before.items()) & {(path, path.stat().st_ino) for path in site.glob("one/**/*.html")}
+    assert all("What happened?" in path.read_text() for path in (site / "one" / "trials").glob("*.html"))
 
 
 @pytest.mark.e2e

@@ -22,7 +22,6 @@ from tokenpeak.spec.workload import Slo
 from tokenpeak.store.analysis import for_analysis
 from tokenpeak.store.archive import Archive, find_archives
 from tokenpeak.store.frames import Frames, open_frames
-from tokenpeak.store.kept_rows import KeptRows
 
 POSTGRES = "postgres:"
 """What stands before the id of a sweep that is to be read from Postgres."""
@@ -108,31 +107,26 @@ def _in_postgres(sweep_id: str) -> _Found:
     return _Found(record, view)
 
 
-def opened_once(folder: Path, kept: KeptRows | None = None, **asked: Any) -> SweepView:
-    """The sweep in a folder, as `open_archive` gives it from then on; made with the rows that are kept, if any."""
-    return _of_folder(folder.resolve(), parameters_of(asked), kept)
-
-
 _views: dict[tuple[Path, int, int, Parameters], SweepView] = {}
 """The sweeps opened last, by their folder, how many files they are of, the newest one's time, and what was asked."""
 MOST_VIEWS = 3
 """As many sweeps are kept in memory."""
 
 
-def _of_folder(folder: Path, parameters: Parameters, kept: KeptRows | None = None) -> SweepView:
+def _of_folder(folder: Path, parameters: Parameters) -> SweepView:
     files = [*map(folder.joinpath, ("sweep.json", "end.json", "quality.json")), *(folder / "trials").glob("*.json")]
     stamps = [file.stat().st_mtime_ns for file in files if file.is_file()]
     key = (folder, len(stamps), max(stamps, default=0), parameters)
-    view = _views.pop(key, None) or _opened(folder, parameters, kept)
+    view = _views.pop(key, None) or _opened(folder, parameters)
     _views[key] = view
     while len(_views) > MOST_VIEWS:
         del _views[next(iter(_views))]
     return view
 
 
-def _opened(folder: Path, parameters: Parameters, kept: KeptRows | None) -> SweepView:
+def _opened(folder: Path, parameters: Parameters) -> SweepView:
     archive = Archive(folder)
-    frames = open_frames([folder], parameters, kept)
+    frames = open_frames([folder], parameters)
     found = _viewed(folder, archive.read_sweep(), archive.read_end(), frames, parameters)
     return replace(
         found, malformed=tuple(f"{file.path.relative_to(folder)}: {file.reason}" for file in frames.malformed)

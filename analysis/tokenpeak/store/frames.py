@@ -22,7 +22,6 @@ from tokenpeak.spec.parameters import Parameters
 from tokenpeak.spec.sweep import SweepSpec, parse_spec
 from tokenpeak.store.archive import Archive, Malformed, find_archives
 from tokenpeak.store.columns import Row, SqlTable
-from tokenpeak.store.kept_rows import KeptRows
 from tokenpeak.store.request_files import RequestFile, parts, scanned, unreadable
 from tokenpeak.store.rows import IdlePowers, config_rows, node_row, sweep_row, trial_rows, with_idle_power
 from tokenpeak.store.tables import CONFIGS, NODES, RECORDS, RUNS, SERIES, SWEEPS, TRIALS
@@ -55,29 +54,24 @@ class Frames:
             yield self.requests.filter(pl.col("sweep_id") == sweep_id).collect()
 
 
-def open_frames(
-    paths: Path | Sequence[Path], parameters: Parameters | None = None, kept: KeptRows | None = None
-) -> Frames:
+def open_frames(paths: Path | Sequence[Path], parameters: Parameters | None = None) -> Frames:
     """The frames of the archives at or directly below `paths`, by their specs as the parameters change them.
 
-    An archive whose sweep.json cannot be read is named in `malformed`; when none can, that is an ArchiveError. Of one
-    archive, `kept` gives the rows of trials that need not be read, and gets those of all.
+    An archive whose sweep.json cannot be read is named in `malformed`; when none can, that is an ArchiveError.
     """
-    found = _read(find_archives([paths] if isinstance(paths, Path) else list(paths)), parameters, kept)
+    found = _read(find_archives([paths] if isinstance(paths, Path) else list(paths)), parameters)
     if not found.specs:
         raise ArchiveError("No archive could be read:\n  " + "\n  ".join(str(file) for file in found.malformed))
     return found
 
 
-def _read(archives: Iterable[Archive], parameters: Parameters | None, kept: KeptRows | None = None) -> Frames:
+def _read(archives: Iterable[Archive], parameters: Parameters | None) -> Frames:
     rows: dict[str, list[Row]] = {table.name: [] for table in (SWEEPS, RECORDS, NODES, CONFIGS, TRIALS, RUNS)}
     series: list[pl.DataFrame] = []
     requests: list[RequestFile] = []
     specs: dict[str, SweepSpec] = {}
     folders: dict[str, Path] = {}
     malformed: list[Malformed] = []
-    idles_of: dict[str, IdlePowers] = {}
-    unplanned: list[Row] = []
     for archive in archives:
         try:
             sweep, end, quality = archive.read_sweep(), archive.read_end(), archive.read_quality()
@@ -95,28 +89,22 @@ def _read(archives: Iterable[Archive], parameters: Parameters | None, kept: Kept
         sensors = {node.node: boards_sensor(node.gpus) for node in sweep.nodes}
         archive.malformed.clear()
         for path in archive.trial_paths():
-            found = kept.of(path.stem) if kept else None
-            if found is None:
-                if (read := archive.readable_trial(path)) is None:
-                    continue
-                found = trial_rows(sweep, spec, quality, limits, sensors.get(read.node, UNKNOWN), read)
+            if (trial := archive.readable_trial(path)) is None:
+                continue
+            own = trial_rows(sweep, spec, quality, limits, sensors.get(trial.node, UNKNOWN), trial)
             trials += 1
-            idles |= found.idle_powers
-            idles_of[path.stem] = found.idle_powers
-            key = (str(found.trial["hardware"]), str(found.trial["config_id"]))
+            idles |= own.idle_powers
+            key = (trial.hardware, trial.config.config_id)
             if key not in planned:
-                assert found.config is not None, "a trial's rows have its config's, unless that was planned"
-                planned[key] = dict(found.config)
-                unplanned.append(found.config)
-            rows["trials"].append(found.trial)
-            rows["runs"] += found.runs
-            if found.series is not None:
-                series.append(found.series)
+                assert own.config is not None, "a trial's rows have its config's, unless that was planned"
+                planned[key] = dict(own.config)
+            rows["trials"].append(own.trial)
+            rows["runs"] += own.runs
+            if own.series is not None:
+                series.append(own.series)
             if (parquet := archive.requests_path(path.stem)).is_file():
-                # Of a trial that is kept, they have been read.
-                if (kept is None or kept.of(path.stem) is None) and (reason := unreadable(parquet)):
+                if reason := unreadable(parquet):
                     malformed.append(Malformed(path=parquet, reason=reason))
-                    idles_of.pop(path.stem)
                 else:
                     requests.append((sweep.sweep_id, path.stem, parquet))
         malformed += archive.malformed
@@ -132,7 +120,7 @@ def _read(archives: Iterable[Archive], parameters: Parameters | None, kept: Kept
                 "end_record": end.model_dump_json() if end else None,
             }
         )
-    frames = Frames(
+    return Frames(
         sweeps=_frame(SWEEPS, rows["sweeps"]),
         records=_frame(RECORDS, rows["records"]),
         nodes=_frame(NODES, rows["nodes"]),
@@ -145,10 +133,6 @@ def _read(archives: Iterable[Archive], parameters: Parameters | None, kept: Kept
         malformed=tuple(malformed),
         request_files=tuple(requests),
     )
-    if kept is not None:
-        own = {"trials": frames.trials, "runs": frames.runs, "series": frames.series}
-        kept.keep(own | {"configs": _frame(CONFIGS, unplanned)}, idles_of)
-    return frames
 
 
 def frames_of_each(paths: Sequence[Path]) -> Iterator[Frames]:

@@ -16,9 +16,7 @@ from tokenpeak import paths
 from tokenpeak.deletion import delete_if_possible
 from tokenpeak.errors import InputError, ReportError, suggestion
 from tokenpeak.names import inside
-from tokenpeak.node.machine.root_files import OpenFolder, open_folder
 from tokenpeak.own_place import make_own, require_own_entries, require_unmoved
-from tokenpeak.report.former_trials import NOTE
 from tokenpeak.report.site import render, reuse
 from tokenpeak.report.site.front_pages import FrontRow, atom, newest_first, shown_over_all
 from tokenpeak.report.site.known_words import own_words
@@ -57,8 +55,7 @@ def build_site(
     again while a sweep runs. `parameters` are given to each notebook that declares them; InputError for one that none
     does, and for a value that is not allowed. `docs` writes the documentation, which is made above this; without it the
     site has none.
-    The former site stays in place until the new one is whole. Sweeps that are still right go over to it; of others,
-    what their trials' files became.
+    The former site stays in place until the new one is whole. Sweeps that are still right go over to it.
     """
     _require_place(output)
     pages = pages_of_sweeps()
@@ -97,18 +94,9 @@ def build_site(
         texts=texts,
         live=live,
         documented=docs is not None,
-        former=output,
-        notes=_notes(output),
-        new_notes=_new_notes(output),
-        origins_of_trials={
-            sweep_id: reuse.origin_of_trials(path, made_with[sweep_id])
-            for study in new
-            for sweep_id, path in study.items()
-        },
     )
     try:
         make_own(staging)
-        make_own(_new_notes(output))
         _write_static(staging)
         if docs is not None:
             docs(staging, live=live)
@@ -119,7 +107,6 @@ def build_site(
             _write_front(options, newest_first([rows[sweep_id] for sweep_id in sources]), kept, output)
         reuse.forget(output)
         _replace(staging, output, kept)
-        _replace_notes(output, sources.keys())
         reuse.write(output, {sweep_id: Made(origin=origins[sweep_id], row=rows[sweep_id]) for sweep_id in sources})
     finally:
         leave(output)
@@ -150,16 +137,6 @@ def _former(output: Path) -> Path:
     return output.with_name(f".{output.name}.former-{os.getpid()}")
 
 
-def _notes(output: Path) -> Path:
-    """Where it is noted what the trials of a site's sweeps were made of."""
-    return output.with_name(f".{output.name}.trials")
-
-
-def _new_notes(output: Path) -> Path:
-    """Where it is noted of those that this process makes, until the site that they are of is in its place."""
-    return output.with_name(f".{output.name}.trials-making-{os.getpid()}")
-
-
 _moved: list[str] = []
 """Sweeps that the former site has given to the new one, which is not in its place yet."""
 
@@ -172,7 +149,7 @@ def leave(output: Path) -> None:
         for sweep_id in (each for each in _moved if (staging / each).exists()):
             (staging / sweep_id).rename(former / sweep_id)
         former.rename(output)
-    for folder in (former, staging, _new_notes(output)):
+    for folder in (former, staging):
         delete_if_possible(folder)
 
 
@@ -209,9 +186,7 @@ def _require_place(output: Path) -> None:
 
 def _refuse_other(output: Path) -> None:
     """ReportError for a folder that is no site of ours, which is not touched."""
-    require_own_entries(output, _notes(output), reuse.note(output))
-    if (notes := _notes(output)).is_symlink():
-        raise ReportError(f"{notes} is a link, and nothing is noted or deleted where it leads. Remove it.")
+    require_own_entries(output, reuse.note(output))
     if output.exists() and any(output.iterdir()) and not (output / "static" / "site.css").is_file():
         raise ReportError(f"{output} exists and is no site. Choose another folder, or empty it.")
 
@@ -227,33 +202,6 @@ def _replace(staging: Path, output: Path, kept: Iterable[str]) -> None:
         inside(former, sweep_id).rename(inside(staging, sweep_id))
     staging.rename(output)
     _moved.clear()
-
-
-def _replace_notes(output: Path, sweep_ids: Container[str]) -> None:
-    """Put the notes on the new site's trials where those on the former one's are; sweeps that have left have none.
-
-    A note that fits no file is none, so that it does not matter where this ends.
-    """
-    notes, made = _notes(output).name, _new_notes(output).name
-    with (
-        open_folder(output.parent) as beside,
-        beside.below(notes, make=True) as former,
-        beside.below(made, make=True) as fresh,
-    ):
-        for name in former.names():
-            if (name not in sweep_ids or fresh.facts(name)) and _is_note(former, name):
-                former.remove_tree(name)
-        for name in fresh.names():
-            if former.facts(name) is None:
-                former.take(name, fresh)
-
-
-def _is_note(notes: OpenFolder, name: str) -> bool:
-    """Whether it is what a build made there; all else stays."""
-    if not notes.is_folder(name):
-        return False
-    with notes.below(name) as note:
-        return note.facts(NOTE) is not None
 
 
 def _write_static(folder: Path) -> None:

@@ -12,11 +12,9 @@ import yaml
 import zstandard
 
 from tokenpeak import bounded
-from tokenpeak.deletion import delete
 from tokenpeak.errors import ArchiveError
 from tokenpeak.names import shown
 from tokenpeak.records import REQUEST_COLUMNS, Record, SweepRecord, TrialRecord
-from tokenpeak.report.former_trials import FormerTrials
 from tokenpeak.report.site.cleaner import Cleaner, Findings
 from tokenpeak.report.site.known_words import known_words, node_labels
 from tokenpeak.spec.sweep import parse_spec
@@ -32,14 +30,11 @@ PARQUET_NOTES = {"ARROW:schema"}
 """What Parquet itself keeps beside its columns."""
 
 
-def cleaned_copy(
-    source: Path, target: Path, *, node_names: bool, texts: bool = False, former: FormerTrials | None = None
-) -> Findings:
+def cleaned_copy(source: Path, target: Path, *, node_names: bool, texts: bool = False) -> Findings:
     """Copy the archive at `source` to `target`, cleaned; what was found. With `node_names` only secrets go.
 
     Engine logs, and texts that anybody may have written, stay at home, but with `texts` or `node_names`. Files that are
-    no part of the raw format are left out, as is the content of those that cannot be read. Files of trials that are
-    still right in a `former` copy are reused; of those nothing is found.
+    no part of the raw format are left out, as is the content of those that cannot be read.
     """
     archive = Archive(source)
     record = archive.read_sweep()
@@ -60,17 +55,8 @@ def cleaned_copy(
         copied.add(CLAIMS)
     archive.malformed.clear()
     for path in archive.trial_paths():
-        kept = _files_of(archive, path.stem) if cleaner.texts else _files_of(archive, path.stem)[:-1]
-        state, raw = cleaner.state, [each for each in kept if each.is_file()]
-        stamps = "; ".join(map(_size_and_time, raw))
-        if former is not None and former.reuse_files(path.stem, stamps, state):
-            copied.update(f"trials/{each.name}" for each in raw)
-        elif (trial := archive.readable_trial(path)) is not None:
-            made = _copy_trial(archive, trial, Archive(target), cleaner)
-            copied.update(f"trials/{each.name}" for each in made)
-            is_plain = list(made) == raw and all(each.name == copy.name for each, copy in made.items())
-            if former is not None and is_plain and cleaner.state == state:
-                former.note_files(path.stem, stamps, state, made.values())
+        if (trial := archive.readable_trial(path)) is not None:
+            copied.update(f"trials/{name}" for name in _copy_trial(archive, trial, Archive(target), cleaner))
     # Reading them names those that cannot be read beside the trials'.
     for apply in archive.applies():
         name = cleaner.word(apply.apply_id)
@@ -92,30 +78,24 @@ def _files_of(archive: Archive, trial_id: str) -> tuple[Path, ...]:
     return archive.trial_path(trial_id), archive.requests_path(trial_id), archive.log_path(trial_id)
 
 
-def _size_and_time(path: Path) -> str:
-    """What stands for the content of a raw file, which is never edited."""
-    facts = path.stat()
-    return f"{path.name} {facts.st_size} {facts.st_mtime_ns}"
-
-
-def _copy_trial(archive: Archive, trial: TrialRecord, copy: Archive, cleaner: Cleaner) -> dict[Path, Path]:
-    """Copy a trial's files, cleaned; which raw file became which, without those that cannot be read."""
+def _copy_trial(archive: Archive, trial: TrialRecord, copy: Archive, cleaner: Cleaner) -> list[str]:
+    """Copy a trial's files, cleaned; the names of the raw ones, without those that cannot be read."""
     name = cleaner.word(trial.trial_id)
     record, requests, log = _files_of(archive, trial.trial_id)
     target, requests_copy, log_copy = _files_of(copy, name)
     cleaner.where = f"trials/{target.name}"
     _write(target, cleaner.record(trial))
-    copied = {record: target}
+    copied = [record.name]
     if requests.is_file():
         cleaner.where = f"trials/{requests_copy.name}"
         if _copy_requests(requests, requests_copy, cleaner):
-            copied[requests] = requests_copy
+            copied.append(requests.name)
     if log.is_file() and not cleaner.texts:
         cleaner.findings.add("text", f"trials/{log_copy.name}")
     elif log.is_file():
         cleaner.where = f"trials/{log_copy.name}"
         if _copy_log(archive, trial.trial_id, log_copy, cleaner):
-            copied[log] = log_copy
+            copied.append(log.name)
     return copied
 
 
@@ -176,7 +156,7 @@ def _copy_requests(source: Path, target: Path, cleaner: Cleaner) -> bool:
         }
         changed = any(word != cleaned for column in changes.values() for word, cleaned in column.items())
         if not changed and schema.keys() <= REQUEST_COLUMNS.keys() and notes.keys() <= PARQUET_NOTES:
-            _link(source, target)
+            shutil.copyfile(source, target)
             return True
         frame = pl.read_parquet(source, columns=[name for name in schema if name in REQUEST_COLUMNS])
         frame.with_columns(pl.col(name).replace(column) for name, column in changes.items()).write_parquet(target)
@@ -194,12 +174,3 @@ def _copy_log(archive: Archive, trial_id: str, target: Path, cleaner: Cleaner) -
         return False
     target.write_bytes(zstandard.ZstdCompressor().compress(cleaner.log(text).encode()))
     return True
-
-
-def _link(source: Path, target: Path) -> None:
-    """The same bytes without a second copy where the file system can; raw files are never edited."""
-    delete(target)
-    try:
-        target.hardlink_to(source)
-    except OSError:
-        shutil.copyfile(source, target)

@@ -3,7 +3,6 @@
 The same text becomes the same word everywhere in one archive, so that what is joined by a name stays joined.
 """
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -93,20 +92,10 @@ class Cleaner:
         self._secrets_only = secrets_only
         self.texts = texts or secrets_only
         self._numbers: dict[str, dict[str, int]] = {}
-        self._digest: tuple[tuple[int, ...], str] = (), ""
         self._seen: dict[str, tuple[str, Counter[str]]] = {}
         self._models = {
             word.casefold(): mask(name, self._mask(Counter(), "<{}-{}>")) for word, name in words.models.items()
         }
-
-    @property
-    def state(self) -> str:
-        """A digest of what has a label or a number by now: with the same, the same record becomes the same copy."""
-        size = (len(self._labels), *map(len, self._numbers.values()))
-        if self._digest[0] != size:
-            known = json.dumps([self._labels, self._numbers])
-            self._digest = size, hashlib.sha256(known.encode("utf-8", "surrogatepass")).hexdigest()
-        return self._digest[1]
 
     def text(self, value: str) -> str:
         """The text without names and sensitive patterns."""

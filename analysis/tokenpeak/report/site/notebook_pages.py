@@ -11,14 +11,13 @@ import polars as pl
 from tokenpeak.errors import InputError, ReportError, TokenpeakError
 from tokenpeak.names import inside, shown
 from tokenpeak.report.blocks.block import warning
-from tokenpeak.report.opening import opened_once
+from tokenpeak.report.opening import open_archive
 from tokenpeak.report.site import notebook_runner, page_writer
 from tokenpeak.report.site.notebook_parameters import Declared, declared
 from tokenpeak.report.site.page_writer import PageWriter, Report, SiteOptions, further_pages
 from tokenpeak.report.site.pages import Page
 from tokenpeak.report.view import SweepView
 from tokenpeak.spec.parameters import UNITS as PARAMETERS
-from tokenpeak.store.kept_rows import KeptRows
 
 Blocks = list[dict[str, Any]]
 
@@ -39,11 +38,11 @@ def making(sweeps: str) -> Iterator[None]:
         ) from error
 
 
-def opened(raw: Path, given: Mapping[str, object], kept: KeptRows | None = None) -> SweepView:
+def opened(raw: Path, given: Mapping[str, object]) -> SweepView:
     """The sweep as the parameters have it; an InputError names the sweep that does not have what is asked."""
     asked = {name: value for name, value in given.items() if name in PARAMETERS}
     try:
-        return opened_once(raw, kept, **asked)
+        return open_archive(raw, **asked)
     except InputError as error:
         raise InputError(f"{raw.parents[1].name}: {error}") from error
 

@@ -10,7 +10,6 @@ import polars as pl
 
 from tokenpeak import spreadsheet
 from tokenpeak.names import inside
-from tokenpeak.report.former_trials import FormerTrials
 from tokenpeak.report.site.pages import SITE_PAGES, Page
 from tokenpeak.report.site.render import environment
 from tokenpeak.report.view import SweepView
@@ -32,26 +31,6 @@ class SiteOptions:
     """Engine logs and free text are in it."""
     live: bool
     documented: bool
-    former: Path
-    """The site that this one replaces."""
-    notes: Path
-    """The folder of what is noted on the former site's trials, by sweep."""
-    new_notes: Path
-    """That of what is noted on this one's."""
-    origins_of_trials: Mapping[str, tuple[str, str]]
-    """What the trials of each sweep are made of besides their files: their copies; their rows and pages."""
-
-    def former_trials(self, sweep_id: str) -> FormerTrials:
-        """The trials of a sweep that may be reused."""
-        made_of, judged_by = self.origins_of_trials[sweep_id]
-        return FormerTrials(
-            former=inside(self.former, sweep_id),
-            folder=inside(self.folder, sweep_id),
-            notes=inside(self.notes, sweep_id),
-            new_notes=inside(self.new_notes, sweep_id),
-            made_of=made_of,
-            judged_by=judged_by,
-        )
 
 
 class PageWriter:

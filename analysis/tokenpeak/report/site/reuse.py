@@ -35,17 +35,6 @@ def origin(archives: Iterable[Path], options: Iterable[object]) -> str:
     return _digest("\n".join(parts).encode())
 
 
-def origin_of_trials(archive: Path, options: Iterable[object]) -> tuple[str, str]:
-    """Digests of what all trials of a sweep are made of besides their own files: their copies; their rows and pages."""
-    copies = _digest("\n".join([code_digest(), *map(str, options), _content(archive / "sweep.json")]).encode())
-    return copies, _digest(f"{copies}\n{_content(archive / 'quality.json')}".encode())
-
-
-def _content(path: Path) -> str:
-    """A digest of a file; empty where there is none."""
-    return _digest(path.read_bytes()) if path.is_file() else ""
-
-
 @lru_cache
 def code_digest() -> str:
     """A digest of everything that makes pages."""

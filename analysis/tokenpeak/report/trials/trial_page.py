@@ -1,7 +1,5 @@
 """What the page of a trial shows, read from its raw record."""
 
-import hashlib
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -64,19 +62,6 @@ class TrialPages:
         """The ids of the trials that have pages, in the order of their files."""
         return (path.stem for path in self._archive.trial_paths() if path.stem in self._facts)
 
-    @cached_property
-    def of_all(self) -> str:
-        """A digest of what all pages show alike of other trials than their own."""
-        return _digest([self._head, self._view.axes, self._view.launches_known])
-
-    def beside(self, trial_id: str) -> str:
-        """A digest of what the trial's page shows of its place in the sweep, which its own files do not say."""
-        facts = self._facts[trial_id]
-        places, ranked = _places(self._view, facts["hardware"])
-        row = places.get(facts["config_id"])
-        place = [choices(self._view, row), row["rank"], ranked] if row is not None else None
-        return _digest([facts, place, self._neighbours(trial_id), self._rows.get(trial_id)])
-
     def context(self, trial_id: str) -> dict[str, Any] | None:
         """The template's variables; None for a trial that cannot be read."""
         path = self._archive.trial_path(trial_id)
@@ -114,10 +99,6 @@ class TrialPages:
         """The trials before and after it."""
         index = self._places[trial_id]
         return self._ids[index - 1] if index else None, self._ids[index + 1] if index + 1 < len(self._ids) else None
-
-
-def _digest(value: object) -> str:
-    return hashlib.sha256(json.dumps(value, default=repr).encode()).hexdigest()
 
 
 def _afterwards(found: Restoration) -> str:
