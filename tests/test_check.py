@@ -140,6 +140,28 @@ IN_VARIABLES = [
     ("text for a list", "[/opt/vllm/bin/vllm, serve]", "/opt/vllm/bin/vllm serve", 6, "give a list"),
     ("unknown sweep", "sweep: quick", "sweep: quik", 4, "Did you mean quick"),
     ("model's key", "{name: org/model}", "{nam: org/model}", 5, "Did you mean name"),
+    (
+        "a store that cannot be",
+        "tokenpeak_port: 8099",
+        "tokenpeak_port: 8099\ntokenpeak_model_store:\n  name: nfs-1\n  at_once: none",
+        11,
+        "at_once is 'none'; give a whole number",
+    ),
+    (
+        "a balancer's key",
+        "tokenpeak_port: 8099",
+        "tokenpeak_port: 8099\ntokenpeak_drain:\n  haproxy: {sokket: /run/haproxy}",
+        10,
+        "Did you mean socket",
+    ),
+    (
+        "a part of a second",
+        "tokenpeak_port: 8099",
+        "tokenpeak_port: 8099\ntokenpeak_tasks: {timeout_s: 0.5}",
+        9,
+        "give a whole number",
+    ),
+    ("no time", "tokenpeak_port: 8099", "tokenpeak_port: 8099\ntokenpeak_tasks: {timeout_s: 0}", 9, "equal to 1"),
 ]
 
 IN_HOSTS = [
@@ -265,6 +287,15 @@ def test_a_forced_config_may_have_any_value(tmp_path: Path) -> None:
     path.write_text(SWEEP + "extra_configs:\n  - {name: wild, force: true, flags: {gpu_memory_utilization: 92}}\n")
 
     assert 0 == checked(path)[0]
+
+
+def test_a_task_file_that_is_no_text(inventory: Path) -> None:
+    """A binary file of own tasks is a sentence with the file and the reason."""
+    (inventory / "own.yml").write_bytes(b"\x7fELF\xff\xfe")
+    path = inventory / "group_vars" / "all.yml"
+    path.write_text(VARIABLES + "tokenpeak_tasks: {before_launch: own.yml}\n")
+
+    assert_found(path, 12, f"{inventory / 'own.yml'} cannot be read: 'utf-8' codec")
 
 
 def test_helpers_of_templates_are_known(inventory: Path) -> None:

@@ -16,7 +16,7 @@ import yaml
 from tokenpeak import paths
 from tokenpeak.sweep.ansible.runner import _environment
 from tokenpeak.sweep.inventory.nodes import Node
-from tokenpeak.sweep.inventory.variables import BY_CONTROLLER
+from tokenpeak.sweep.inventory.variables import ControllerVariables
 from tokenpeak.sweep.secret import write_node_secrets
 
 READ_HERE = ("src", "secret_file", "script", "request", "job")
@@ -88,5 +88,5 @@ def _is_chosen_here(words: str) -> bool:
         return re.fullmatch(NAME, words) is not None
     if template[1].startswith("{'"):
         return True  # it is the request itself
-    is_named = template[1] in (*BY_CONTROLLER, BY_HOST)
+    is_named = template[1] in (*ControllerVariables.model_fields, BY_HOST)
     return is_named or re.fullmatch(f"'{NAME}'|{HANDED_OUT}", template[1]) is not None

@@ -26,7 +26,7 @@ from tokenpeak.spec.engine_build import DeclaredBuild
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.store.database import DatabaseChoice, open_database
 from tokenpeak.store.embedded import running_server
-from tokenpeak.sweep.inventory.variables import BY_CONTROLLER, CONTROLLER, MANAGER_KEYS, keys_of
+from tokenpeak.sweep.inventory.variables import MANAGER_KEYS, InventoryVariables, keys_of
 
 OF_RECORDS = {
     ("ExternalWorkload", None): "another tool asked; a user cannot",
@@ -133,16 +133,7 @@ def test_fields_are_found_by_walking_the_models() -> None:
     assert len(SWEEP_FIELDS) > 150
 
 
-def declared_options() -> list[str]:
-    """The variables of all roles' argument_specs, but for those that only the controller gives."""
-    found = set()
-    for path in (paths.ROOT / "playbooks").glob("roles/*/meta/argument_specs.yml"):
-        for entry in yaml.safe_load(path.read_text())["argument_specs"].values():
-            found |= set(entry["options"])
-    return sorted(found - set(BY_CONTROLLER))
-
-
-@pytest.mark.parametrize("variable", [*declared_options(), *CONTROLLER])
+@pytest.mark.parametrize("variable", [*InventoryVariables.model_fields])
 def test_every_variable_of_an_inventory(docs: Path, variable: str) -> None:
     """It has a row with a type, what it is, and an example or a link to its own part."""
     found = page(docs, "inventory")
@@ -158,7 +149,7 @@ def test_every_key_of_production_and_of_a_build(docs: Path) -> None:
     """Whatever a manager or a build takes has a row with what it is and an example."""
     found = page(docs, "inventory")
     production = found.named(": production")
-    build = found.named(": engine build")
+    build = found.named(": declared build")
 
     assert {key for manager in MANAGER_KEYS for key in keys_of(manager)} == set(production)
     assert set(DeclaredBuild.model_fields) == set(build)

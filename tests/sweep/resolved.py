@@ -12,7 +12,7 @@ from tokenpeak.sweep.inventory.nodes import DECLARATION, WANTED, resolution_requ
 _RESOLVE = """
 import json, os, sys
 from ansible.plugins.loader import init_plugin_loader, inventory_loader
-from tokenpeak.sweep.resolver import resolve
+from tokenpeak.sweep.inventory.resolver import resolve
 init_plugin_loader()
 inventory_loader.get("yaml")
 for request in json.load(sys.stdin):

@@ -32,7 +32,7 @@ from tokenpeak.sweep.apply.applicable import Applicable, Obstacle, SweepResult, 
 from tokenpeak.sweep.apply.node_apply import ApplyPlan, NodeApply
 from tokenpeak.sweep.apply.setup import apply_rights, apply_serially, batches, forbidden
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
-from tokenpeak.sweep.inventory.variables import MOST_ROUNDS, BakeSettings, bake_settings
+from tokenpeak.sweep.inventory.variables import MOST_ROUNDS, BakeSettings, bake_of
 from tokenpeak.sweep.limits import GroupLimit
 
 A100 = node_facts("node-1", GPUS[0], simulated=False)
@@ -369,17 +369,16 @@ def test_user_of_trials_may_not_apply() -> None:
     assert {} == apply_rights(inventory(ansible_user="root"), None).extravars
 
 
-def test_bake_settings() -> None:
+def test_bake_of() -> None:
     """What the inventory says, by default five minutes without a test load; nonsense is named."""
     node = Node(name="gpu-1", variables={"tokenpeak_bake": {"bake_s": 60, "test_load": True, "margin": 0.2}})
 
-    assert BakeSettings() == bake_settings(Node(name="gpu-1", variables={}))
-    assert BakeSettings(bake_s=60, concurrency=2, margin=0.2) == bake_settings(node)
-    assert 10 == bake_settings(node, 10).bake_s
-    for wrong in ({"bake": 1}, {"bake_s": "5m"}, {"test_load": 1000}, {"bake_s": 1}, []):
-        if wrong:
-            with pytest.raises(InventoryError, match=r"tokenpeak_bake|bake of node"):
-                bake_settings(Node(name="gpu-1", variables={"tokenpeak_bake": wrong}))
+    assert BakeSettings() == bake_of(Node(name="gpu-1", variables={}))
+    assert BakeSettings(bake_s=60, test_load=2, margin=0.2) == bake_of(node)
+    assert 10 == bake_of(node, 10).bake_s
+    for wrong in ({"bake": 1}, {"bake_s": "5m"}, {"test_load": 1000}, {"bake_s": 1}, ["bake_s"]):
+        with pytest.raises(InventoryError, match="Node gpu-1: tokenpeak_bake"):
+            bake_of(Node(name="gpu-1", variables={"tokenpeak_bake": wrong}))
 
 
 def test_too_little_traffic_before_a_change_ends_it_before_production_is_touched(

@@ -22,10 +22,9 @@ SSH: dict[str, Any] = {
 LOCAL: dict[str, Any] = {"ansible_connection": "local"}
 HOSTS: dict[str, dict[str, Any]] = {
     "away": SSH,
-    "root": {**SSH, "tokenpeak_become": True},
+    "root": {**SSH, "ansible_become": True},
     "here": LOCAL,
     "other": {**LOCAL, "ansible_become": True, "ansible_become_user": "nobody", "ansible_become_method": "su"},
-    "strong": {**LOCAL, "tokenpeak_become": True, "ansible_become": False},
 }
 WORDS = ["echo", "a; rm -rf b"]
 Argvs = Callable[..., dict[str, list[str]]]
@@ -75,9 +74,7 @@ def test_words_stay_words(argvs: dict[str, list[str]]) -> None:
     assert "a; rm -rf b" == found.strip()
 
 
-@pytest.mark.parametrize(
-    ("host", "needed"), [("root", "sudo "), ("other", "su "), ("away", ""), ("here", ""), ("strong", "")]
-)
+@pytest.mark.parametrize(("host", "needed"), [("root", "sudo "), ("other", "su "), ("away", ""), ("here", "")])
 def test_rights_are_those_of_ansibles_tasks(host: str, needed: str, argvs: dict[str, list[str]]) -> None:
     """Whichever variable makes tasks another user's makes the channel that user's, by its method."""
     words = " ".join(argvs[host])
@@ -93,7 +90,7 @@ def test_rights_are_those_of_ansibles_tasks(host: str, needed: str, argvs: dict[
 def test_password_is_refused_with_what_to_do(password: str, argvs_of: Argvs) -> None:
     """Nobody types one into a connection that is kept open."""
     with pytest.raises(NodeError, match=r"gpu1: .*nobody types a password .* use a key, and let sudo ask for none"):
-        argvs_of(gpu1={**SSH, "tokenpeak_become": True, password: "x"})
+        argvs_of(gpu1={**SSH, "ansible_become": True, password: "x"})
 
 
 def test_nothing_is_run(argvs_of: Argvs, tmp_path: Path) -> None:

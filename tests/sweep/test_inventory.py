@@ -25,6 +25,7 @@ from tokenpeak.sweep.inventory.nodes import (
     nodes_by_name,
     read_inventory,
 )
+from tokenpeak.sweep.inventory.schema import derived_files
 from tokenpeak.sweep.probe import declared_facts, declared_model, engine_builds_of
 from tokenpeak.sweep.trial.load_hosts import load_hosts
 
@@ -51,8 +52,8 @@ CASES = {
     ),
     "load": (
         "all: {hosts: {gpu: }, children: {load_hosts: {hosts: {b: {ansible_connection: local}, "
-        "a: {ansible_host: 10.0.0.7, ansible_user: me, tokenpeak_load_home: ~/there}}}}}\n",
-        "tokenpeak_become: true\n",
+        "a: {ansible_host: 10.0.0.7, ansible_user: me, tokenpeak_load_python: /there/python}}}}}\n",
+        "ansible_become: true\n",
     ),
     "ansible": ("all: {hosts: {gpu: }}\n", "ansible_become: true\nansible_private_key_file: /keys/id\n"),
     "environment": (
@@ -118,7 +119,7 @@ def test_load_hosts_are_no_nodes(read: Read) -> None:
 
     assert (["gpu"], ["a", "b"]) == ([node.name for node in inventory.nodes], [remote.name, local.name])
     assert "10.0.0.7" == remote.argv[-2]
-    assert "there/.venv/bin/python -P -m tokenpeak.loadgen.workers.remote" in remote.argv[-1]
+    assert "/there/python -P -m tokenpeak.loadgen.workers.remote" in remote.argv[-1]
     assert f"{sys.executable} -P -m tokenpeak.loadgen.workers.remote" in local.argv[-1]
 
 
@@ -246,3 +247,9 @@ def test_shipped_inventory_can_be_read(name: str, read: Read) -> None:
 
     assert (paths.SWEEPS / f"{inventory.default_sweep}.yml").is_file()
     assert all(declared_facts(node) is None or declared_facts(node) for node in inventory.nodes)
+
+
+def test_files_follow_from_the_variables() -> None:
+    """Argument specs, the template of node.json and the schema say what the one declaration says."""
+    for path, text in derived_files().items():
+        assert text == path.read_text(), f"python -m tokenpeak.sweep.inventory.schema writes {path} anew"

@@ -1,9 +1,5 @@
 """Model stores that nodes share: how their leases differ, how many start at once, and what no store can be."""
 
-import os
-import shutil
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -11,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from tokenpeak import paths
 from tokenpeak.errors import InventoryError
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
-from tokenpeak.sweep.limits import VARIABLE, StoreLimiter, lease_offset_s, model_stores
+from tokenpeak.sweep.limits import StoreLimiter, lease_offset_s, model_stores
 
 
 def inventory_with(*declared: Any) -> Inventory:
     """Nodes n0, n1, … with these stores declared."""
-    nodes = tuple(Node(name=f"n{number}", variables={VARIABLE: value}) for number, value in enumerate(declared))
+    nodes = tuple(
+        Node(name=f"n{number}", variables={"tokenpeak_model_store": value}) for number, value in enumerate(declared)
+    )
     return Inventory(name="x", hosts_path=Path("hosts.yml"), nodes=nodes)
 
 
@@ -46,16 +43,18 @@ def test_stores_count_by_themselves() -> None:
     inventory = inventory_with(left, right, None, left, right)
 
     assert [0, 0, 0, 10, 3] == [lease_offset_s(inventory, node.name) for node in inventory.nodes]
-    assert {"left": ("n0", "n3"), "right": ("n1", "n4")} == {each.name: each.nodes for each in model_stores(inventory)}
+    assert {"left": ("n0", "n3"), "right": ("n1", "n4")} == {
+        each.declared.name: each.nodes for each in model_stores(inventory)
+    }
 
 
 @pytest.mark.parametrize(
     ("declared", "words"),
     [
-        (["nfs"], "'nfs' is no store; write {name: NAME"),
+        (["nfs"], "is 'nfs'; write KEY: VALUE"),
         ([{"stagger_s": 3}], "tokenpeak_model_store has no name"),
-        ([{"name": "nfs", "at_once": 0}], "at_once is 0; give a number of nodes from 1 on"),
-        ([{"name": "nfs", "stagger_s": "3s"}], "stagger_s is '3s'; give seconds"),
+        ([{"name": "nfs", "at_once": 0}], "at_once: Input should be greater than or equal to 1 (given: 0)"),
+        ([{"name": "nfs", "stagger_s": "3s"}], "stagger_s is '3s'; give a number"),
         ([{"name": "nfs", "stager_s": 3}], "has no key stager_s. Did you mean stagger_s"),
         ([{"name": "nfs"}, {"name": "nfs", "most_s": 9}], "differ in tokenpeak_model_store of the store nfs"),
     ],
@@ -100,21 +99,3 @@ def test_who_waits_no_more_goes_on() -> None:
 
     with limiter.restoring("n0", lambda: False), limiter.restoring("n1", lambda: True):
         pass
-
-
-def test_check_names_the_line_of_a_store_that_cannot_be(tmp_path: Path) -> None:
-    """`tokenpeak check` says so without a node, and what to write."""
-    for folder in ("playbooks", "analysis"):
-        (tmp_path / folder).symlink_to(paths.ROOT / folder)
-    shutil.copytree(paths.INVENTORIES / "sim", tmp_path / "inventory" / "sim")
-    variables = tmp_path / "inventory" / "sim" / "group_vars" / "all.yml"
-    variables.write_text(variables.read_text() + f"\n{VARIABLE}:\n  name: nfs-1\n  at_once: none\n")
-    environment = {**os.environ, "TOKENPEAK_HOME": str(tmp_path), "TOKENPEAK_STATE": str(tmp_path / "state")}
-    tokenpeak = Path(sys.executable).with_name("tokenpeak")
-    argv = [tokenpeak, "check", str(variables)]
-    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
-    line = variables.read_text().splitlines().index("  at_once: none") + 1
-
-    assert 2 == done.returncode, done.stdout + done.stderr
-    assert f":{line}" in done.stdout + done.stderr
-    assert "at_once is 'none'; give a number of nodes from 1 on" in done.stdout + done.stderr

@@ -21,7 +21,9 @@ from tokenpeak.docs.reference_tables import ReferenceTable, frame_tables, metric
 from tokenpeak.errors import ReportError
 from tokenpeak.report.site import render
 from tokenpeak.report.site.pages import DOCS, SITE_PAGES
-from tokenpeak.sweep.inventory.schemas import inventory_schema, sweep_schema
+from tokenpeak.sweep.check_spec import sweep_schema
+from tokenpeak.sweep.inventory.schema import inventory_schema
+from tokenpeak.sweep.inventory.variables import InventoryVariables
 
 FOLDER = paths.CONTENT / "docs"
 FIRST = "index"
@@ -96,7 +98,6 @@ def _page(folder: Path, name: str, group: str) -> DocPage:
 
 
 REFERENCE = FOLDER / "reference"
-ARGUMENTS = paths.PLAYBOOKS / "roles" / "guard" / "meta" / "argument_specs.yml"
 
 
 def tables_of(page: str, commands: click.Group) -> list[ReferenceTable]:
@@ -126,9 +127,7 @@ def inventory_tables() -> list[ReferenceTable]:
     schema = inventory_schema()
     shipped = sorted(paths.EXAMPLE_INVENTORIES.glob("*/group_vars/all.yml"))
     files = [*sorted(REFERENCE.glob("inventory*.yml")), *shipped]
-    roles = yaml.safe_load(ARGUMENTS.read_text())
-    options = roles["argument_specs"]["main"]["options"]
-    required = [name for name, option in options.items() if option.get("required") and name in schema["properties"]]
+    required = [name for name, field in InventoryVariables.model_fields.items() if field.is_required()]
     return SchemaTables(schema, Examples(schema, files), "Variables", required).tables()
 
 

@@ -1,9 +1,13 @@
-"""Mistakes of a sweep spec, each with its line: what no sweep could be made of, on whatever inventory."""
+"""A sweep's file: its JSON Schema for editors, and its mistakes, each with its line.
+
+The schema allows what is written, not what is read: short forms of axes, spans of time as texts.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -13,11 +17,19 @@ from tokenpeak.loadgen.datasets import read_samples, read_trace
 from tokenpeak.quality.measure import read_tasks
 from tokenpeak.quality.recorded import read_passes
 from tokenpeak.quality.sweep_quality import reference_file
+from tokenpeak.quality.passes import read_passes
+from tokenpeak.quality.reference import reference_file
+from tokenpeak.quality.tasks import read_tasks
+from tokenpeak.spec.axes import Values
+from tokenpeak.spec.described import DescribedSchema
+from tokenpeak.spec.energy import FACTORS
 from tokenpeak.spec.located import LocatedYaml, Mistake, unreadable
 from tokenpeak.spec.sweep import SweepSpec, complaints, read_spec
 from tokenpeak.spec.workload import DatasetWorkload, TraceWorkload
 from tokenpeak.vllm.flags import flag_table, size
 
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_SPAN = {"type": "string", "description": "A span of time: 90m, 2h, 1h30m."}
 _SHARES = ("gpu_memory_utilization", "device_memory_utilization")
 _NEAR = 0.85
 """Likeness from which an unknown flag is taken for a mistyped one; others may be of a release newer than the table."""
@@ -127,3 +139,46 @@ def _files(spec: SweepSpec, written: LocatedYaml) -> Iterator[Mistake]:
 def _names(error: LoadError, workload: DatasetWorkload | TraceWorkload, key: str) -> bool:
     """Whether the error is about the column that this key of the workload names."""
     return f"has no column {getattr(workload, key, None)!r}" in str(error)
+
+
+def sweep_schema() -> dict[str, Any]:
+    """The JSON Schema of a sweep's file."""
+    schema = SweepSpec.model_json_schema(by_alias=True, schema_generator=DescribedSchema)
+    definitions, properties = schema["$defs"], schema["properties"]
+    # The file's name is the sweep's where it gives none.
+    schema["required"] = [name for name in schema["required"] if name != "name"]
+    for name in ("Alternative", "ExtraConfig"):
+        definitions[name]["properties"]["flags"]["additionalProperties"] = True
+    definitions["Alternative"]["properties"]["when"]["additionalProperties"] = True
+    values = Values.model_json_schema(by_alias=True, schema_generator=DescribedSchema)
+    values["properties"]["highest"] = {"type": "boolean", "description": "Only the highest value that survives."}
+    definitions["Values"] = values
+    scalar = {"type": ["boolean", "integer", "number", "string", "null"]}
+    properties["axes"]["additionalProperties"] = {
+        "anyOf": [
+            {"type": "array", "minItems": 1, "items": {"anyOf": [scalar, {"$ref": "#/$defs/Alternative"}]}},
+            {"$ref": "#/$defs/Values"},
+            {"const": "highest"},
+        ]
+    }
+    for span in (definitions["SearchSpec"]["properties"]["time"], properties["max_downtime"]):
+        span["anyOf"].append(_SPAN)
+    _short_forms_of_energy(definitions)
+    # What is inherited and never allowed.
+    for name, refused in {"MaxRateLoad": ("requests", "duration_s"), "StagedLoad": ("duration_s",)}.items():
+        for key in refused:
+            del definitions[name]["properties"][key]
+    return {"$schema": _DIALECT, **schema, "title": "TokenPeak sweep"}
+
+
+def _short_forms_of_energy(definitions: dict[str, Any]) -> None:
+    """A factor with its range and source."""
+    energy = definitions["EnergyFactors"]["properties"]
+    # A user writes a factor's range with the factor itself; `cited` is how that is recorded.
+    del energy["cited"]
+    value = {"value": {"type": "number", "description": "The factor."}}
+    cited = {**value, **definitions.pop("Citation")["properties"]}
+    definitions["CitedFactor"] = {"type": "object", "properties": cited, "additionalProperties": False}
+    for name in FACTORS:
+        words = {key: energy[name].pop(key) for key in ("default", "description") if key in energy[name]}
+        energy[name] = {**words, "anyOf": [energy[name], {"$ref": "#/$defs/CitedFactor"}]}

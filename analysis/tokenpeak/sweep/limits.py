@@ -11,19 +11,17 @@ controller gives nodes back, only so many of a store start at once.
 """
 
 import os
-import re
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from tokenpeak.errors import InventoryError, suggestion
 from tokenpeak.sweep.inventory.nodes import Inventory
+from tokenpeak.sweep.inventory.variables import ModelStore, parsed
 
 _MAX_UNAVAILABLE = "tokenpeak_max_unavailable"
-_PERCENT = re.compile(r"(\d{1,3})\s*%")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,33 +42,19 @@ class GroupLimit:
 
 def group_limits(inventory: Inventory) -> tuple[GroupLimit, ...]:
     """The limits that the inventory declares; raises InventoryError for one that no group or number can be."""
-    declared = inventory.shared(_MAX_UNAVAILABLE)
-    if declared is None:
-        return ()
-    if not isinstance(declared, Mapping):
-        raise InventoryError(f"{_MAX_UNAVAILABLE} is {declared!r}; write GROUP: NUMBER or GROUP: 25%.")
-    return tuple(_limit(inventory, str(group), value) for group, value in declared.items())
+    inventory.shared(_MAX_UNAVAILABLE)
+    declared = parsed(inventory.nodes[0], _MAX_UNAVAILABLE) or {}
+    return tuple(_limit(inventory, group, value) for group, value in declared.items())
 
 
-def value_mistake(value: Any) -> str | None:
-    """What is wrong with a limit as it is written; None where it can be one."""
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
-        return None
-    if isinstance(value, str) and (found := _PERCENT.fullmatch(value.strip())) and 1 <= int(found[1]) <= 100:
-        return None
-    return f"{value!r} is no limit; give a number of nodes from 1 on, or a share of the group such as 25%"
-
-
-def _limit(inventory: Inventory, group: str, value: Any) -> GroupLimit:
+def _limit(inventory: Inventory, group: str, value: int | str) -> GroupLimit:
     nodes = inventory.groups.get(group)
     if nodes is None:
         raise InventoryError(
             f"{_MAX_UNAVAILABLE} names the group {group!r}, which inventory {inventory.name} does not have. "
             f"{suggestion(group, sorted(inventory.groups))}"
         )
-    if mistake := value_mistake(value):
-        raise InventoryError(f"{_MAX_UNAVAILABLE} of {group}: {mistake}.")
-    most = value if isinstance(value, int) else len(nodes) * int(str(value).strip().rstrip("% ")) // 100
+    most = value if isinstance(value, int) else len(nodes) * int(value.strip().rstrip("% ")) // 100
     if most < 1:
         raise InventoryError(
             f"{_MAX_UNAVAILABLE} of {group}: {value} of its {len(nodes)} nodes is less than one node, so that no trial "
@@ -188,86 +172,42 @@ class NodeFailures:
         )
 
 
-_MODEL_STORE = "tokenpeak_model_store"
-KEYS: Mapping[str, tuple[str, str]] = {
-    "name": ("str", "The store, the same for every node that reads it."),
-    "stagger_s": ("float", "By how many seconds guards start production after one another; 10 when absent."),
-    "most_s": ("float", "How much longer than the lease the last of them may wait; 240 when absent."),
-    "at_once": ("int", "How many start at once where the controller gives nodes back; any number when absent."),
-}
-"""Key of tokenpeak_model_store → its type, and what it is."""
-_STAGGER_S = 10.0
-_MOST_S = 240.0
 _POLL_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelStore:
-    """A store, and the nodes of an inventory that share it, in the order in which they come back."""
+class SharedStore:
+    """A model store, and the nodes of an inventory that share it, in the order in which they come back."""
 
-    name: str
+    declared: ModelStore
     nodes: tuple[str, ...]
-    stagger_s: float
-    most_s: float
-    at_once: int | None
 
     def offset_s(self, node: str) -> float:
         """How much longer than the sweep's lease the node's is: even steps, smaller where `most_s` needs that."""
         last = max(1, len(self.nodes) - 1)
-        return self.nodes.index(node) * min(self.stagger_s, self.most_s / last)
+        return self.nodes.index(node) * min(self.declared.stagger_s, self.declared.most_s / last)
 
 
-def model_stores(inventory: Inventory) -> tuple[ModelStore, ...]:
+def model_stores(inventory: Inventory) -> tuple[SharedStore, ...]:
     """The stores that nodes of the inventory declare; raises InventoryError for one that cannot be."""
-    declared: dict[str, Mapping[str, Any]] = {}
+    declared: dict[str, ModelStore] = {}
     nodes: dict[str, list[str]] = {}
     for node in inventory.nodes:
-        value = node.variables.get(_MODEL_STORE)
-        if value is None:
+        store: ModelStore | None = parsed(node, "tokenpeak_model_store")
+        if store is None:
             continue
-        for _, mistake in value_mistakes(value):
-            end = "" if mistake.endswith(("?", ".")) else "."
-            raise InventoryError(f"{_MODEL_STORE} of node {node.name}: {mistake}{end}")
-        name = str(value["name"])
-        if declared.setdefault(name, value) != value:
+        if declared.setdefault(store.name, store) != store:
             raise InventoryError(
-                f"Nodes of inventory {inventory.name} differ in {_MODEL_STORE} of the store {name}: give it once, in "
-                "the vars of their group."
+                f"Nodes of inventory {inventory.name} differ in tokenpeak_model_store of the store {store.name}: give "
+                "it once, in the vars of their group."
             )
-        nodes.setdefault(name, []).append(node.name)
-    return tuple(
-        ModelStore(
-            name=name,
-            nodes=tuple(nodes[name]),
-            stagger_s=float(value.get("stagger_s", _STAGGER_S)),
-            most_s=float(value.get("most_s", _MOST_S)),
-            at_once=value.get("at_once"),
-        )
-        for name, value in declared.items()
-    )
+        nodes.setdefault(store.name, []).append(node.name)
+    return tuple(SharedStore(declared=store, nodes=tuple(nodes[name])) for name, store in declared.items())
 
 
 def lease_offset_s(inventory: Inventory, node: str) -> float:
     """How much longer than the sweep's lease the node's is; 0 for one without a store."""
     return next((store.offset_s(node) for store in model_stores(inventory) if node in store.nodes), 0.0)
-
-
-def value_mistakes(value: Any) -> Iterator[tuple[tuple[str, ...], str]]:
-    """What is wrong with a store as it is written: the place in it, and the sentence."""
-    if not isinstance(value, Mapping):
-        yield (), f"{value!r} is no store; write {{name: NAME, stagger_s: 10, most_s: 240, at_once: 4}}"
-        return
-    for key, given in value.items():
-        if key not in KEYS:
-            yield (str(key),), f"{_MODEL_STORE} has no key {key}. {suggestion(str(key), KEYS)}"
-        elif "{{" in str(given):
-            continue
-        elif key == "at_once" and (type(given) is not int or given < 1):
-            yield (key,), f"at_once is {given!r}; give a number of nodes from 1 on"
-        elif key in ("stagger_s", "most_s") and (type(given) not in (int, float) or given < 0):
-            yield (key,), f"{key} is {given!r}; give seconds, 0 or more"
-    if not value.get("name"):
-        yield (), f"{_MODEL_STORE} has no name; give the one that its nodes share"
 
 
 class StoreLimiter:
@@ -276,8 +216,8 @@ class StoreLimiter:
     def __init__(self, inventory: Inventory) -> None:
         self._free: dict[str, threading.Semaphore] = {}
         for store in model_stores(inventory):
-            if store.at_once is not None:
-                self._free |= dict.fromkeys(store.nodes, threading.Semaphore(store.at_once))
+            if store.declared.at_once is not None:
+                self._free |= dict.fromkeys(store.nodes, threading.Semaphore(store.declared.at_once))
 
     @contextmanager
     def restoring(self, node: str, is_over: Callable[[], bool]) -> Iterator[None]:

@@ -30,21 +30,16 @@ from tokenpeak.sweep.ansible.result import WORDS_CHARACTERS, Event, NodeResult
 from tokenpeak.sweep.installation import install_and_probe
 from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
+from tokenpeak.sweep.inventory.variables import parsed
 from tokenpeak.sweep.limits import group_limits, model_stores
 from tokenpeak.sweep.progress import ProgressDisplay
 
 
 def declared_model(node: Node) -> ModelName | None:
     """The model that a node serves when a spec names none."""
-    declared = node.variables.get("tokenpeak_model")
-    if declared is None:
+    model: ModelSpec | None = parsed(node, "tokenpeak_model")
+    if model is None:
         return None
-    try:
-        model = ModelSpec.model_validate(declared)
-    except ValidationError as error:
-        raise InventoryError(
-            f"tokenpeak_model of node {node.name} is {declared!r}; give name, and served_name if it differs."
-        ) from error
     return ModelName(name=model.name, revision=model.revision, served_name=model.served_name or model.name)
 
 

@@ -202,7 +202,7 @@ class NodeApply:
                 self._give_back(self._course.message, "baking")
                 return False
             after = window if after is None else joined(after, window)
-            bake = judge(before, after, margin=settings.margin, test_load=settings.concurrency)
+            bake = judge(before, after, margin=settings.margin, test_load=settings.test_load)
             self._course.bake = bake
             self._say(f"bake: {bake.status.replace('_', ' ')}. {bake.reason}")
             if bake.status != "not_judged":
@@ -228,13 +228,13 @@ class NodeApply:
         """Production's metrics for as long as a bake takes; None, with the reason noted, where they were not read."""
         settings = self._plan.bake
         assert settings is not None, "only a bake is observed"
-        load = f", with a test load of {settings.concurrency} at a time" if settings.concurrency else ""
+        load = f", with a test load of {settings.test_load} at a time" if settings.test_load else ""
         self._say(f"observing production for {settings.bake_s:g} s {said}{load}")
         request = ObserveRequest(
             seconds=settings.bake_s,
             period_s=settings.period_s,
             settle_s=settle_s,
-            concurrency=settings.concurrency,
+            concurrency=settings.test_load,
         )
         result = self._play("observe.yml", request)
         answer = result.answer(ObserveAnswer)

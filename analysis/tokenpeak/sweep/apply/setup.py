@@ -29,7 +29,7 @@ from tokenpeak.sweep.apply.node_apply import ApplyPlan, ApplySite, answer_of
 from tokenpeak.sweep.installation import is_another, renewal
 from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
-from tokenpeak.sweep.inventory.variables import bake_settings
+from tokenpeak.sweep.inventory.variables import bake_of
 from tokenpeak.sweep.limits import GroupLimit
 from tokenpeak.sweep.probe import ReadyNode
 from tokenpeak.sweep.provenance import read_provenance
@@ -169,7 +169,7 @@ def apply_plan(
         engine_version=found.engine_version,
         simulated=result.record.simulated,
         despite=needed,
-        bake=bake_settings(rights.inventory.node(proposal.node), bake_s),
+        bake=bake_of(rights.inventory.node(proposal.node), bake_s),
         lease_s=result.spec.deadlines.lease_s,
         production_ready_s=result.spec.deadlines.production_ready_s,
     )

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
 
 from tokenpeak.errors import InputError, suggestion
 from tokenpeak.node.engine.builds import ONLY
@@ -16,30 +15,20 @@ from tokenpeak.node.guard import notify
 from tokenpeak.node.production.managers import MANAGERS
 from tokenpeak.spec.engine_build import DeclaredBuild, first_mistake
 from tokenpeak.spec.located import LocatedYaml, Mistake, unreadable
-from tokenpeak.spec.sweep import ModelSpec, sweep_names
+from tokenpeak.spec.sweep import sweep_names
 from tokenpeak.sweep.inventory.variables import (
     ANSIBLE,
-    BALANCER_KEYS,
-    DRAIN_KEYS,
     MANAGER_KEYS,
-    TASK_KEYS,
-    declared_variables,
+    InventoryVariables,
     keys_of,
+    mistakes_in,
 )
-from tokenpeak.sweep.limits import value_mistake, value_mistakes
 
 _GROUP_KEYS = ("hosts", "children", "vars")
 _ONE_OF = {"hosts": "host", "children": "group"}
 _NEAR = 0.8
 """Likeness from which a variable of nobody's is taken for a mistyped one."""
-_IS_A: Mapping[str, tuple[type, ...]] = {
-    "int": (int,),
-    "float": (int, float),
-    "bool": (bool,),
-    "list": (list,),
-    "dict": (dict,),
-}
-_SAID = {"int": "a whole number", "float": "a number", "bool": "true or false", "list": "a list", "dict": "KEY: VALUE"}
+_TASK_FILES = ("before_launch", "after_ready", "before_return")
 
 
 def inventory_files(folder: Path, nodes: tuple[str, ...] = ()) -> list[Path]:
@@ -145,113 +134,56 @@ def _of_variables(
     written: LocatedYaml, place: tuple[str, ...], variables: dict[str, Any], own: set[str]
 ) -> Iterator[Mistake]:
     """Variables of hosts or groups: unknown names, wrong types, and what some of them hold."""
-    known = declared_variables()
+    known = InventoryVariables.model_fields
     for name, value in variables.items():
-        if name not in known and name not in own and name not in ANSIBLE:
+        if name not in known:
             near = get_close_matches(str(name), (*known, *ANSIBLE), n=1, cutoff=_NEAR)
-            if str(name).startswith("tokenpeak_") or near:
+            if name not in own and name not in ANSIBLE and (str(name).startswith("tokenpeak_") or near):
                 text = f"nothing reads {name}. {suggestion(str(name), (*known, *ANSIBLE))}"
                 yield written.mistake(text, *place, name)
             continue
-        type_ = known.get(name, "str")
-        is_template = isinstance(value, str) and "{{" in value
-        if value is None or is_template:
+        if value is None or (isinstance(value, str) and "{{" in value):
             continue
-        wanted = _IS_A.get(type_)
-        if wanted and (not isinstance(value, wanted) or (isinstance(value, bool) and type_ != "bool")):
-            yield written.mistake(f"{name} is {value!r}; give {_SAID[type_]}", *place, name)
+        if name == "tokenpeak_notify":
+            found: list[tuple[tuple[str, ...], str]] = [((), text) for text in notify.problems(value)]
         else:
-            for where, text in _tasks(value, written.path) if name == "tokenpeak_tasks" else _content(name, value):
-                yield written.mistake(text, *place, name, *where)
+            found = mistakes_in(name, value) or [*_content(name, value, written.path)]
+        for where, text in found:
+            yield written.mistake(text, *place, name, *where)
 
 
-def _content(name: str, value: Any) -> Iterator[tuple[tuple[str, ...], str]]:
-    """What is wrong within a variable: the place in it, and the sentence."""
+def _content(name: str, value: Any, path: Path) -> Iterator[tuple[tuple[str, ...], str]]:
+    """What is wrong within a variable of the right type: the place in it, and the sentence."""
     if name == "tokenpeak_default_sweep" and value not in sweep_names():
         yield (), f"no sweep is called {value!r}. {suggestion(str(value), sweep_names())}"
-    if name == "tokenpeak_model":
-        fields = ModelSpec.model_fields
-        for key in value:
-            if key not in fields:
-                yield (key,), f"tokenpeak_model has no key {key}. {suggestion(str(key), fields)}"
-        if "name" not in value and set(value) <= set(fields):
-            yield (), "tokenpeak_model has no name; give the hub name that the node serves"
     if name == "tokenpeak_production":
         yield from _production(value)
-    if name == "tokenpeak_drain":
-        yield from _drain(value)
-    if name == "tokenpeak_notify":
-        for text in notify.problems(value):
-            yield (), text
-    if name == "tokenpeak_engines":
-        yield from _engines(value)
-    if name == "tokenpeak_model_store":
-        yield from value_mistakes(value)
-    if name == "tokenpeak_max_unavailable":
-        for group, limit in value.items():
-            mistake = value_mistake(limit) if "{{" not in str(limit) else None
-            if mistake is not None:
-                yield (str(group),), mistake
-
-
-def _tasks(value: Mapping[str, Any], path: Path) -> Iterator[tuple[tuple[str, ...], str]]:
-    """What is wrong with the inventory's own tasks, of which this file of the inventory has the names."""
-    folder = next((above for above in path.parents if (above / "hosts.yml").is_file()), path.parent)
-    for key, file in value.items():
-        if key not in TASK_KEYS:
-            yield (key,), f"tokenpeak_tasks has no key {key}. {suggestion(str(key), TASK_KEYS)}"
-        elif key == "timeout_s":
-            if not isinstance(file, int | float):
-                yield (key,), f"tokenpeak_tasks.timeout_s is {file!r}; give seconds"
-        elif not isinstance(file, str):
-            yield (key,), f"tokenpeak_tasks.{key} is {file!r}; give the name of a file with Ansible tasks"
-        elif "{{" not in file and not (folder / file).is_file():
-            yield (key,), f"tokenpeak_tasks.{key}: there is no file {file} in {folder}"
-        elif "{{" not in file and re.search(r"^\s*(- )?throttle:", (folder / file).read_text(), re.MULTILINE):
-            yield (key,), f"tokenpeak_tasks.{key}: {file} has throttle, which would hold up every other node's trial"
-
-
-def _drain(value: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
-    for key in value:
-        if key not in DRAIN_KEYS:
-            yield (key,), f"tokenpeak_drain has no key {key}. {suggestion(str(key), DRAIN_KEYS)}"
-    if not set(value) & (set(DRAIN_KEYS) - {"after", "wait", "least_up"}):
+    if name == "tokenpeak_drain" and not set(value) & {"haproxy", "nginx", "kubernetes", "before"}:
         yield (), "tokenpeak_drain names no balancer; give haproxy, nginx, kubernetes, or the commands before and after"
-    for balancer, keys in BALANCER_KEYS.items():
-        own = value.get(balancer)
-        for key in own if isinstance(own, dict) else ():
-            if key not in keys:
-                yield (balancer, key), f"{balancer} takes no key {key}. {suggestion(str(key), keys)}"
-
-
-def _engines(value: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """What is wrong with each engine build, but for what a template will make of it."""
-    for name, build in value.items():
-        known = DeclaredBuild.model_fields
-        if not isinstance(build, dict):
-            yield (name,), f"build {name} is {build!r}; write {name}: {{version: 0.32.0, command: [/opt/vllm, serve]}}"
-            continue
-        for key in build:
-            if key not in known:
-                yield (name, key), f"build {name} has no key {key}. {suggestion(str(key), known)}"
-        plain = {key: each for key, each in build.items() if key in known and "{{" not in str(each)}
-        given = {"command": ["vllm", "serve"], **plain} if {*build} - {*plain} else plain
-        try:
-            DeclaredBuild.model_validate(given)
-        except ValidationError as error:
-            where, text = first_mistake(error)
-            yield (name, *where[:1]), f"build {name}: {text}"
-    if ONLY in value:
+    if name == "tokenpeak_engines" and ONLY in value:
         yield (ONLY,), f"the build of tokenpeak_engine_command is called {ONLY}; give this one another name"
+    if name == "tokenpeak_tasks":
+        folder = next((above for above in path.parents if (above / "hosts.yml").is_file()), path.parent)
+        for key in _TASK_FILES:
+            if (file := value.get(key)) is not None and "{{" not in file and (text := _task_file(folder / file)):
+                yield (key,), f"tokenpeak_tasks.{key}: {text}"
+
+
+def _task_file(path: Path) -> str | None:
+    """What is wrong with a file of the inventory's own tasks; None where nothing is."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return f"there is no file {path}"
+    except (OSError, UnicodeDecodeError) as error:
+        return f"{path} cannot be read: {error}; give a file of Ansible tasks in UTF-8"
+    if re.search(r"^\s*(- )?throttle:", text, re.MULTILINE):
+        return f"{path} has throttle, which would hold up every other node's trial"
+    return None
 
 
 def _production(value: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
     manager = value.get("manager", "none")
-    if "{{" in str(manager):
-        return
-    if manager not in MANAGERS:
-        yield ("manager",), f"no manager is called {manager!r}. {suggestion(str(manager), MANAGERS)}"
-        return
     if manager not in MANAGER_KEYS:
         return
     known = keys_of(manager)

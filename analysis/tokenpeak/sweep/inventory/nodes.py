@@ -154,8 +154,8 @@ def _require_place_for_ansible() -> None:
 
 
 WANTED = (
-    "^(tokenpeak_(apply_command|bake|become|default_sweep|engine_command|engine_env|engine_env_allowed|engine_version"
-    "|engines|facts|gpus|guard_command|host|lease_max_s|load_home|load_python|max_unavailable|model|model_store|notify|port"
+    "^(tokenpeak_(apply_command|bake|default_sweep|engine_command|engine_env|engine_env_allowed|engine_version"
+    "|engines|facts|gpus|guard_command|host|lease_max_s|load_python|max_unavailable|model|model_store|notify|port"
     "|produce|setup_roles|simulated|tdp_w|trial_deadline_max_s)"
     "|ansible_(become|host|port|user|connection|private_key_file|python_interpreter|ssh_private_key_file|ssh_common_args"
     "|ssh_extra_args))$"

@@ -37,7 +37,7 @@ from tokenpeak.sweep.trial.request import load_runs
 
 _CHECKOUT = Path(__file__).resolve().parents[4]
 _SHIPPED = ("Makefile", "pyproject.toml", "requirements.lock", "README.md", "LICENSE")
-_HOME = "~/.local/share/tokenpeak/load"
+_HOME = ".local/share/tokenpeak/load"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +93,7 @@ def _python(host: Node) -> str:
         return str(given)
     if host.is_local:
         return sys.executable
-    home = str(host.variables.get("tokenpeak_load_home") or _HOME)
-    return f"{home.removeprefix('~/')}/.venv/bin/python"
+    return f"{_HOME}/.venv/bin/python"
 
 
 def _write_bundle(path: Path) -> Path:
