@@ -92,9 +92,9 @@ def schema(kind: str) -> None:
 
     Examples name theirs in their first line, where editors with a YAML language server find it.
     """
-    from tokenpeak.spec import schema
+    from tokenpeak.spec import schema as spec_schema
     from tokenpeak.sweep.check_spec import sweep_schema
     from tokenpeak.sweep.inventory.schema import inventory_schema
 
-    found = {"sweep": sweep_schema, "inventory": inventory_schema, "workload": schema.schema}[kind]()
+    found = {"sweep": sweep_schema, "inventory": inventory_schema, "workload": spec_schema.schema}[kind]()
     echo_text(json.dumps(found, indent=1, ensure_ascii=False))

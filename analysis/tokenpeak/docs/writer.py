@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 import jinja2
-import yaml
 from markupsafe import Markup
 
 from tokenpeak import bounded, paths

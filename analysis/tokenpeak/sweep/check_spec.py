@@ -17,13 +17,10 @@ from tokenpeak.loadgen.datasets import read_samples, read_trace
 from tokenpeak.quality.measure import read_tasks
 from tokenpeak.quality.recorded import read_passes
 from tokenpeak.quality.sweep_quality import reference_file
-from tokenpeak.quality.passes import read_passes
-from tokenpeak.quality.reference import reference_file
-from tokenpeak.quality.tasks import read_tasks
 from tokenpeak.spec.axes import Values
-from tokenpeak.spec.described import DescribedSchema
 from tokenpeak.spec.energy import FACTORS
 from tokenpeak.spec.located import LocatedYaml, Mistake, unreadable
+from tokenpeak.spec.schema import DescribedSchema
 from tokenpeak.spec.sweep import SweepSpec, complaints, read_spec
 from tokenpeak.spec.workload import DatasetWorkload, TraceWorkload
 from tokenpeak.vllm.flags import flag_table, size

@@ -12,8 +12,6 @@ import yaml
 from tokenpeak.errors import InputError, suggestion
 from tokenpeak.node.engine.builds import ONLY
 from tokenpeak.node.guard import notify
-from tokenpeak.node.production.managers import MANAGERS
-from tokenpeak.spec.engine_build import DeclaredBuild, first_mistake
 from tokenpeak.spec.located import LocatedYaml, Mistake, unreadable
 from tokenpeak.spec.sweep import sweep_names
 from tokenpeak.sweep.inventory.variables import (

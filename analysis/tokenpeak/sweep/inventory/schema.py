@@ -13,9 +13,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from tokenpeak import paths
-from tokenpeak.node.notify import WAYS
+from tokenpeak.node.guard.notify import WAYS
 from tokenpeak.records import NodeFacts
-from tokenpeak.spec.described import DescribedSchema, field_docstrings
+from tokenpeak.spec.schema import DescribedSchema, field_docstrings
 from tokenpeak.sweep.inventory.nodes import DECLARATION
 from tokenpeak.sweep.inventory.variables import ControllerVariables, InventoryVariables, OnNode
 
