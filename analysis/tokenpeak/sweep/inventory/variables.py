@@ -12,14 +12,11 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError, WithJsonSchema
 
-from tokenpeak import paths
-from tokenpeak.errors import InventoryError
-from tokenpeak.node.protocol.apply import CONCURRENCY_MAX, OBSERVE_MAX_S
 from tokenpeak.errors import InventoryError, suggestion
 from tokenpeak.node.guard.notify import EVENTS, SIDES
 from tokenpeak.node.production.answering import KINDS
 from tokenpeak.node.production.managers import MANAGERS
-from tokenpeak.node.protocol.apply_requests import CONCURRENCY_MAX, OBSERVE_MAX_S
+from tokenpeak.node.protocol.apply import CONCURRENCY_MAX, OBSERVE_MAX_S
 from tokenpeak.results.bake import SPANS
 from tokenpeak.spec.engine_build import NAME, DeclaredBuild
 from tokenpeak.spec.sweep import ModelSpec
