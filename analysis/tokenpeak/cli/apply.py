@@ -7,6 +7,7 @@ from typing import get_args
 
 import click
 
+from tokenpeak.cli import options
 from tokenpeak.errors import NodeError
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.node.engine.command import difference
@@ -45,7 +46,7 @@ STOP_WORDS = {
 
 @click.command(short_help="Carry a sweep's winner into production; shows the change first.")
 @click.argument("sweep_id")
-@click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
+@options.NODES
 @click.option("--inventory", "inventory_name", help="Inventory of the nodes; the sweep's own when absent.")
 @click.option("--config", "config_name", help="Another config of the sweep than the recommended one, by name or id.")
 @click.option("--yes", is_flag=True, help="Do it; without, the change is shown and nothing is touched.")
@@ -157,8 +158,8 @@ def conclude(records: Sequence[ApplyRecord], planned: Sequence[str], inventory_n
 
 
 @click.command(short_help="Undo the last confirmed apply; shows what drifted first.")
-@click.option("--inventory", "inventory_name", default="sim", show_default=True, help="Inventory of the nodes.")
-@click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
+@options.inventory("Inventory of the nodes.")
+@options.NODES
 @click.option("--yes", is_flag=True, help="Do it; without, the change is shown and nothing is touched.")
 @click.option("--serial", type=click.IntRange(min=1), default=1, show_default=True, help="Nodes at a time, after one.")
 @click.option("--user", help="Log in as root, or as who has tokenpeak_apply_command, where trials have fewer rights.")

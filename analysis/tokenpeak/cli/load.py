@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from tokenpeak.cli import completion
+from tokenpeak.cli import completion, options
 from tokenpeak.cli.output import OUTPUT
 from tokenpeak.errors import suggestion
 from tokenpeak.exit_status import ExitStatus
@@ -78,14 +78,7 @@ OUTPUT_TOKENS = 128
 @click.option("--insecure", is_flag=True, help="Do not check the server's certificate.")
 @click.option("--no-reuse", is_flag=True, help="A new connection for each request, connecting included in its times.")
 @click.option("--processes", type=int, help="Load processes; as many as the level needs when not given.")
-@click.option(
-    "--format",
-    "style",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="For people, or the run record for machines.",
-)
+@options.style("table", "For people, or the run record for machines.")
 @click.option("--output", type=OUTPUT, help="Where the run record is written, as JSON.")
 @click.option("--requests-output", type=OUTPUT, help="Where the requests are written, as Parquet.")
 @click.option("--job", "job_path", type=click.Path(path_type=Path), help="A file that holds a whole job; stands alone.")

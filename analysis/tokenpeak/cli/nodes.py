@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import click
 
-from tokenpeak.cli import completion
+from tokenpeak.cli import options
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.node.guard import lock
 from tokenpeak.node.guard import notify as sending
@@ -24,15 +24,8 @@ from tokenpeak.terminal import echo, echo_lines, echo_text
 
 
 @click.command(short_help="Bring production back on every node; safe at any time.")
-@click.option(
-    "--inventory",
-    "inventory_name",
-    type=completion.INVENTORY,
-    default="sim",
-    show_default=True,
-    help="Inventory to give back.",
-)
-@click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
+@options.inventory("Inventory to give back.")
+@options.NODES
 @click.option(
     "--accept", is_flag=True, help="Take production as it serves now, though it served another model when recorded."
 )
@@ -68,23 +61,9 @@ _NOT_INSTALLED = "TokenPeak is not on this node yet; make probe puts it there"
 
 
 @click.command(short_help="Say what each node serves, who has it, and if it is guarded.")
-@click.option(
-    "--inventory",
-    "inventory_name",
-    type=completion.INVENTORY,
-    default="sim",
-    show_default=True,
-    help="Inventory to ask.",
-)
-@click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
-@click.option(
-    "--format",
-    "style",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="For people or for machines.",
-)
+@options.inventory("Inventory to ask.")
+@options.NODES
+@options.style("text")
 def status(inventory_name: str, nodes: tuple[str, ...], style: str) -> None:
     """Say what each node serves now, which sweep has it, and whether a guard is armed."""
     inventory, result = play("status.yml", inventory_name, nodes)
@@ -173,15 +152,8 @@ def problems(answer: StatusAnswer) -> Iterator[str]:
 
 
 @click.command(short_help="Put the node script and its guard on the nodes.")
-@click.option(
-    "--inventory",
-    "inventory_name",
-    type=completion.INVENTORY,
-    default="sim",
-    show_default=True,
-    help="Inventory to install on.",
-)
-@click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
+@options.inventory("Inventory to install on.")
+@options.NODES
 @click.option(
     "--user", help="Log in as this user instead of the inventory's ansible_user; it must be root or become it."
 )
@@ -209,10 +181,8 @@ def install(inventory_name: str, nodes: tuple[str, ...], user: str | None, *, ro
 
 
 @click.command(short_help="Take TokenPeak off the nodes; refused while a trial has one.")
-@click.option(
-    "--inventory", "inventory_name", type=completion.INVENTORY, required=True, help="Inventory to take it off."
-)
-@click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
+@options.inventory("Inventory to take it off.", required=True)
+@options.NODES
 @click.option(
     "--user", help="Log in as this user instead of the inventory's ansible_user; it must be root or become it."
 )
@@ -244,9 +214,7 @@ def uninstall(inventory_name: str, nodes: tuple[str, ...], user: str | None, *, 
 
 
 @click.command(short_help="Send a test to whom an inventory has notified.")
-@click.option(
-    "--inventory", "inventory_name", default="sim", show_default=True, help="Inventory whose receivers are meant."
-)
+@options.inventory("Inventory whose receivers are meant.")
 def notify(inventory_name: str) -> None:
     """Send the event `test` once, from this machine, to each receiver of tokenpeak_notify, and say who got it.
 

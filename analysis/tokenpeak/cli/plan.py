@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from tokenpeak import paths
-from tokenpeak.cli import completion
+from tokenpeak.cli import completion, options
 from tokenpeak.cli.check import refuse
 from tokenpeak.console import SafeConsole, SafeTable
 from tokenpeak.errors import FactsError, SpecError, suggestion
@@ -39,24 +39,10 @@ ROWS = 40
 
 
 @click.command(short_help="Print what would be tried, what not and why, and the cost.")
-@click.option(
-    "--inventory",
-    "inventory_name",
-    type=completion.INVENTORY,
-    default="sim",
-    show_default=True,
-    help="Inventory to plan for.",
-)
+@options.inventory("Inventory to plan for.")
 @click.option("--sweep", "sweep_name", type=completion.SWEEP, help="Sweep spec; the inventory's default when absent.")
-@click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
-@click.option(
-    "--format",
-    "format_",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="For people or for machines.",
-)
+@options.NODES
+@options.style()
 @click.option("--all", "everything", is_flag=True, help="List every config and every dropped one.")
 @click.option(
     "--trial",
@@ -69,7 +55,7 @@ def plan(
     inventory_name: str,
     sweep_name: str | None,
     nodes: tuple[str, ...],
-    format_: str,
+    style: str,
     everything: bool,
     trial_path: Path | None,
     config_name: str | None,
@@ -125,7 +111,7 @@ def plan(
     for each in short_energy_runs(spec, kinds, models):
         # A level that is to be longer anyway is named once.
         notes += [each.words] if (each.workload, each.level) not in named else []
-    if format_ == "json":
+    if style == "json":
         document = as_json(inventory.name, spec, plans, estimates, [*outlines, *notes])
         echo_text(json.dumps(document, indent=1 if sys.stdout.isatty() else None, ensure_ascii=False))
         return

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import click
 
-from tokenpeak.cli import completion
+from tokenpeak.cli import options
 from tokenpeak.console import SafeConsole, SafeTable
 from tokenpeak.errors import NodeError
 from tokenpeak.exit_status import ExitStatus
@@ -23,23 +23,9 @@ from tokenpeak.terminal import echo_lines, echo_text
 
 
 @click.command(short_help="Put the node script on the nodes and look; stops nothing.")
-@click.option(
-    "--inventory",
-    "inventory_name",
-    type=completion.INVENTORY,
-    default="sim",
-    show_default=True,
-    help="Inventory to probe.",
-)
-@click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
-@click.option(
-    "--format",
-    "style",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="For people or for machines.",
-)
+@options.inventory("Inventory to probe.")
+@options.NODES
+@options.style()
 def probe(inventory_name: str, nodes: tuple[str, ...], style: str) -> None:
     """Put TokenPeak's command on each node and look: hardware, production, engine, free port. Stops nothing."""
     inventory = read_inventory(inventory_name, nodes=nodes)

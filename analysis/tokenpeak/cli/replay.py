@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tokenpeak import bounded
-from tokenpeak.cli import completion
+from tokenpeak.cli import completion, options
 from tokenpeak.errors import ArchiveError
 from tokenpeak.node.machine.words import one_line
 from tokenpeak.search.remaining import duration_text
@@ -75,14 +75,7 @@ MOST_CSV_ROWS, MOST_CSV_CELLS = 100_000, 2_000_000
 @click.option("--axes", help="CSV: columns that make a config, separated by commas.")
 @click.option("--predicted", help="CSV: column of the predicted value, in the measured one's unit.")
 @click.option("--jobs", type=click.IntRange(min=1), default=os.cpu_count() or 1, help="Processes.")
-@click.option(
-    "--format",
-    "output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="For people or for machines.",
-)
+@options.style("text")
 def replay(
     archives: tuple[Path, ...],
     strategy: str,
@@ -99,7 +92,7 @@ def replay(
     axes: str | None,
     predicted: str | None,
     jobs: int,
-    output: str,
+    style: str,
 ) -> None:
     """Search ARCHIVES (folders, .tar.zst, or CSV files with a row for each launch) again, knowing the results.
 
@@ -140,7 +133,7 @@ def replay(
         for landscape in landscapes
     ]
     report = _report(landscapes, found, strategy, compared, trials, nodes, seeds)
-    echo_text(json.dumps(report, indent=2) if output == "json" else _text(report, compared))
+    echo_text(json.dumps(report, indent=2) if style == "json" else _text(report, compared))
 
 
 def _from_csv(

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tokenpeak import paths
-from tokenpeak.cli import completion
+from tokenpeak.cli import completion, options
 from tokenpeak.cli.site import interruptible
 from tokenpeak.errors import ArchiveError, DatabaseError, ReportError, SpecError, suggestion
 from tokenpeak.exit_status import ExitStatus
@@ -34,16 +34,9 @@ _STOP_WORDS = {
 
 
 @click.command(short_help="Find the best settings: probe, plan, try, restore, render.")
-@click.option(
-    "--inventory",
-    "inventory_name",
-    type=completion.INVENTORY,
-    default="sim",
-    show_default=True,
-    help="Inventory to work on.",
-)
+@options.inventory("Inventory to work on.")
 @click.option("--sweep", "sweep_name", type=completion.SWEEP, help="Sweep spec; the inventory's default when absent.")
-@click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
+@options.NODES
 @click.option(
     "--resume",
     "sweep_id",
