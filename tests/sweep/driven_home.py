@@ -127,7 +127,7 @@ class Home:
         """The archives that sweeps made here, oldest first."""
         return sorted(path.parent for path in (self.root / "results").glob("*/sweep.json"))
 
-    def trials(self, archive: Path) -> list[dict[str, object]]:
+    def trials(self, archive: Path) -> list[dict[str, Any]]:
         """The trial files of an archive that are JSON, in order."""
         found = []
         for path in sorted((archive / "trials").glob("*.json")):

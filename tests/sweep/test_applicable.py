@@ -21,14 +21,13 @@ from tokenpeak.records import (
     NodeFacts,
     Provenance,
     StartupFacts,
-    TrialRecord,
     Verdict,
 )
 from tokenpeak.records.quality import AnswersQuality, QualityVerdict, SweepQuality
 from tokenpeak.results.bake import Observed
 from tokenpeak.spec.sweep import parse_spec
 from tokenpeak.store.archive import Archive
-from tokenpeak.sweep.apply.applicable import Applicable, Obstacle, SweepResult, applicable, remaining
+from tokenpeak.sweep.apply.applicable import Applicable, SweepResult, applicable, remaining
 from tokenpeak.sweep.apply.node_apply import ApplyPlan, NodeApply
 from tokenpeak.sweep.apply.setup import apply_rights, apply_serially, batches, forbidden
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
@@ -152,11 +151,6 @@ def test_other_hardware(result: SweepResult, now: NodeFacts) -> None:
         applicable(result, now, described(), None)
 
 
-def test_same_hardware_under_another_name(result: SweepResult) -> None:
-    """What was measured on one node holds for another of the same kind."""
-    assert [] == reasons(applicable(result, A100.model_copy(update={"node": "node-7"}), described(), None))
-
-
 def test_other_model(result: SweepResult) -> None:
     """Production that serves another model than was measured."""
     other = described(
@@ -265,12 +259,6 @@ def test_shorter_context(result: SweepResult) -> None:
     assert [] == remaining(found.obstacles, ("shorter_context",))
 
 
-def test_obstacle_says_what_would_do() -> None:
-    """Its sentence has the reason, the remedy, and how it can be declared away, where it can."""
-    assert "R: do it." == str(Obstacle(reason="R", remedy="do it"))
-    assert "--despite interrupted" in str(Obstacle(reason="R", remedy="do it", despite="interrupted"))
-
-
 # One after the other, rights, settings.
 
 
@@ -337,15 +325,6 @@ def test_no_more_of_a_group_at_a_time_than_its_limit() -> None:
     assert ["a", "xc", "y", "z"] == order(frozenset("c"))
     assert ["1 of the 3 nodes of l may be unavailable: c"] == forbidden("b", [left, right], frozenset("c"))
     assert [] == forbidden("c", [left, right], frozenset("c"))
-
-
-def test_record_is_kept_and_read_again(tmp_path: Path) -> None:
-    """An apply is a file of the archive."""
-    archive = make_archive(tmp_path / "a", axes={"max_num_seqs": [8]}, gpus=GPUS[:1])
-    archive.write_apply(record_of(plan("a"), "confirmed"))
-
-    assert [record_of(plan("a"), "confirmed")] == archive.applies()
-    assert isinstance(next(archive.trials()), TrialRecord)
 
 
 def inventory(**variables: Any) -> Inventory:

@@ -5,12 +5,11 @@ import random
 from bisect import bisect_left
 from collections.abc import Iterator
 from functools import cache
-from itertools import pairwise
 
 import pytest
 
 from tokenpeak.node.protocol.answers import NO_SAMPLES, Samples
-from tokenpeak.results.bake import Observed, joined, judge
+from tokenpeak.results.bake import Observed, judge
 
 BOUNDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.0, 2.0, 5.0, 10.0)
 MARGIN = 0.1
@@ -145,14 +144,6 @@ def test_fewer_slots_under_load() -> None:
     assert ["slower"] * 30 == found
 
 
-def test_too_little_traffic() -> None:
-    """Without requests nothing is said."""
-    bake = judge(Server(1).window(rate_per_s=0.1), Server(2).window(rate_per_s=0.1), margin=MARGIN)
-
-    assert "not_judged" == bake.status
-    assert "30 of each are needed" in bake.reason
-
-
 @pytest.mark.parametrize(("before", "after", "status"), [(3.0, 7.0, "not_judged"), (7.0, 3.0, "not_judged")])
 def test_other_traffic(before: float, after: float, status: str) -> None:
     """Twice or half of the requests are other traffic: neither is the config's doing."""
@@ -190,23 +181,3 @@ def test_production_that_ends_or_starts_again() -> None:
     restarted = judge(before, Observed(readings=Samples(after.readings.t_s, columns)), margin=MARGIN)
     assert ("failing", True) == (restarted.status, "started again" in restarted.reason)
     assert "failing" == judge(before, Observed(readings=NO_SAMPLES, ended="Gone."), margin=MARGIN).status
-
-
-def test_windows_are_joined() -> None:
-    """A second window of the same production adds to the first."""
-    server = Server(1)
-    first, second = server.window(), server.window()
-    both = joined(first, second)
-
-    last, begin = second.readings.columns["ttft_count"][-1], first.readings.columns["ttft_count"][0]
-
-    assert both.grew("ttft_count") == (last or 0.0) - (begin or 0.0)
-    assert not both.restarted
-    assert all(before <= after for before, after in pairwise(both.readings.columns["ttft_sum"]))  # type: ignore[operator]
-
-
-def test_page_without_histograms() -> None:
-    """A server whose page has no latencies is judged by nothing, which is said."""
-    empty = Observed(readings=Samples(t_s=(0.0, 60.0), columns={"prompt_tokens": (0.0, 1000.0)}))
-
-    assert "not_judged" == judge(empty, empty, margin=MARGIN).status

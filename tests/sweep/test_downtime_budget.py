@@ -3,11 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
-
 from archive_factory import node_facts, plan_of, sweep_spec, trial_record
 from tokenpeak.records import Restoration, TrialRecord
-from tokenpeak.spec.quality import MEASUREMENT_LIMIT_S
 from tokenpeak.spec.sweep import Deadlines, SweepSpec
 from tokenpeak.sweep.downtime_budget import DowntimeBudget, Granted, Later, Never
 
@@ -42,15 +39,6 @@ def test_without_a_grant_any_trial_may_begin() -> None:
     spec = spec_with()
 
     assert Granted(deadline_s=2 * LONGEST_S + 600) == budget_at("12:00", spec).ask("node-1", NODE.hardware)
-
-
-def test_measuring_answers_counts() -> None:
-    """A trial that also measures its answers may take so much longer."""
-    spec = spec_with(quality={})
-
-    assert Granted(deadline_s=2 * (LONGEST_S + MEASUREMENT_LIMIT_S) + 600) == budget_at("12:00", spec).ask(
-        "node-1", NODE.hardware
-    )
 
 
 def test_trial_that_could_not_end_in_the_window_waits_for_the_next() -> None:
@@ -157,10 +145,3 @@ def test_node_that_is_kept_between_trials_is_down() -> None:
     assert isinstance(third, Never)
     assert "production was down for 0:08:20 and a trial may take 0:02:05 more" in third.reason
     assert {"node-1": 520.0} == budget.downtime_s
-
-
-@pytest.mark.parametrize("key", ["window", "max_downtime"])
-def test_wrong_grant_is_refused_with_the_spec(key: str) -> None:
-    """A window or a span that cannot be read never gets as far as a node."""
-    with pytest.raises(ValueError, match=key):
-        spec_with(**{key: "tonight"})

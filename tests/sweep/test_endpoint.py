@@ -15,11 +15,8 @@ import yaml
 
 from sim.running_engine import MODEL, RunningEngine, StartEngine, engines
 from tokenpeak.errors import NodeError, SpecError
-from tokenpeak.report import open_archive
-from tokenpeak.report.load.rates import found_rates, open_runs
 from tokenpeak.spec.endpoint import EndpointSpec
-from tokenpeak.spec.sweep import SweepSpec, parse_spec
-from tokenpeak.store.frames import open_frames
+from tokenpeak.spec.sweep import parse_spec
 from tokenpeak.sweep.trial.endpoint import look_at
 
 TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))
@@ -108,65 +105,6 @@ def test_server_is_measured_without_an_inventory(swept: Swept) -> None:
 
 
 @pytest.mark.integration
-def test_trial_has_no_phase_of_launch_or_finish(swept: Swept) -> None:
-    """All its time is load and what the client needs around it."""
-    *_, trials = swept
-    kinds = {phase["kind"] for trial in trials for phase in trial["phases"]}
-
-    assert {"load", "orchestration"} == kinds
-    assert [None, None] == [trial["restoration"] for trial in trials]
-    assert [[], []] == [trial["argv"] for trial in trials]
-
-
-@pytest.mark.integration
-def test_metrics_of_the_server_are_in_the_series(swept: Swept) -> None:
-    """Its /metrics is reachable, so the trial has the engine's side."""
-    *_, trials = swept
-
-    assert "requests_running" in trials[0]["series"]["columns"]
-    assert trials[0]["runs"][0]["engine"]["generation_tok_per_s"] > 0
-
-
-@pytest.mark.integration
-def test_archive_reads_like_any_other(swept: Swept) -> None:
-    """Frames have its runs, its address as the node, and the mark of a simulation; production is not spoken of."""
-    place, *_ = swept
-    frames = open_frames([place.archive()])
-    end = json.loads((place.archive() / "end.json").read_text())
-    address = place.engine.url.removeprefix("http://")
-
-    assert 6 == frames.runs.height
-    assert [address] == frames.nodes["node"].to_list()
-    assert [f"server at {address}"] == frames.trials["hardware"].unique().to_list()
-    assert [True] == frames.sweeps["simulated"].to_list()
-    assert {} == end["production_downtime_s"]
-    assert [] == end["unrestored"]
-    assert "completed" == end["status"]
-
-
-@pytest.mark.integration
-def test_search_for_the_highest_rate_is_on_the_rates_page(swept: Swept) -> None:
-    """Each launch's search has its interval and its probes, and the load phase covers all of them."""
-    place, _, _, trials = swept
-    view = open_archive(place.archive())
-    (hardware,) = view.hardware
-    found = found_rates(view, hardware, "short")
-    searched = trials[0]["runs"][2]["max_rate"]
-    load = next(phase for phase in trials[0]["phases"] if phase["kind"] == "load")
-
-    assert [2, 2] == found["probes"].to_list()
-    assert {"TTFT p95 ≤ 2000 ms"} == set(found["limits"])
-    offered = {float(f"{probe['rate_per_s']:.4g}") for probe in searched["probes"] if probe["concurrency"] is None}
-    saturating = {float(f"{probe['rate_per_s']:.4g}") for probe in searched["probes"]} - offered
-    shown = set(open_runs(view, hardware, "short")["rate_per_s"].to_list())
-    assert {30.0} | offered <= shown
-    assert saturating
-    assert not saturating & shown
-    assert "max_rate_probes" in view.runs.columns
-    assert load["started_s"] + load["duration_s"] == pytest.approx(searched["started_s"] + searched["duration_s"])
-
-
-@pytest.mark.integration
 def test_key_is_nowhere_in_what_is_kept(swept: Swept) -> None:
     """Neither the archive nor the state folder holds the API key."""
     place, *_ = swept
@@ -228,13 +166,6 @@ def test_endpoint_that_makes_no_sense_is_refused(endpoint: dict[str, object], co
 
     with pytest.raises(SpecError, match=complaint):
         parse_spec(spec, Path("there.yml"))
-
-
-def test_recorded_spec_reads_back() -> None:
-    """Every default filled in, as a resumed sweep finds it, is no contradiction."""
-    spec = parse_spec({"endpoint": {"url": "http://h:1/v1", "model": "m"}, "workloads": WORKLOADS}, Path("there.yml"))
-
-    assert spec == SweepSpec.model_validate(spec.model_dump(mode="json"))
 
 
 @pytest.mark.parametrize(

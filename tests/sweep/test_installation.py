@@ -97,15 +97,6 @@ def test_only_what_differs_is_written(controller: Controller) -> None:
 
 
 @pytest.mark.e2e
-def test_declaration_that_cannot_be_rendered_is_ansibles_to_say(controller: Controller) -> None:
-    """A variable that is missing is named; nothing is installed."""
-    found = controller.install(tokenpeak_host="{{ nowhere }}")
-
-    assert all("nowhere" in (result.failure or "") for result in found.values()), found
-    assert not controller.state("one").exists()
-
-
-@pytest.mark.e2e
 def test_secret_is_in_nothing_that_ansible_says(controller: Controller) -> None:
     """Played by hand with all that Ansible can print, the playbook gives the node its secret and shows it nowhere."""
     inventory = controller.inventory()

@@ -216,24 +216,6 @@ def test_nodes_that_differ_in_what_a_sweep_has_once_are_refused(read: Read) -> N
         _ = read("differ").default_sweep
 
 
-def test_unknown_inventory_is_answered_with_the_nearest() -> None:
-    """A typing error names what was meant."""
-    with pytest.raises(InventoryError, match=r"No inventory called 'smi'.*Did you mean sim"):
-        read_inventory("smi")
-
-
-def test_inventory_without_hosts_says_so(read: Read) -> None:
-    """A copied example whose hosts were not filled in."""
-    with pytest.raises(InventoryError, match="has no hosts"):
-        read("empty")
-
-
-def test_unknown_node_is_answered_with_the_nearest(read: Read) -> None:
-    """`--node` is checked against the inventory."""
-    with pytest.raises(InventoryError, match="Did you mean gpu-one"):
-        read("named").limited_to(("gpu-onf",))
-
-
 def test_declared_facts_that_make_no_sense_name_the_field(read: Read) -> None:
     """A plan without a node rests on declared facts, so they are checked."""
     with pytest.raises(InventoryError, match="cpu_cores"):

@@ -15,8 +15,6 @@ from pathlib import Path
 import pytest
 
 from tokenpeak import paths
-from tokenpeak.errors import InventoryError
-from tokenpeak.sweep.inventory.nodes import read_inventory
 
 pytestmark = pytest.mark.integration
 
@@ -93,23 +91,6 @@ def test_another_node_s_variables_do_not_stop_a_command_for_one(home: Path, comm
     assert cpu_s < CPU_LIMIT_S
     assert "ansible_runner" in imported
     assert {"tokenpeak", "click", *ANSIBLE_RUNNER} >= imported
-
-
-def test_variables_of_one_node_are_asked_for_alone(home: Path) -> None:
-    """The same holds for commands that need variables."""
-    before = cpu_of_children_s()
-    inventory = read_inventory("big", home / "inventory", nodes=("gpu-0007",))
-
-    assert ["gpu-0007"] == [node.name for node in inventory.nodes]
-    assert cpu_of_children_s() - before < CPU_LIMIT_S
-
-
-def test_variable_of_one_node_of_all_is_named(home: Path) -> None:
-    """What cannot be rendered of a node that is asked for ends in one sentence."""
-    with pytest.raises(
-        InventoryError, match=r"Variable (ansible_host|tokenpeak_tdp_w) of node gpu-0199 in .*undefined"
-    ):
-        read_inventory("big", home / "inventory")
 
 
 def test_plan_of_200_nodes(home: Path) -> None:

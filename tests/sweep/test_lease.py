@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -114,18 +113,3 @@ def test_why_a_lease_is_not_renewed_is_reported_once(tmp_path: Path, command: st
 
     assert 1 == len(lost)
     assert words in lost[0]
-
-
-def test_ssh_that_is_not_there_is_reported() -> None:
-    """A program that cannot be started is named as the reason."""
-    lost: list[str] = []
-    reported = threading.Event()
-
-    def note(words: str) -> None:
-        lost.append(words)
-        reported.set()
-
-    with LeaseChannel(["/nonexistent/ssh"], "sweep-1", 2.0, note):
-        assert reported.wait(10)
-
-    assert "No such file" in lost[0]

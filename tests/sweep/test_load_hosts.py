@@ -23,7 +23,7 @@ def test_load_hosts_offer_a_trial_together(home: Home) -> None:
     done = home.run("sweep", "--inventory", "shared", "--sweep", "pair", "--no-report")
     archive = home.archives()[-1]
     trials = home.trials(archive)
-    hosts = [trial["runs"][0]["client"]["hosts"] for trial in trials]  # type: ignore[index]
+    hosts = [trial["runs"][0]["client"]["hosts"] for trial in trials]
     rows = pl.read_parquet(min((archive / "trials").glob("*.requests.parquet")))
 
     assert 0 == done.returncode, done.stdout
@@ -39,9 +39,9 @@ def test_trials_that_run_together_share_no_load_host(home: Home) -> None:
     """Two nodes at work and two load hosts: each trial has one of its own, by what the runs themselves recorded."""
     done = home.run("sweep", "--inventory", "pool", "--sweep", "pair", "--no-report")
     trials = home.trials(home.archives()[-1])
-    hosts = [[host["load_host"] for host in trial["runs"][0]["client"]["hosts"]] for trial in trials]  # type: ignore[index]
+    hosts = [[host["load_host"] for host in trial["runs"][0]["client"]["hosts"]] for trial in trials]
     began = [datetime.fromisoformat(str(trial["started_at"])) for trial in trials]
-    ended = [at + timedelta(seconds=trial["duration_s"]) for at, trial in zip(began, trials, strict=True)]  # type: ignore[arg-type]
+    ended = [at + timedelta(seconds=trial["duration_s"]) for at, trial in zip(began, trials, strict=True)]
 
     assert 0 == done.returncode, done.stdout
     assert {"one", "two"} == {trial["node"] for trial in trials}
@@ -77,9 +77,9 @@ def test_lost_load_host_is_named_and_the_config_not_blamed(home: Home) -> None:
     said, _ = process.communicate(timeout=200)
     first, second = home.trials(archive)
 
-    assert ("interrupted", "load_host_lost") == (first["status"], first["failure"]["cause"])  # type: ignore[index]
+    assert ("interrupted", "load_host_lost") == (first["status"], first["failure"]["cause"])
     assert "Load host right was lost" in said
-    assert ("ok", []) == (second["status"], second["runs"][0]["verdict"]["reasons"])  # type: ignore[index]
+    assert ("ok", []) == (second["status"], second["runs"][0]["verdict"]["reasons"])
     assert MODEL == home.production_answers()
 
 

@@ -88,9 +88,6 @@ def test_files_of_a_node_are_seen_behind_a_banner(shell: Path, state: Path) -> N
     assert files.are_there(looked), looked
 
 
-HOST = "import sys; from tokenpeak.loadgen import remote_worker; remote_worker.main()"
-
-
 def test_load_host_behind_a_banner(shell: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A load host's first message is found, and a host that never sends one is named with its last words."""
     host = HostChannel(LoadHost(name="left", argv=(str(shell), "-m", "tokenpeak.loadgen.workers.remote")))

@@ -52,19 +52,6 @@ def test_interrupted_trial_is_shown_once(capsys: pytest.CaptureFixture[str]) -> 
     assert ": interrupted: Production is unwell." in capsys.readouterr().out
 
 
-def test_repeated_launch_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    """More trials than were expected are never said to be too many."""
-    trial, _ = trial_record(sweep_spec())
-    progress = ProgressDisplay(terminal=False)
-    progress.expect(TrialCount(remaining=1), ("one",), 1)
-    for ended in (1, 2):
-        progress.trial_ended(trial, "", "", TrialCount(ended=ended, remaining=0))
-
-    first, second = capsys.readouterr().out.splitlines()
-    assert "1 of 1 trials" in first
-    assert "2 of 2 trials" in second
-
-
 def test_each_node_has_a_line_of_a_narrow_terminal() -> None:
     """How far the sweep is stands first, then a line for each node, those at work first."""
     progress = ProgressDisplay(terminal=True)
@@ -79,10 +66,3 @@ def test_each_node_has_a_line_of_a_narrow_terminal() -> None:
     assert "0 of 40 trials" == standing.strip()
     assert heading.startswith("node")
     assert [("gpu-node-002", "0012"), ("gpu-node-001", "waiting")] == [tuple(line.split()[:2]) for line in nodes]
-
-
-def test_line_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    """A line stands for itself, with the time of day where it may end up in a file."""
-    ProgressDisplay(terminal=False).say("one is done")
-
-    assert capsys.readouterr().out.endswith(" one is done\n")

@@ -99,36 +99,3 @@ def test_search_and_tables_leave_them_out(swept: tuple[str, Archive]) -> None:
     assert launched[0]["rank"] is None
     assert launched[0]["quality_kl_low_nats"] > launched[0]["quality_margin_nats"]
     assert by_name["production"]["quality_is_reference"]
-
-
-@pytest.mark.e2e
-def test_measurement_is_a_phase_of_the_trial(swept: tuple[str, Archive]) -> None:
-    """The time that it took is a phase of its own, inside of the trial."""
-    _, archive = swept
-    for trial in archive.trials():
-        found = [phase for phase in trial.phases if phase.name == "quality"]
-        if trial.quality is None:
-            assert not found
-            continue
-        assert trial.quality.duration_s == found[0].duration_s
-        assert trial.duration_s is not None
-        assert 0 < found[0].started_s < found[0].started_s + found[0].duration_s < trial.duration_s
-
-
-@pytest.mark.e2e
-def test_reference_that_is_missing_stops_nothing(home: Home) -> None:
-    """A sweep whose reference cannot be read is refused before anything is stopped."""
-    spec = {**SPEC, "quality": {"reference": "nowhere.json"}}
-    (home.root / "analysis" / "sweeps" / "nowhere.yml").write_text(yaml.safe_dump(spec))
-    before = len(home.archives())
-    done = home.run("sweep", "--inventory", "lone", "--sweep", "nowhere", "--no-report")
-
-    assert done.returncode != 0
-    assert "nowhere.json" in done.stdout
-    assert before == len(home.archives())
-
-
-def test_quality_can_be_left_out() -> None:
-    """`quality: false` is a sweep that compares nothing; by default it compares what can change answers."""
-    assert SweepSpec.model_validate({**SPEC, "name": "x", "quality": False}).quality is False
-    assert SweepSpec.model_validate({**SPEC, "name": "x"}).quality

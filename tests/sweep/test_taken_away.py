@@ -126,8 +126,8 @@ def test_production_that_somebody_starts_ends_the_trial(borrowed: Borrowed) -> N
     rest, _ = process.communicate(timeout=280)
     first, second = borrowed.home.trials(borrowed.home.archives()[-1])
 
-    assert ("interrupted", "production_overlap") == (first["status"], first["failure"]["cause"]), said + rest  # type: ignore[index]
-    for run in first["runs"]:  # type: ignore[attr-defined]
+    assert ("interrupted", "production_overlap") == (first["status"], first["failure"]["cause"]), said + rest
+    for run in first["runs"]:
         assert "invalid" == run["verdict"]["status"]
         assert "production_overlap" in [why["code"] for why in run["verdict"]["reasons"]]
     assert "ok" == second["status"]
@@ -153,7 +153,7 @@ def test_lease_ends_when_a_trial_cannot(borrowed: Borrowed) -> None:
     archive = borrowed.home.archives()[-1]
     first, second = borrowed.home.trials(archive)
     end = json.loads((archive / "end.json").read_text())
-    down_s = outcome["downtime_s"] + second["restoration"]["downtime_s"]  # type: ignore[index]
+    down_s = outcome["downtime_s"] + second["restoration"]["downtime_s"]
 
     assert given_back, rest
     assert 0 == begun, rest

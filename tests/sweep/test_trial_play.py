@@ -266,16 +266,6 @@ def test_nothing_is_waited_for_once_let_go(bench: Bench) -> None:
     assert "second" == finish.log
 
 
-def test_connection_that_ansible_does_not_know(bench: Bench) -> None:
-    """A node whose tasks cannot begin at all has failed with Ansible's words, each time; the others go on."""
-    for _ in range(2):
-        result = bench.carried_out("odd", "finish")
-
-        assert "nowhere.such.thing" in (result.failure or result.unreachable or "")
-    bench.on("gpu1", finish=ANSWER.format({}))
-    assert bench.carried_out("gpu1", "finish").ok
-
-
 def test_host_out_of_reach(bench: Bench) -> None:
     """SSH that gets nowhere is a node out of reach, with SSH's own words and what to do, each time anew."""
     for _ in range(2):
@@ -335,16 +325,3 @@ def test_ansible_that_is_killed(bench: Bench) -> None:
     assert bench.carried_out("gpu2", "finish").ok
     bench.on("gpu1", finish=ANSWER.format("{}"))
     assert bench.carried_out("gpu1", "finish").ok
-
-
-def test_script_that_is_not_there(bench: Bench) -> None:
-    """A node on which nothing was ever installed is known by its words."""
-    path = bench.folder / "gpu1" / "tokenpeak-node.pyz"
-    script = path.read_text()
-    path.unlink()
-    try:
-        result = bench.carried_out("gpu1", "finish")
-    finally:
-        path.write_text(script)
-
-    assert result.is_not_installed, result.failure

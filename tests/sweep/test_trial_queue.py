@@ -62,15 +62,6 @@ def test_recorded_trials_are_not_made_again() -> None:
     assert second_id.startswith("0002-")
 
 
-def test_interrupted_trial_is_made_again() -> None:
-    """A trial that was cut short says nothing of its config."""
-    spec, plan = small()
-    first, trial_id = claimed(TrialQueue(spec, [plan], [], last_number=0))
-    resumed = TrialQueue(spec, [plan], [made(spec, plan, first, trial_id, "interrupted")], last_number=1)
-
-    assert first == claimed(resumed)[0]
-
-
 @pytest.mark.parametrize("ended", [0, 2, 4])
 def test_resume_begins_with_the_trials_that_every_node_was_making(ended: int) -> None:
     """What three nodes were making when an adaptive sweep was interrupted is what they make first after that."""

@@ -25,14 +25,6 @@ def test_unclaimed_time_is_named_after_the_step_that_ran() -> None:
     assert expected == [(phase.name, phase.duration_s) for phase in filled]
 
 
-def test_overlapping_spans_leave_no_negative_gap() -> None:
-    """A span inside another one adds nothing in between."""
-    outer = Phase(name="outer", kind="engine_start", started_s=0.0, duration_s=4.0)
-    inner = Phase(name="inner", kind="orchestration", started_s=1.0, duration_s=1.0)
-
-    assert ["outer", "inner"] == [phase.name for phase in fill_gaps([inner, outer], 4.0)]
-
-
 def test_node_phases_are_put_on_the_trials_clock() -> None:
     """A node whose clock is a minute ahead has its phases where they happened here."""
     started = PhaseSpan(name="engine_start", kind="engine_start", started_s=1.0, duration_s=9.0)
@@ -41,13 +33,6 @@ def test_node_phases_are_put_on_the_trials_clock() -> None:
     (phase,) = node_phases(answer, offset_s=offset_s, trial_started_unix_s=1000.0)
 
     assert (60.0, 6.0) == (offset_s, phase.started_s)
-
-
-def test_small_difference_of_clocks_is_no_evidence() -> None:
-    """The way back of an answer takes as long as clocks that are set differ."""
-    answer = LaunchAnswer(started_at_unix_s=1000.0)
-
-    assert 0.0 == clock_offset_s(answer, 1000.3, is_local=False)
 
 
 def test_merged_series_keep_every_sample() -> None:
