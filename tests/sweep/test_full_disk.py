@@ -18,7 +18,7 @@ from tokenpeak.errors import ArchiveError
 from tokenpeak.records import EndRecord
 from tokenpeak.sweep.ansible.lease import LeaseChannel
 from tokenpeak.sweep.archive_keeper import KeptArchive
-from tokenpeak.sweep.controller import end_problem
+from tokenpeak.sweep.sweep_run import end_problem
 from tokenpeak.sweep.trial.request import write_private
 from tokenpeak.sweep.trial.worker import Worker
 
@@ -116,27 +116,12 @@ class Unwritable(Worker):
 def test_worker_that_finds_no_room_says_so_in_a_sentence(error: Exception, words: str) -> None:
     """No traceback: the path, what to do, and the line that goes on with the sweep."""
     said: list[str] = []
-    unused = (
-        "ready",
-        "spec",
-        "site",
-        "budget",
-        "limiter",
-        "node_failures",
-        "archive",
-        "answers",
-        "notifier",
-        "describe",
+    shared: Any = SimpleNamespace(
+        sweep_id="20261121-x",
+        trial_queue=SimpleNamespace(leave=lambda _: None),
+        progress=SimpleNamespace(say=said.append),
     )
-    parts: dict[str, Any] = {
-        **dict.fromkeys(unused),
-        "node": "gpu1",
-        "sweep_id": "20261121-x",
-        "trial_queue": SimpleNamespace(leave=lambda _: None),
-        "restore_pending": False,
-        "progress": SimpleNamespace(say=said.append),
-    }
-    worker = Unwritable(**parts)
+    worker = Unwritable(shared, node="gpu1", ready=None, restore_pending=False)  # type: ignore[arg-type]
     worker.error = error
     worker.run()
 

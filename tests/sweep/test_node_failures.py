@@ -13,7 +13,7 @@ from tokenpeak.sweep.downtime_budget import Granted
 from tokenpeak.sweep.limits import ConcurrencyLimiter, NodeFailures
 from tokenpeak.sweep.trial.execution import TrialResult
 from tokenpeak.sweep.trial.request import RequestFiles, TrialRequest
-from tokenpeak.sweep.trial.worker import Worker
+from tokenpeak.sweep.trial.worker import SharedParts, Worker
 
 
 class Gone(Worker):
@@ -39,34 +39,38 @@ class Held(Gone):
         return "the trial was cut short"
 
 
-def test_node_that_a_person_gave_back_is_left_out() -> None:
-    """At once, with the node's own sentence, and as no failure of the node."""
-    queue = MagicMock()
-    queue.claim.return_value = (Proposal(config_id="c", replicate=0, reason=""), "0001-c")
+def shared_parts(queue: Any, failures: Any, **own: Any) -> Any:
+    """What workers share, with a budget that grants every trial."""
     budget = MagicMock()
     budget.ask.return_value = Granted(deadline_s=60.0)
-    names = ("ready", "spec", "archive", "answers", "progress", "notifier", "describe", "node_failures")
-    given: dict[str, Any] = {name: MagicMock() for name in names}
-    given["node_failures"].too_many = None
-    site: Any = SimpleNamespace(interrupt=SimpleNamespace(gentle=lambda: False), load_hosts=MagicMock())
-    worker = Held(
-        node="n1",
+    site = SimpleNamespace(interrupt=SimpleNamespace(gentle=lambda: False), load_hosts=MagicMock())
+    given = {name: MagicMock() for name in ("spec", "archive", "answers", "progress", "notifier", "describe")} | own
+    limiter = ConcurrencyLimiter(1)
+    return SharedParts(
         sweep_id="s",
-        site=site,
+        site=site,  # type: ignore[arg-type]
         trial_queue=queue,
         budget=budget,
-        limiter=ConcurrencyLimiter(1),
-        restore_pending=False,
+        limiter=limiter,
+        node_failures=failures,
         **given,
     )
+
+
+def test_node_that_a_person_gave_back_is_left_out() -> None:
+    """At once, with the node's own sentence, and as no failure of the node."""
+    queue, failures, notifier = MagicMock(), MagicMock(too_many=None), MagicMock()
+    queue.claim.return_value = (Proposal(config_id="c", replicate=0, reason=""), "0001-c")
+    shared = shared_parts(queue, failures, notifier=notifier)
+    worker = Held(shared, node="n1", ready=MagicMock(), restore_pending=False)
 
     worker.run()
 
     assert ["n1 is left out from here on: It is held until `make restore RELEASE=1`."] == worker.problems
     assert worker.is_left_out
     queue.claim.assert_called_once()
-    given["node_failures"].count.assert_not_called()
-    given["notifier"].lemon.assert_not_called()
+    failures.count.assert_not_called()
+    notifier.left_out.assert_not_called()
 
 
 def test_workers_of_other_nodes_begin_nothing_more() -> None:
@@ -77,24 +81,9 @@ def test_workers_of_other_nodes_begin_nothing_more() -> None:
         claimed.append(node) or (Proposal(config_id="c", replicate=0, reason=""), "0001-c")
     )
     failures = NodeFailures(0.5)
-    site: Any = SimpleNamespace(interrupt=SimpleNamespace(gentle=lambda: False))
-    budget = MagicMock()
-    budget.ask.return_value = Granted(deadline_s=60.0)
-    given: dict[str, Any] = {
-        name: MagicMock() for name in ("ready", "spec", "archive", "answers", "progress", "notifier", "describe")
-    }
     for number in range(8):
-        Gone(
-            node=f"n{number}",
-            sweep_id="s",
-            site=site,
-            trial_queue=queue,
-            budget=budget,
-            limiter=ConcurrencyLimiter(1),
-            node_failures=failures,
-            restore_pending=False,
-            **given,
-        ).run()
+        shared = shared_parts(queue, failures)
+        Gone(shared, node=f"n{number}", ready=MagicMock(), restore_pending=False).run()
 
     assert [f"n{number}" for number in range(5) for _ in range(2)] == claimed
     queue.close.assert_called()

@@ -49,7 +49,7 @@ def test_ends_and_lemons_are_notified(tmp_path: Path) -> None:
     path = tmp_path / "notified.jsonl"
     notifier = Notifier(inventory(receiver_to(path)), "sweep-1")
 
-    notifier.lemon("two", 2)
+    notifier.left_out("two", 2)
     end = EndRecord(
         sweep_id="sweep-1",
         status="interrupted",

@@ -24,7 +24,7 @@ from tokenpeak.sweep.claim import holder_of
 from tokenpeak.sweep.inventory.nodes import Node
 from tokenpeak.sweep.resume import _given_back_meanwhile_s
 from tokenpeak.sweep.trial.execution import _with_own_account
-from tokenpeak.sweep.trial.failure import TrialEvidence, failure_of, says_nothing_of_config
+from tokenpeak.sweep.trial.failure import TrialEvidence, failure_of, is_retryable
 from tokenpeak.sweep.trial.record import failed_before_launch
 from tokenpeak.sweep.trial.request import TrialRequest
 from tokenpeak.sweep.trial_queue import TrialQueue
@@ -70,7 +70,7 @@ def spoilt(run: RunRecord, *reasons: Reason, **summary: object) -> RunRecord:
 
 def judged(found: Failure | None) -> tuple[str, bool] | None:
     """The cause, and whether the trial is made again."""
-    return None if found is None else (found.cause, says_nothing_of_config(found))
+    return None if found is None else (found.cause, is_retryable(found))
 
 
 def test_node_that_was_given_back_on_a_read_only_disk() -> None:
@@ -209,7 +209,7 @@ def test_outage_is_requeued() -> None:
         update={
             "hardware": PLAN.hardware,
             "config": config,
-            "status": "interrupted" if says_nothing_of_config(failure) else "failed",
+            "status": "interrupted" if is_retryable(failure) else "failed",
             "failure": failure,
             "runs": (),
         }

@@ -15,13 +15,14 @@ from tokenpeak.records import EndRecord
 from tokenpeak.spec.endpoint import EndpointSpec
 from tokenpeak.spec.sweep import SweepSpec, read_spec, sweep_names
 from tokenpeak.store.archive import archive_below
-from tokenpeak.sweep.controller import SweepOutcome, new_sweep, resume_sweep
+from tokenpeak.sweep.controller import new_sweep, resume_sweep
 from tokenpeak.sweep.interrupt import Interrupt, interrupt_on_signals
 from tokenpeak.sweep.inventory.nodes import Inventory, read_inventory
 from tokenpeak.sweep.limits import PER_CORE, default_parallel
 from tokenpeak.sweep.probe import prepare
 from tokenpeak.sweep.progress import ProgressDisplay
 from tokenpeak.sweep.sweep_plan import plan_sweep
+from tokenpeak.sweep.sweep_run import SweepOutcome
 from tokenpeak.sweep.terminal_summary import plan_lines, summary_lines
 from tokenpeak.sweep.trial.endpoint import endpoint_inventory, look_at
 from tokenpeak.terminal import echo, echo_lines

@@ -34,7 +34,7 @@ class Notifier:
             text = f"Production of {node} is not known to be back. The node's guard acts. {look}"
             self._notify("production_down", text, node)
 
-    def lemon(self, node: str, failures: int) -> None:
+    def left_out(self, node: str, failures: int) -> None:
         """A node that the sweep goes on without."""
         text = f"{node} is left out of sweep {self._sweep_id} from here on: {failures} failures in a row."
         self._notify("lemon_node", text, node)

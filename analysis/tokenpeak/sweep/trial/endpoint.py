@@ -172,7 +172,7 @@ class EndpointWorker(Worker):
     def _carry_out(
         self, request: TrialRequest, on_files: Callable[[RequestFiles], None], on_event: Callable[[Event], None]
     ) -> TrialResult:
-        return measure(request, self._site, on_files=on_files, on_event=on_event)
+        return measure(request, self._shared.site, on_files=on_files, on_event=on_event)
 
 
 def measure(

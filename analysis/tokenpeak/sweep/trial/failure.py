@@ -212,7 +212,7 @@ def _disk_fault(fault: re.Match[str], phase: str) -> Failure:
     return _outage(phase, f"The node's disk is full, read-only or broken: the engine met '{fault[0].strip()}'.")
 
 
-def says_nothing_of_config(failure: Failure) -> bool:
+def is_retryable(failure: Failure) -> bool:
     """Whether the trial is to be made again: its config is not to blame."""
     return failure.cause in OUTAGE_CAUSES
 

@@ -43,21 +43,21 @@ class NodeWorker(Worker):
             if self.restore_pending:
                 return f"{self.node}: no trial begins there before its production is seen back"
         if self._channel is None:
-            node = self._site.inventory.node(self.node)
+            node = self._shared.site.inventory.node(self.node)
             self._channel = LeaseChannel(
                 self._ready.lease,
-                self._site.claim.holder,
-                self._spec.deadlines.lease_s,
+                self._shared.site.claim.holder,
+                self._shared.spec.deadlines.lease_s,
                 self._warn_of_lease,
                 self._take_overlap,
                 Login.of(node.name, node.variables),
-                claim=self._site.claim.on_node,
-                on_fenced=self._site.claim.lose,
+                claim=self._shared.site.claim.on_node,
+                on_fenced=self._shared.site.claim.lose,
             )
             self._channel.__enter__()
         until_s = time.monotonic() + _HEARD_WITHIN_S
         while (problem := self._channel.problem(_HEARD_POLL_S)) is not None:
-            if time.monotonic() >= until_s or self._site.interrupt.gentle():
+            if time.monotonic() >= until_s or self._shared.site.interrupt.gentle():
                 break
         if problem is None:
             return None
@@ -78,35 +78,35 @@ class NodeWorker(Worker):
         self.restore_pending = self._is_down = True
         result = run_trial(
             request,
-            self._site,
+            self._shared.site,
             on_files=on_files,
             on_event=on_event,
             is_overlapped=lambda: self._is_overlapped,
             let_lapse=self._let_lapse,
         )
         if result.drifted is not None:
-            self._progress.say(f"NOTE {self.node} {request.trial_id}: {result.drifted}")
+            self._shared.progress.say(f"NOTE {self.node} {request.trial_id}: {result.drifted}")
         restoration = result.record.restoration
         self._is_down = restoration is None or not restoration.restored
         self._is_unrestored = restoration is not None and not restoration.restored
         if restoration is not None:
-            self._notifier.production(self.node, is_back=restoration.restored)
+            self._shared.notifier.production(self.node, is_back=restoration.restored)
             self._over |= {request.trial_id} if restoration.restored else set()
         return result
 
     def _take_overlap(self, noted: Overlap) -> None:
         """The node has seen production run in the midst of a trial: end the trial, if it is still the one."""
-        if self._is_overlapped or (noted.trial_id, noted.holder) != (self._trial_id, self._site.claim.holder):
+        if self._is_overlapped or (noted.trial_id, noted.holder) != (self._trial_id, self._shared.site.claim.holder):
             return
         self._is_overlapped = True
-        self._progress.say(
+        self._shared.progress.say(
             f"PROBLEM {self.node} {self._trial_id}: somebody started production during the trial. The engine is ended, "
             "production is left to run, and the trial is made again."
         )
 
     def _warn_of_lease(self, words: str) -> None:
-        lease_s = self._spec.deadlines.lease_s + lease_offset_s(self._site.inventory, self.node)
-        self._progress.say(
+        lease_s = self._shared.spec.deadlines.lease_s + lease_offset_s(self._shared.site.inventory, self.node)
+        self._shared.progress.say(
             f"WARNING {self.node}: the connection that renews its lease ended: {words}. It is opened anew; should that "
             f"go on for {lease_s:g} s, the node gives itself back and the trial is lost."
         )
@@ -118,18 +118,20 @@ class NodeWorker(Worker):
         guard acts.
         """
         self._let_lapse()
-        if self._site.claim.is_lost:
+        if self._shared.site.claim.is_lost:
             return
         try:
-            result = self._site.restore(self._site.inventory.node(self.node))
+            result = self._shared.site.restore(self._shared.site.inventory.node(self.node))
             if result.fenced is not None:
                 return
-            outcome = restored_by(result, self._site.claim.holder, self._trial_id if self._is_down else None)
+            outcome = restored_by(result, self._shared.site.claim.holder, self._trial_id if self._is_down else None)
         except TokenpeakError as error:
             outcome = unknown(str(error))
         is_counted = outcome.trial_id in self._over
-        self._budget.add_downtime(self.node, None if is_counted else outcome.downtime_s, is_over=bool(outcome.restored))
+        self._shared.budget.add_downtime(
+            self.node, None if is_counted else outcome.downtime_s, is_over=bool(outcome.restored)
+        )
         self.restore_pending = self._is_unrestored = not outcome.restored
-        self._notifier.production(self.node, is_back=bool(outcome.restored))
+        self._shared.notifier.production(self.node, is_back=bool(outcome.restored))
         if self.restore_pending:
             self._complain(f"{self.node}: {standing(outcome.restored)}: {outcome.message}")

@@ -38,9 +38,9 @@ from tokenpeak.sweep.trial.failure import (
     TrialEvidence,
     failure_of,
     is_overlapped,
+    is_retryable,
     outcome_of,
     quality_of,
-    says_nothing_of_config,
 )
 from tokenpeak.terminal import visible_log
 from tokenpeak.vllm.startup_log import startup_facts
@@ -97,7 +97,7 @@ def trial_record(evidence: TrialEvidence, provenance: Provenance) -> tuple[Trial
         runs = tuple(run.model_copy(update={"verdict": run.verdict.with_reasons((OVERLAP,))}) for run in runs)
     failure = failure_of(evidence, runs, log)
     quality = quality_of(evidence)
-    status = "ok" if failure is None else "interrupted" if says_nothing_of_config(failure) else "failed"
+    status = "ok" if failure is None else "interrupted" if is_retryable(failure) else "failed"
     startup = startup_facts(log)
     if (ready_s := _ready_s(evidence.launch)) is not None:
         startup = startup.model_copy(update={"ready_s": ready_s})

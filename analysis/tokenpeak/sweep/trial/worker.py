@@ -4,6 +4,7 @@ import threading
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from tokenpeak.errors import ArchiveError, FencedError, TokenpeakError
@@ -31,6 +32,24 @@ _CLOCK_POLL_S = 20.0
 _WRITE_AGAIN_S = 5.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class SharedParts:
+    """Parts of a sweep that the workers of all nodes share."""
+
+    spec: SweepSpec
+    sweep_id: str
+    site: TrialSite
+    trial_queue: TrialQueue
+    budget: DowntimeBudget
+    limiter: ConcurrencyLimiter
+    node_failures: NodeFailures
+    archive: KeptArchive
+    answers: AnswersKeeper
+    progress: ProgressDisplay
+    notifier: Notifier
+    describe: Callable[[TrialRecord], tuple[str, str]]
+
+
 class Worker(threading.Thread, ABC):
     """A thread that makes the trials of one node. When it has ended, `problems` and `restore_pending` say how.
 
@@ -40,25 +59,7 @@ class Worker(threading.Thread, ABC):
     gives_back = True
     """Whether it borrows the node from production."""
 
-    def __init__(
-        self,
-        *,
-        node: str,
-        ready: ReadyNode,
-        spec: SweepSpec,
-        sweep_id: str,
-        site: TrialSite,
-        trial_queue: TrialQueue,
-        budget: DowntimeBudget,
-        limiter: ConcurrencyLimiter,
-        node_failures: NodeFailures,
-        restore_pending: bool,
-        archive: KeptArchive,
-        answers: AnswersKeeper,
-        progress: ProgressDisplay,
-        notifier: Notifier,
-        describe: Callable[[TrialRecord], tuple[str, str]],
-    ) -> None:
+    def __init__(self, shared: SharedParts, *, node: str, ready: ReadyNode, restore_pending: bool) -> None:
         super().__init__(name=f"node {node}")
         self.node = node
         self.problems: list[str] = []
@@ -66,14 +67,8 @@ class Worker(threading.Thread, ABC):
         """Whether production must still be brought back: a trial had the node, and production is not known to serve."""
         self.is_left_out = False
         """Whether the sweep goes on without the node, which failed too often."""
+        self._shared = shared
         self._ready = ready
-        self._spec = spec
-        self._sweep_id = sweep_id
-        self._site = site
-        self._trial_queue = trial_queue
-        self._budget = budget
-        self._limiter = limiter
-        self._node_failures = node_failures
         self._has_slot = False
         self._is_down = False
         """Whether production may be down for a trial of this session."""
@@ -84,11 +79,6 @@ class Worker(threading.Thread, ABC):
         self._failures = 0
         self._is_idle_known = False
         """Whether a trial of this session has measured the node's idle power."""
-        self._archive = archive
-        self._answers = answers
-        self._progress = progress
-        self._notifier = notifier
-        self._describe = describe
 
     def run(self) -> None:
         """Work until the search stops, the user stops it, or the node fails; then restore the node."""
@@ -98,7 +88,7 @@ class Worker(threading.Thread, ABC):
                 self._pause(later)
                 later = self._session()
         except FencedError:
-            self._site.interrupt.asked.set()  # the controller says why, once, at the end
+            self._shared.site.interrupt.asked.set()  # the controller says why, once, at the end
         except TokenpeakError as error:
             self._complain(f"{self.node}: its trials ended: {error} {self._go_on}")
         except OSError as error:
@@ -109,7 +99,7 @@ class Worker(threading.Thread, ABC):
         except Exception as error:  # whatever it was, the other nodes go on and the sweep says so at its end
             self._crashed(error)
         finally:
-            self._trial_queue.leave(self.node)
+            self._shared.trial_queue.leave(self.node)
 
     def _crashed(self, error: Exception) -> None:
         words = f"{self.node}: this node's worker crashed: {type(error).__name__}: {error}"
@@ -117,7 +107,7 @@ class Worker(threading.Thread, ABC):
 
     @property
     def _go_on(self) -> str:
-        return f"Then go on with: make sweep RESUME={self._sweep_id}"
+        return f"Then go on with: make sweep RESUME={self._shared.sweep_id}"
 
     def _session(self) -> Later | None:
         """Trials in a row; when to go on, if that is another day."""
@@ -139,7 +129,7 @@ class Worker(threading.Thread, ABC):
         """Wait for a slot, unless the node has one; why it can have none, where its group has too few that serve."""
         if self._has_slot:
             return None
-        reason = self._limiter.acquire(self.node, to_restore=to_restore)
+        reason = self._shared.limiter.acquire(self.node, to_restore=to_restore)
         self._has_slot = reason is None
         return reason
 
@@ -147,7 +137,7 @@ class Worker(threading.Thread, ABC):
         """Free the slot, if this node has one."""
         if self._has_slot:
             is_down = self._is_unrestored or (self._is_down and self.restore_pending)
-            self._limiter.release(self.node, serves=not is_down)
+            self._shared.limiter.release(self.node, serves=not is_down)
         self._has_slot = self._is_down = False
 
     def _restore(self) -> None:
@@ -166,33 +156,33 @@ class Worker(threading.Thread, ABC):
 
     def _pause(self, later: Later) -> None:
         """Wait for the window to open, or for the user to end the sweep; production serves meanwhile."""
-        self._progress.say(f"{self.node} pauses until {later.until:%Y-%m-%d %H:%M} UTC: {later.reason}")
+        self._shared.progress.say(f"{self.node} pauses until {later.until:%Y-%m-%d %H:%M} UTC: {later.reason}")
         while (left := later.until - datetime.now(UTC)) > timedelta(0):
-            if self._site.interrupt.asked.wait(min(_CLOCK_POLL_S, left.total_seconds())):
+            if self._shared.site.interrupt.asked.wait(min(_CLOCK_POLL_S, left.total_seconds())):
                 return
 
     def _work(self) -> Later | None:
-        hardware = self._trial_queue.hardware_of(self.node)
+        hardware = self._shared.trial_queue.hardware_of(self.node)
         while True:
             refused = self._acquire_slot()
-            if self._site.interrupt.gentle():
+            if self._shared.site.interrupt.gentle():
                 return None
             if refused is not None:
                 self._complain(f"{self.node}: no trial begins there, its production serves on: {refused}.")
                 return None
-            if self._node_failures.too_many:
-                self._trial_queue.close()
+            if self._shared.node_failures.too_many:
+                self._shared.trial_queue.close()
                 return None
             # Asked before a trial is claimed, so that a node that may not begin keeps none from another.
-            allowed = self._budget.ask(self.node, hardware)
+            allowed = self._shared.budget.ask(self.node, hardware)
             if isinstance(allowed, Later):
-                return None if self._trial_queue.is_finished(hardware) else allowed
+                return None if self._shared.trial_queue.is_finished(hardware) else allowed
             if isinstance(allowed, Never):
                 return None
-            seen = self._trial_queue.changes(hardware)
-            claim = self._trial_queue.claim(hardware, self.node)
+            seen = self._shared.trial_queue.changes(hardware)
+            claim = self._shared.trial_queue.claim(hardware, self.node)
             if isinstance(claim, Finished | Wait):
-                self._budget.settle(self.node, None)
+                self._shared.budget.settle(self.node, None)
             if isinstance(claim, Finished):
                 return None
             if isinstance(claim, Wait):
@@ -200,16 +190,16 @@ class Worker(threading.Thread, ABC):
                     self._set_free()
                 elif not self._is_down:
                     self._release_slot()
-                self._trial_queue.wait(hardware, seen)
+                self._shared.trial_queue.wait(hardware, seen)
                 continue
             trouble = self._hindrance()
             if trouble:
-                self._budget.settle(self.node, None)
-                self._trial_queue.abandon(hardware, claim[0])
-                if self._site.interrupt.gentle():
+                self._shared.budget.settle(self.node, None)
+                self._shared.trial_queue.abandon(hardware, claim[0])
+                if self._shared.site.interrupt.gentle():
                     return None
             else:
-                with self._site.load_hosts.held(self._site.interrupt.gentle) as hosts:
+                with self._shared.site.load_hosts.held(self._shared.site.interrupt.gentle) as hosts:
                     trouble = self._trial(hardware, *claim, allowed, hosts)
             if not self._is_down:
                 self._release_slot()
@@ -218,93 +208,95 @@ class Worker(threading.Thread, ABC):
                 self.is_left_out = True
                 return None
             self._failures = self._failures + 1 if trouble else 0
-            self._node_failures.count(self.node, trouble)
+            self._shared.node_failures.count(self.node, trouble)
             if trouble:
                 self._complain(trouble)
             if self._failures >= _MOST_FAILURES:
                 self._complain(f"{self.node} is left out from here on: {self._failures} failures in a row.")
                 self.is_left_out = True
-                self._notifier.lemon(self.node, self._failures)
+                self._shared.notifier.left_out(self.node, self._failures)
                 return None
 
     def _show_step(self, event: Event) -> None:
         if event.kind == "started" and event.step is not None:
-            self._progress.phase(self.node, event.step)
+            self._shared.progress.phase(self.node, event.step)
 
     def _trial(
         self, hardware: str, proposal: Proposal, trial_id: str, allowed: Granted, hosts: tuple[LoadHost, ...]
     ) -> str | None:
         """Make one trial, with the load of these hosts, and record it; what is wrong with the node, if anything."""
-        deadlines = self._spec.deadlines
+        deadlines = self._shared.spec.deadlines
         most_s = limits(dict(self._ready.declaration))["trial_deadline_max_s"]
         request = TrialRequest(
-            sweep_id=self._sweep_id,
+            sweep_id=self._shared.sweep_id,
             trial_id=trial_id,
-            spec=self._spec,
-            node=self._site.inventory.node(self.node),
+            spec=self._shared.spec,
+            node=self._shared.site.inventory.node(self.node),
             facts=self._ready.facts,
             hardware=hardware,
             declaration=self._ready.declaration,
-            planned=self._trial_queue.planned(hardware, proposal.config_id),
+            planned=self._shared.trial_queue.planned(hardware, proposal.config_id),
             replicate=proposal.replicate,
-            restore_production=self._spec.restore == "per_trial",
+            restore_production=self._shared.spec.restore == "per_trial",
             keep_lock=True,
             trial_deadline_s=min(allowed.deadline_s, most_s - deadlines.engine_stop_s - deadlines.production_ready_s),
             load_hosts=hosts,
-            lease_offset_s=lease_offset_s(self._site.inventory, self.node),
+            lease_offset_s=lease_offset_s(self._shared.site.inventory, self.node),
             holdout=proposal.holdout,
-            quality=self._answers.job(hardware, proposal.config_id),
+            quality=self._shared.answers.job(hardware, proposal.config_id),
             early_stop_threshold=proposal.early_stop_threshold,
             idle_s=ASKED_S if self._ready.facts.power_meters and not self._is_idle_known else 0.0,
         )
-        self._progress.trial_begins(self.node, trial_id, request.config.name, proposal.reason)
+        self._shared.progress.trial_begins(self.node, trial_id, request.config.name, proposal.reason)
         made: TrialRecord | None = None
         kept = False
         try:
             try:
                 result = self._carry_out(
                     request,
-                    lambda files: self._progress.follow(self.node, files.progress),
+                    lambda files: self._shared.progress.follow(self.node, files.progress),
                     self._show_step,
                 )
                 made = result.record
                 self._is_idle_known = self._is_idle_known or bool(made.idle_power)
             finally:
                 # Before the trial queue's, so that whoever waits for this trial finds what it held back released.
-                self._budget.settle(self.node, made)
+                self._shared.budget.settle(self.node, made)
             self._keep(result)
             kept = True
-            self._answers.settle(result.record)
-            self._trial_queue.settle(proposal, result.record)
+            self._shared.answers.settle(result.record)
+            self._shared.trial_queue.settle(proposal, result.record)
         finally:
             if not kept:
-                self._trial_queue.abandon(hardware, proposal)
+                self._shared.trial_queue.abandon(hardware, proposal)
         self._held = result.held
-        judged = self._answers.judged(result.record)
-        self._progress.trial_ended(judged, *self._describe(judged), self._trial_queue.count())
+        judged = self._shared.answers.judged(result.record)
+        self._shared.progress.trial_ended(judged, *self._shared.describe(judged), self._shared.trial_queue.count())
         return result.node_trouble
 
     def _keep(self, result: TrialResult) -> None:
         """Write the trial to the archive; on a full disk it waits for room, while production serves."""
         is_shown = False
         while True:
-            asked = self._site.interrupt.gentle()
+            asked = self._shared.site.interrupt.gentle()
             try:
-                self._archive.write_trial(result.record, result.requests_parquet, result.log_text, result.answers)
+                self._shared.archive.write_trial(
+                    result.record, result.requests_parquet, result.log_text, result.answers
+                )
             except ArchiveError as error:
                 if asked:
                     raise
                 if not is_shown:
-                    self._progress.say(
+                    self._shared.progress.say(
                         f"PROBLEM {self.node} {result.record.trial_id}: {error} The trial is kept until it can be "
                         "written; to end the sweep before is to lose it."
                     )
                     is_shown = True
                     self._set_free()
-                self._site.interrupt.asked.wait(_WRITE_AGAIN_S)
+                self._shared.site.interrupt.asked.wait(_WRITE_AGAIN_S)
             else:
                 return
 
     def _complain(self, problem: str) -> None:
         self.problems.append(problem)
-        self._progress.say(f"PROBLEM {problem.splitlines()[0]}")
+        self._shared.progress.say(f"PROBLEM {problem.splitlines()[0]}")
