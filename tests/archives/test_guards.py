@@ -195,18 +195,6 @@ def test_measured_sweeps_have_no_findings(measured: Evidence) -> None:
     assert sum(each.looked_at > 0 for each in found.values()) >= len(GUARDS) - 3
 
 
-@pytest.mark.parametrize("guard", PLANTED)
-def test_planted_mistakes_are_found_in_measured_sweeps(guard: str, measured: Evidence) -> None:
-    """The same mistakes in copies of sweeps that were carried out."""
-    found = guarded(PLANTED[guard](measured))
-    if guard == "limits" and not measured.nodes["gpu_count"].max():
-        # What a CPU can do is no more than estimated; a speed beyond it is still not that of its tokens and time.
-        assert not found[guard].looked_at
-        guard = "rates"
-
-    assert found[guard].findings
-
-
 def test_every_guard_has_its_mistake_planted() -> None:
     """No check goes untried."""
     assert {guard.name for guard in GUARDS} == set(PLANTED)

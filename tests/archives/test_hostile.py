@@ -113,34 +113,6 @@ class CommandLine:
         self.process.communicate()
 
 
-class RealCommand:
-    """The command as a user types it, a fresh interpreter each time."""
-
-    def __init__(self, state: Path) -> None:
-        self.state = state
-
-    def ended(self, argv: list[str], folder: Path) -> Outcome:
-        """How it ends."""
-        environment = {"TOKENPEAK_STATE": str(self.state), "HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp")}
-        with (folder / "words").open("wb") as words, (folder / "words.out").open("wb") as said:
-            process = subprocess.Popen(
-                [str(Path(sys.executable).with_name("tokenpeak")), *argv],
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=words,
-                cwd=folder / "cwd",
-                env={**os.environ, **environment},
-            )
-            _, status, spent = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        return Outcome(
-            status=process.returncode,
-            words=(folder / "words").read_bytes()[: 10**6].decode(errors="replace"),
-            seconds=spent.ru_utime + spent.ru_stime,
-            memory_bytes=spent.ru_maxrss * 1024,
-        )
-
-
 def tree(folder: Path) -> dict[str, str]:
     """Every file, folder and link below `folder` with what it holds."""
     found = {}
@@ -157,7 +129,7 @@ def tree(folder: Path) -> dict[str, str]:
     return found
 
 
-def attempt(case: Case, folder: Path, commands: CommandLine | RealCommand) -> list[str]:
+def attempt(case: Case, folder: Path, commands: CommandLine) -> list[str]:
     """What is wrong with how the case ended; empty when nothing is."""
     for name in ("in", "cwd", "home", "tmp", OUTSIDE, "results"):
         (folder / name).mkdir(parents=True)
@@ -218,14 +190,6 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
 def test_hostile_input_ends_in_a_sentence(name: str, commands: CommandLine, tmp_path: Path) -> None:
     """Neither memory nor time nor a file outside the output folder is to be had by what is given to be read."""
     assert [] == attempt(next(case for case in ALL if case.name == name), tmp_path / "case", commands)
-
-
-@pytest.mark.e2e
-@pytest.mark.parametrize("name", QUICK[:12])
-def test_hostile_input_by_the_real_command(name: str, tmp_path: Path) -> None:
-    """A process that was not forked ends in the same way."""
-    real = RealCommand(tmp_path / "state")
-    assert [] == attempt(next(case for case in ALL if case.name == name), tmp_path / "case", real)
 
 
 @pytest.mark.e2e

@@ -14,7 +14,6 @@ from tokenpeak.report import checks, open_archive
 from tokenpeak.report.site.build import build_site
 from tokenpeak.report.site.cleaned_copy import cleaned_copy
 from tokenpeak.report.site.pages import SWEEP_PAGES
-from tokenpeak.report.site.publish import leaving
 
 pytestmark = pytest.mark.integration
 
@@ -99,15 +98,6 @@ def test_cautions_lead_to_their_claims(site: Path) -> None:
     assert 'id="claim-c1"' in (site / V100 / "claims.html").read_text()
 
 
-def test_what_a_source_does_not_say_is_not_zero(site: Path) -> None:
-    """Trials of a publication have no times, and pages no heading with nothing under it."""
-    trials = words(site / V100 / "trials.html")
-
-    assert "how long it took is not known" in trials
-    assert "Where each trial's time went" not in trials
-    assert not (site / V100 / "hardware.html").exists()
-
-
 def test_no_page_has_a_sentence_only(site: Path) -> None:
     """The V100's publication has no single requests and one kind of hardware: no pages that say no more than that."""
     index = site / V100 / "index.html"
@@ -130,26 +120,6 @@ def test_models_do_not_rank_against_each_other(site: Path) -> None:
 def test_unmatched_configs_show_no_axis(site: Path) -> None:
     """Four V100 were tried with hardly two configs that differ in one axis only: no axis is said to matter most."""
     assert "no axis is shown to matter" in words(site / V100 / "interactions.html")
-
-
-def test_the_index_shows_every_publication(site: Path) -> None:
-    """Without a sweep of one's own, each effort has its answer on the first page."""
-    page = (site / "index.html").read_text()
-
-    assert [] == [name for name in ALL if f'<h2><a href="{name}/index.html">' not in page]
-
-
-def test_a_site_of_claims_may_be_published(site: Path) -> None:
-    """The claims that lie beside an archive are a part of its site."""
-    assert f"{V100}/data/raw/claims.yml" in leaving(site)
-
-
-def test_only_a_recommendation_has_commands(site: Path) -> None:
-    """The first page says that there are commands to paste where the effort's own page has them."""
-    page = (site / "index.html").read_text()
-    listed = [name for name in ALL if re.search(f'href="{name}/index.html">Commands to paste', page)]
-
-    assert [name for name in ALL if 'class="snippets' in (site / name / "index.html").read_text()] == listed
 
 
 def test_calibrations_are_asked_of_no_other_client(site: Path) -> None:

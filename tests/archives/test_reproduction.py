@@ -87,20 +87,6 @@ def test_v100_energy_and_water(tmp_path: Path) -> None:
     assert 10.89 == pytest.approx(min(row["co2_kg_per_1m_output_tok"] for row in energy), rel=5e-4)
 
 
-def test_v100_factors_are_implied() -> None:
-    """A kWh at the boards takes 2.70 L and gives 0.712 kg: 1.8 L and 0.475 kg at the meter with a PUE of 1.5."""
-    kwh_per_1m = [float(row["published_w_per_token"]) / 3.6 for row in source(V100, "ranking.csv")[:10]]
-    litres = [float(row["published_water_l_per_1m_tokens"]) for row in source(V100, "ranking.csv")[:10]]
-    factors = open_archive(paths.ARCHIVES / V100).spec.energy
-
-    for kwh, water in zip(kwh_per_1m, litres, strict=True):
-        assert factors.pue * factors.water_l_per_kwh == pytest.approx(water / kwh, rel=2e-4)
-    assert factors.pue * factors.kg_co2_per_kwh == pytest.approx(10.89 / kwh_per_1m[0], rel=1e-3)
-    assert 1.5 == factors.pue
-    assert 1.8 == factors.water_l_per_kwh
-    assert 0.475 == factors.kg_co2_per_kwh
-
-
 def test_a100_throughputs_from_tokens_and_durations(published: Frames) -> None:
     """Output, total and request throughput of every serving run are tokens and requests divided by its duration."""
     runs = published.runs.filter(sweep_id=A100)
@@ -123,15 +109,6 @@ def test_h200_slo_table() -> None:
     assert {2.0} == set(found.values())
     assert [2.5] * 5 == highest.filter(pl.col("holds") == 2.0)["breaks"].to_list()
     assert (1.5, 2.0) == highest.filter(pl.col("holds") == 1.5).select("holds", "breaks").row(0)
-
-
-def test_h200_cuts_of_moderate() -> None:
-    """At 2 requests a second moderate cuts TTFT p99 by 11%, TPOT p99 by 10% and ITL p99 by 22%."""
-    runs = open_archive(paths.ARCHIVES / H200).runs.filter(pl.col("ttft_s_p99").is_not_null())
-    before, after = (runs.filter(config_name=name).row(0, named=True) for name in ("defaults", "moderate"))
-    cuts = [round((1 - after[name] / before[name]) * 100) for name in ("ttft_s_p99", "tpot_s_p99", "itl_s_p99")]
-
-    assert [11, 10, 22] == cuts
 
 
 def test_h200_kv_caches(published: Frames) -> None:
@@ -250,12 +227,3 @@ def test_pipeline_against_tensor() -> None:
         row["node"]: (f"{row['prompt_speedup'] * 100:.1f}%", f"{row['output_speedup'] * 100:.1f}%")
         for row in found.iter_rows(named=True)
     }
-
-
-def test_one_against_ten_concurrent(published: Frames) -> None:
-    """Ten requests at a time give the node 5.7 times the throughput and cost each request 36% of its speed."""
-    runs = published.runs.filter(sweep_id=PRESETS, node="H100X2", axis_model="qwen-32b", axis_max_model_len="128000")
-    ten, one = (runs.filter(concurrency=level).row(0, named=True) for level in (10, 1))
-
-    assert 5.7 == round(ten["output_tok_per_s"] / one["output_tok_per_s"], 1)
-    assert 36 == round((1 - ten["request_output_tok_per_s_mean"] / one["request_output_tok_per_s_mean"]) * 100)

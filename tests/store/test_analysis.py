@@ -35,11 +35,6 @@ def test_values_have_their_own_types(view: SweepView) -> None:
     }
 
 
-def test_numbers_compare_as_numbers(view: SweepView) -> None:
-    """A filter by size finds what no text would: 8 is less than 64."""
-    assert {8} == set(view.runs.filter(pl.col("value_max_num_seqs") < 10)["value_max_num_seqs"])
-
-
 def test_defaults_of_the_engine_are_filled_in(tmp_path: Path) -> None:
     """A config that leaves an axis to the engine has what vLLM takes on an L4; what is not known stays null."""
     path = tmp_path / "one"
@@ -82,14 +77,3 @@ def test_latencies_of_requests(kind: str, ttft_s: float, latency_s: float) -> No
     assert [(ttft_s, 0.5, latency_s), (ttft_s, None, latency_s), (None, None, None)] == found.select(
         "ttft_s", "tpot_s", "latency_s"
     ).rows()
-
-
-def test_requests_of_an_archive_have_them(view: SweepView) -> None:
-    """Every request that ended well has its time to the first token, as the raw times of its kind of load give it."""
-    rates = view.runs.select("sweep_id", "trial_id", "run_index", "rate_per_s").lazy()
-    fine = view.requests.filter(pl.col("error").is_null())
-    rows = fine.join(rates, on=["sweep_id", "trial_id", "run_index"]).collect()
-    began = rows.select(pl.when(pl.col("rate_per_s").is_null()).then("sent_s").otherwise("due_s").alias("began"))
-
-    assert {True, False} == set(rows["rate_per_s"].is_null())
-    assert rows["ttft_s"].to_list() == pytest.approx((rows["first_token_s"] - began["began"]).to_list())

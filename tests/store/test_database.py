@@ -158,22 +158,6 @@ def test_character_that_postgres_does_not_hold(fresh: DatabaseChoice, folder: Pa
     assert "\\u0000 \ufffd\ufffd" in loaded.replace("\\\\", "\\")
 
 
-def test_ranking_view_puts_the_best_first(fresh: DatabaseChoice, frames: Frames) -> None:
-    """v_ranking ranks by the objective's mean, and failures without a rank."""
-    with open_database(fresh) as database:
-        database.ingest(frames)
-    ranking = rows(
-        fresh,
-        "SELECT rank, objective_mean, slo_met, measured FROM v_ranking WHERE sweep_id = 'b' "
-        "AND hardware LIKE '%A100%' ORDER BY rank NULLS LAST",
-    )
-    measured = [row for row in ranking if row[3]]
-
-    assert list(range(1, len(measured) + 1)) == [row[0] for row in measured]
-    assert sorted((row[1] for row in measured if row[2]), reverse=True) == [row[1] for row in measured if row[2]]  # type: ignore[type-var]
-    assert {None} == {row[0] for row in ranking if not row[3]}
-
-
 def test_ranking_view_says_what_the_pages_say(fresh: DatabaseChoice, tmp_path: Path) -> None:
     """Ranks, means and kept SLOs over launches that differ are the same; v_configs has the same means."""
     path = make_archive(tmp_path / "a", replicates=3, noise=0.3, seconds=3).path

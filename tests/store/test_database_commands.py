@@ -16,10 +16,8 @@ import pytest
 
 from archive_factory import make_archive
 from commands import typed
-from tokenpeak.metrics import BY_NAME
 from tokenpeak.store.database import Database, DatabaseChoice, open_database
 from tokenpeak.store.frames import Frames, open_frames
-from tokenpeak.store.schema import views
 
 pytestmark = pytest.mark.integration
 
@@ -119,28 +117,6 @@ def test_what_is_typed_is_run(analyst: Analyst, frames: Frames) -> None:
     assert str(frames.trials.height) in done.stdout.splitlines()
     assert "after" not in wrong.stdout
     assert 2 == wrong.returncode
-
-
-def test_views_and_their_columns_are_explained(analyst: Analyst) -> None:
-    """Each view and each of its columns has a comment; that of a metric has its unit and formula."""
-    with opened(analyst):
-        pass
-    shown = analyst.rows(
-        "SELECT c.relname, obj_description(c.oid) FROM pg_class c "
-        "WHERE c.relnamespace = 'tokenpeak'::regnamespace AND c.relkind = 'v' ORDER BY 1"
-    )
-    columns = analyst.rows(
-        "SELECT c.relname, a.attname, col_description(c.oid, a.attnum) FROM pg_class c JOIN pg_attribute a "
-        "ON a.attrelid = c.oid AND a.attnum > 0 WHERE c.relnamespace = 'tokenpeak'::regnamespace AND c.relkind = 'v'"
-    )
-    metric = BY_NAME["output_tok_per_s"]
-
-    assert sorted(views()) == [name for name, _ in shown]
-    assert all(comment for _, comment in shown)
-    assert [] == [(view, column) for view, column, comment in columns if not comment]
-    said = {(view, column): str(comment) for view, column, comment in columns}
-    assert f"{metric.title} [{metric.unit}]" in said["v_runs", "output_tok_per_s"]
-    assert metric.formula in said["v_runs", "output_tok_per_s"]
 
 
 @contextmanager

@@ -10,7 +10,6 @@ from polars.testing import assert_frame_equal
 
 from archive_factory import MANY_AXES, make_archive
 from tokenpeak.errors import ArchiveError
-from tokenpeak.exchange.export import export_tables
 from tokenpeak.records.quality import AnswersQuality, QualityInterval, QualityVerdict, SweepQuality
 from tokenpeak.store import request_files
 from tokenpeak.store.frames import Frames, frames_of_each, open_frames
@@ -125,11 +124,6 @@ def test_requests_of_older_searches_have_a_row_each(tmp_path: Path) -> None:
     assert rows["request_index"].to_list() == read.filter(pl.col("phase") != "probe")["request_index"].to_list()
 
 
-def test_a_sweep_without_an_end_is_running(frames: Frames) -> None:
-    """Only a recorded end says that a sweep has ended."""
-    assert {"a": "completed", "b": "running"} == dict(frames.sweeps.select("sweep_id", "status").iter_rows())
-
-
 def test_malformed_files_are_named(tmp_path: Path) -> None:
     """Files that cannot be read are named, and all other rows are there."""
     archive = make_archive(tmp_path / "a", seconds=5)
@@ -169,48 +163,6 @@ def test_two_archives_of_one_sweep_are_refused_before_any_is_read(tmp_path: Path
 
     with pytest.raises(ArchiveError, match="both hold sweep same"):
         next(frames_of_each([first.path, tmp_path / "b" / "same"]))
-
-
-def test_left_out_runs_and_the_end_of_a_trial_are_columns(tmp_path: Path) -> None:
-    """Why runs were left out is in the frames and in what is exported; a trial ends its duration after its start."""
-    archive = make_archive(tmp_path / "a", axes={"max_num_seqs": [8, 64]}, gpus=("NVIDIA L4",), seconds=2)
-    first = next(archive.trials())
-    (archive.path / "trials" / f"{first.trial_id}.json").unlink()
-    archive.write_trial(first.model_copy(update={"left_out": "It is far behind."}), None, "")
-    found = open_frames(archive.path)
-    export_tables(found, tmp_path / "exported", "csv")
-    exported = (tmp_path / "exported" / "trials.csv").read_text()
-
-    assert ["It is far behind.", None] == found.trials["left_out"].to_list()
-    assert [trial.ended_at for trial in archive.trials()] == found.trials["ended_at"].to_list()
-    assert "It is far behind." in exported
-
-
-def test_engine_build_of_a_config_is_a_column(tmp_path: Path) -> None:
-    """Two builds of one version are distinguished by it."""
-    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [64]}, seconds=2)
-    before = open_frames(archive.path).configs["engine_build"].to_list()
-    path = archive.path / "sweep.json"
-    record = json.loads(path.read_text())
-    record["plans"][0]["feasible"][0]["config"]["engine"] = "new"
-    path.write_text(json.dumps(record))
-
-    assert {None} == set(before)
-    assert "new" in open_frames(archive.path).configs["engine_build"].to_list()
-
-
-def test_share_of_tokens_computed_again(tmp_path: Path) -> None:
-    """Two preemptions in a hundred requests, each a prompt of 100 and half an answer of 50, are 1.67% of the tokens."""
-    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [64]}, seconds=3)
-    path = next((archive.path / "trials").glob("*.json"))
-    trial = json.loads(path.read_text())
-    for run, preemptions in zip(trial["runs"], (2, 0, None), strict=False):
-        run["summary"] |= {"requests_ok": 100, "input_tokens": 10_000, "output_tokens": 5_000}
-        run["engine"]["preemptions"] = preemptions
-    path.write_text(json.dumps(trial))
-    shares = open_frames(archive.path).runs["recomputed_share"].to_list()
-
-    assert [pytest.approx(250 / 15_000), 0.0, None] == shares[:3]
 
 
 def test_quality_and_drafting_are_columns(tmp_path: Path) -> None:
@@ -255,50 +207,38 @@ def test_quality_and_drafting_are_columns(tmp_path: Path) -> None:
     assert [(0.75, 4.0), (None, None)] == drafts[:2]
 
 
-def test_temperature_of_boards_is_a_column(tmp_path: Path) -> None:
-    """As the raw file has it; null where it has none."""
-    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [64]}, seconds=3)
-    path = next((archive.path / "trials").glob("*.json"))
-    trial = json.loads(path.read_text())
-    for run, degrees in zip(trial["runs"], (51.5, None), strict=False):
-        run["temperature_c"] = degrees
-    path.write_text(json.dumps(trial))
-
-    assert [51.5, None] == open_frames(archive.path).runs["temperature_c"].to_list()[:2]
-
-
-def test_energy_of_each_boundary_is_a_column(tmp_path: Path) -> None:
-    """Per output token, of the whole node and of the CPU with its memory; null where nothing measured it."""
-    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [64]}, seconds=3)
-    path = next((archive.path / "trials").glob("*.json"))
-    trial = json.loads(path.read_text())
+def test_fields_of_raw_files_are_columns(tmp_path: Path) -> None:
+    """As the raw files have them, with what follows: tokens computed again, energy by boundary, share of idle power."""
+    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [64]}, seconds=3, end=False)
+    (path,), sweep = (archive.path / "trials").glob("*.json"), archive.path / "sweep.json"
+    trial, record = json.loads(path.read_text()), json.loads(sweep.read_text())
+    record["plans"][0]["feasible"][0]["config"]["engine"] = "new"
+    first, second = trial["runs"][:2]
     energy = {"source": "sampled_power", "energy_j": 10.0, "power_w": 5.0}
-    trial["runs"][0]["further_energy"] = [
+    first["further_energy"] = [
         {**energy, "boundary": "node", "energy_j_per_output_tok": 0.9},
         {**energy, "boundary": "cpu_and_dram", "energy_j_per_output_tok": 0.2},
     ]
+    first["temperature_c"] = 51.5
+    # Each preemption costs a prompt of 100 tokens and half an answer of 50.
+    first["summary"] |= {"requests_ok": 100, "input_tokens": 10_000, "output_tokens": 5_000}
+    first["engine"]["preemptions"], second["engine"]["preemptions"] = 2, None
+    trial["left_out"] = "It is far behind."
+    trial["idle_power"] = [
+        {"boundary": boundary, "power_w": watts, "low_w": watts, "high_w": watts}
+        for boundary, watts in (("node", 150.0), (first["energy"]["boundary"], 9.0))
+    ]
     path.write_text(json.dumps(trial))
-    runs = open_frames(archive.path).runs
+    sweep.write_text(json.dumps(record))
+    frames = open_frames(archive.path)
+    own = frames.trials.row(0, named=True)
+    runs = [frames.runs.row(number, named=True) for number in range(2)]
+    names = ("node_j_per_output_tok", "cpu_j_per_output_tok", "temperature_c", "recomputed_share")
 
-    assert [0.9, None] == runs["node_j_per_output_tok"].to_list()[:2]
-    assert [0.2, None] == runs["cpu_j_per_output_tok"].to_list()[:2]
-
-
-def test_idle_share_of_a_run_is_of_its_own_boundary(tmp_path: Path) -> None:
-    """A node's first trial says its idle power; runs of all its trials have their share of it."""
-    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [64]}, seconds=3)
-    paths = sorted((archive.path / "trials").glob("*.json"))
-    powers = []
-    for number, path in enumerate(paths):
-        trial = json.loads(path.read_text())
-        if not number:
-            trial["idle_power"] = [
-                {"boundary": boundary, "power_w": watts, "low_w": watts, "high_w": watts}
-                for boundary, watts in (("node", 150.0), (trial["runs"][0]["energy"]["boundary"], 9.0))
-            ]
-        powers += [run["energy"]["power_w"] for run in trial["runs"]]
-        path.write_text(json.dumps(trial))
-    runs = open_frames(archive.path).runs
-
-    assert {9.0} == set(runs["idle_power_w"].to_list())
-    assert [pytest.approx(9.0 / power_w) for power_w in powers] == runs["idle_share"].to_list()
+    assert ["running"] == frames.sweeps["status"].to_list()
+    assert "new" in frames.configs["engine_build"].to_list()
+    assert ("It is far behind.", next(archive.trials()).ended_at) == (own["left_out"], own["ended_at"])
+    assert (0.9, 0.2, 51.5, pytest.approx(250 / 15_000)) == tuple(runs[0][name] for name in names)
+    assert {None} == {runs[1][name] for name in names}
+    for row, run in zip(runs, trial["runs"], strict=False):
+        assert (9.0, pytest.approx(9.0 / run["energy"]["power_w"])) == (row["idle_power_w"], row["idle_share"])

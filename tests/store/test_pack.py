@@ -57,15 +57,6 @@ def test_what_was_never_finished_is_not_packed(tmp_path: Path) -> None:
     assert whole == contents(unpacked(pack(path, tmp_path / f"a{SUFFIX}"), tmp_path / "kept"))
 
 
-def test_a_packed_archive_reads_like_its_folder(
-    folder: Path, packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Frames of the file are those of the folder."""
-    monkeypatch.setenv("TOKENPEAK_STATE", str(tmp_path))
-
-    assert open_frames(folder).runs.equals(open_frames(packed).runs)
-
-
 def test_the_manifest_says_what_is_in_it(folder: Path, packed: Path) -> None:
     """Checksums, versions and calibration stand first, and nothing of the machine that packed it."""
     with zstandard.open(packed) as raw, tarfile.open(fileobj=raw, mode="r|") as tar:

@@ -83,38 +83,24 @@ def test_older_formats_are_upgraded_on_reading(archive: Archive) -> None:
     assert all('"format_version":1' in path.read_text() for path in files)
 
 
-def test_a_sweep_from_before_answers_were_compared_is_read(archive: Archive) -> None:
-    """Its spec says `null` where today's says `false`; it compared none."""
+HOURS = [{"hours": [22, 6], "begin": None, "end": None, "price_per_kwh": 0.1}]
+
+
+def test_older_specs_and_fields_that_are_gone_are_read(archive: Archive) -> None:
+    """Answers were not compared where a spec says `null`; what nothing reads any more does not hinder reading."""
+    before = archive.read_sweep(), list(archive.trials())
     path = archive.path / "sweep.json"
     raw = json.loads(path.read_text())
-    raw["spec"]["quality"] = None
+    raw["spec"] |= {"node_screening": {"outliers": "exclude", "launches": 2}, "quality": None}
+    raw["spec"]["energy"]["hours"] = HOURS
     path.write_text(json.dumps(raw))
+    for trial in (archive.path / "trials").glob("*.json"):
+        trial.write_text(json.dumps({**json.loads(trial.read_text()), "node_screening": True}))
+    (archive.path / "trials" / ".0017-deadbeef.json.part").write_text('{"format_ver')
+    was, now = (parse_spec(sweep.spec, path) for sweep in (before[0], archive.read_sweep()))
 
-    assert parse_spec(archive.read_sweep().spec, path).quality is False
-
-
-@pytest.mark.parametrize("hours", [[], [{"hours": [22, 6], "begin": None, "end": None, "price_per_kwh": 0.1}]])
-def test_a_sweep_with_energy_factors_of_single_hours_is_read(archive: Archive, hours: object) -> None:
-    """Its figures have the factors of the year."""
-    before, path = parse_spec(archive.read_sweep().spec, archive.path).energy, archive.path / "sweep.json"
-    raw = json.loads(path.read_text())
-    raw["spec"]["energy"]["hours"] = hours
-    path.write_text(json.dumps(raw))
-
-    assert before == parse_spec(archive.read_sweep().spec, path).energy
-
-
-def test_fields_that_are_gone_do_not_hinder_reading(archive: Archive) -> None:
-    """An archive whose sweep compared its nodes first reads as any other; such a launch counts as its config's."""
-    before = archive.read_sweep(), list(archive.trials())
-    sweep, first, *others = [archive.path / "sweep.json", *sorted((archive.path / "trials").glob("*.json"))]
-    raw = json.loads(sweep.read_text())
-    raw["spec"]["node_screening"] = {"outliers": "exclude", "launches": 2}
-    sweep.write_text(json.dumps(raw))
-    for path in (first, *others):
-        path.write_text(json.dumps({**json.loads(path.read_text()), "node_screening": path == first}))
-
-    assert before == (archive.read_sweep(), list(archive.trials()))
+    assert was.model_copy(update={"quality": False}) == now
+    assert before[1] == list(archive.trials())
     assert [] == archive.malformed
 
 
@@ -137,15 +123,6 @@ def test_nothing_is_written_twice(archive: Archive) -> None:
         archive.write_sweep(archive.read_sweep())
     with pytest.raises(ArchiveError, match="exists already"):
         archive.write_trial(next(archive.trials()))
-
-
-def test_unfinished_writes_are_not_read(archive: Archive) -> None:
-    """What a dead controller left half-written is no trial and no malformed file."""
-    before = list(archive.trials())
-    (archive.path / "trials" / ".0017-deadbeef.json.part").write_text('{"format_ver')
-
-    assert before == list(archive.trials())
-    assert [] == archive.malformed
 
 
 def test_each_file_is_synced_before_it_takes_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
