@@ -5,12 +5,10 @@ from click.testing import CliRunner
 
 from archive_factory import make_archive
 from tokenpeak.cli.predict import explain
-from tokenpeak.plan.matrix import served_models
 from tokenpeak.records import TrialRecord
 from tokenpeak.results.prediction_accuracy import hindsight
 from tokenpeak.spec.sweep import parse_spec
 from tokenpeak.store.archive import Archive
-from tokenpeak.store.pack import pack
 
 
 @pytest.fixture(scope="module")
@@ -23,18 +21,6 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
 
 def trials_of(archive: Archive) -> list[TrialRecord]:
     return list(archive.trials())
-
-
-def test_says_how_far_off_the_predictions_were(archive: Archive) -> None:
-    """Each metric that was predicted and measured has an error over the trials of this hardware."""
-    record = archive.read_sweep()
-    spec = parse_spec(record.spec, Path("sweep.json"))
-    trials = [trial for trial in trials_of(archive) if trial.hardware == record.nodes[0].hardware]
-    found = hindsight(spec, record.nodes[0], trials, served_models(record.plans))
-    same = [trial for trial in trials if trial.status == "ok"]
-
-    assert {"output_tok_per_s"} <= {error.metric for error in found.errors}
-    assert all(error.n <= len(same) for error in found.errors)
 
 
 def test_predicts_a_trial_better_from_the_others(archive: Archive) -> None:
@@ -55,15 +41,6 @@ def test_explains_an_archive_in_sentences(archive: Archive) -> None:
     assert 0 == result.exit_code
     assert "prediction of output_tok_per_s: measured ÷ predicted" in result.stdout
     assert "(simulated)" in result.stdout
-
-
-def test_explains_every_archive_of_a_folder(archive: Archive) -> None:
-    """A folder of sweeps stands for all of them, a packed one for the sweep in it, each under its name."""
-    pack(archive.path, archive.path.with_name("b.tar.zst"))
-    result = CliRunner().invoke(explain, [str(archive.path.parent)], catch_exceptions=False)
-
-    assert 0 == result.exit_code
-    assert 2 == result.stdout.splitlines().count("a")
 
 
 def test_takes_the_fastest_trial_for_the_hardware_s_share(archive: Archive) -> None:

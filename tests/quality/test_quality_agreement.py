@@ -59,30 +59,6 @@ def test_bound_is_the_divergence_when_all_is_returned() -> None:
         )
 
 
-def test_bound_is_close_for_sharp_distributions() -> None:
-    """Where the likeliest tokens hold nearly all, the bound finds nine tenths of the divergence."""
-    random = np.random.default_rng(3)
-    bounds, divergences = [], []
-    for _ in range(300):
-        p = distribution(random, 5.0)
-        q = p * np.exp(random.normal(0, 0.3, WORDS))
-        q /= q.sum()
-        bounds.append(kl_lower_bound(returned(p, TOP_K, 0), returned(q, TOP_K, 0)))
-        divergences.append(entropy(p, q))
-
-    assert sum(bounds) > 0.9 * sum(divergences)
-
-
-def test_disjoint_tokens_are_far_apart() -> None:
-    """Two sharp distributions that return other tokens are not taken for the same."""
-    p = np.full(WORDS, 1e-9)
-    q = p.copy()
-    p[:TOP_K], q[-TOP_K:] = 1 / TOP_K, 1 / TOP_K
-    q[:TOP_K] = 1e-7
-
-    assert kl_lower_bound(returned(p / p.sum(), TOP_K, 100), returned(q / q.sum(), TOP_K, 100)) >= 0
-
-
 OURS: tuple[TopK, ...] = ({1: np.log(0.7), 2: np.log(0.2)}, {3: np.log(0.5), 4: np.log(0.4)})
 THEIRS: tuple[TopK, ...] = ({1: np.log(0.35), 2: np.log(0.5)}, {3: np.log(0.5), 4: np.log(0.4)})
 

@@ -33,14 +33,6 @@ def test_weights_are_of_kinds() -> None:
     assert 1 / 3 == pytest.approx(found.estimate)
 
 
-def test_equal_values_have_no_width() -> None:
-    """Values that are all alike, and a single one, have an interval without width."""
-    for values in ([0.0] * 10, [0.5]):
-        found = interval(values, ["one"] * len(values))
-
-        assert (values[0], values[0]) == (found.low, found.high)
-
-
 def test_few_values_are_bounded_by_their_extremes() -> None:
     """Ten values' interval lies within them, and its lower end is no lower than the least."""
     found = few_values([0.1 * n for n in range(10)])
