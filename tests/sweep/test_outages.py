@@ -104,7 +104,7 @@ def test_engine_that_was_asked_to_end(status: int | None) -> None:
     found = failure_of(evidence(replace(QUIET_END, exit_status=status)), (), "INFO: Shutting down")
 
     assert ("stopped", False) == judged(found)
-    assert FAILURE_CAUSES["stopped"].is_retried
+    assert FAILURE_CAUSES["stopped"].is_retryable
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_engine_that_the_node_could_not_start() -> None:
     silent = replace(refused, pid=4711, exit_status=3, message="The engine ended while it was starting.")
 
     assert ("engine_not_started", False) == judged(failure_of(evidence(LIVED, launch=refused), (), ""))
-    assert FAILURE_CAUSES["engine_not_started"].is_retried
+    assert FAILURE_CAUSES["engine_not_started"].is_retryable
     assert ("unknown", False) == judged(failure_of(evidence(LIVED, launch=silent), (), ""))
 
 
@@ -191,7 +191,7 @@ def test_engine_that_lived_and_did_not_serve() -> None:
 
     assert ("refused", False) == judged(failure_of(evidence(LIVED), refused, ""))
     assert ("load_failed", False) == judged(failure_of(evidence(LIVED), stalled, ""))
-    assert FAILURE_CAUSES["load_failed"].is_retried
+    assert FAILURE_CAUSES["load_failed"].is_retryable
     assert ("crashed", False) == judged(failure_of(evidence(LIVED), stalled, stray))
     assert ("interrupted", True) == judged(failure_of(evidence(LIVED, failure="It was killed."), stalled, stray))
 
@@ -261,5 +261,5 @@ def test_controller_that_slept_counts_the_time(monkeypatch: pytest.MonkeyPatch) 
 def test_every_cause_is_declared_once() -> None:
     """What the engine's log can show is in the table; only an outage leaves a config unblamed, and all are retried."""
     assert {symptom.cause for symptom in SYMPTOMS} <= set(FAILURE_CAUSES)
-    assert all(cause.is_retried and cause.advice for cause in FAILURE_CAUSES.values() if not cause.counts)
+    assert all(cause.is_retryable and cause.advice for cause in FAILURE_CAUSES.values() if not cause.counts)
     assert [] == [code for code in FAILURE_CAUSES if code not in inspect.getsource(Failure)]

@@ -141,7 +141,7 @@ class FailureCause:
     """Of a value that is raised step by step: what this failure says of it."""
 
     @property
-    def is_retried(self) -> bool:
+    def is_retryable(self) -> bool:
         """Whether the config is launched again."""
         return self.kind != "config"
 
@@ -204,16 +204,9 @@ FAILURE_CAUSES = {
         _outage("production_overlap"),
     )
 }
-"""Cause → what it says, all that there are."""
+"""All causes by their word."""
 
-
-def _codes(*, kind: str) -> frozenset[str]:
-    return frozenset(code for code, cause in FAILURE_CAUSES.items() if cause.kind == kind)
-
-
-OUTAGE_CAUSES = _codes(kind="outage")
-"""Failures that are no config's: the trial is interrupted, and made again until it was carried out."""
-TRANSIENT_CAUSES = _codes(kind="transient") | OUTAGE_CAUSES
+TRANSIENT_CAUSES = frozenset(code for code, cause in FAILURE_CAUSES.items() if cause.is_retryable)
 """Failures that say nothing about the config: its next launch may do."""
 ENGINE_CAUSES = frozenset(code for code, cause in FAILURE_CAUSES.items() if cause.is_engine)
 """Failures that lie in config and engine; all others may be the machine's."""

@@ -131,7 +131,7 @@ def _climb(plan: Plan, rungs: tuple[PlannedConfig, ...], done: Sequence[Outcome]
             failures.append((rung.config.choices[plan.highest], outcome.failure_cause or ""))
         if outcome.status == "ok":
             attempts.append(Attempt(value=value, survived=True))
-        elif cause is not None and cause.is_retried:
+        elif cause is not None and cause.is_retryable:
             doubtful[outcome.config_id] += 1
             if doubtful[outcome.config_id] >= DOUBTFUL_LAUNCHES:
                 attempts.append(Attempt(value=value, survived=False))

@@ -15,7 +15,7 @@ from tokenpeak.loadgen.job import QUALITY, JobOutcome, read_outcome
 from tokenpeak.node.engine.builds import is_version
 from tokenpeak.node.engine.launch import MODEL_MISSING, WRONG_ENGINE
 from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer
-from tokenpeak.records import FAILURE_CAUSES, OUTAGE_CAUSES, UNEXPLAINED_CAUSES, Failure, Reason, RunRecord
+from tokenpeak.records import FAILURE_CAUSES, UNEXPLAINED_CAUSES, Failure, Reason, RunRecord
 from tokenpeak.records.quality import QualityMeasurement
 from tokenpeak.results.verdict import NETWORK_OUTAGE
 from tokenpeak.search.history import objective_runs
@@ -214,7 +214,7 @@ def _disk_fault(fault: re.Match[str], phase: str) -> Failure:
 
 def is_retryable(failure: Failure) -> bool:
     """Whether the trial is to be made again: its config is not to blame."""
-    return failure.cause in OUTAGE_CAUSES
+    return not FAILURE_CAUSES[failure.cause].counts
 
 
 def is_overlapped(evidence: TrialEvidence) -> bool:
