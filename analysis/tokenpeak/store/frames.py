@@ -14,16 +14,23 @@ import polars as pl
 from tokenpeak.errors import ArchiveError, SpecError
 from tokenpeak.ranking.objective import objective_direction
 from tokenpeak.ranking.rank import effects_of, ranks
-from tokenpeak.records import (
-    SweepRecord,
-)
+from tokenpeak.records import SweepRecord
 from tokenpeak.results.power_sensor import UNKNOWN, boards_sensor
 from tokenpeak.spec.parameters import Parameters
 from tokenpeak.spec.sweep import SweepSpec, parse_spec
 from tokenpeak.store.archive import Archive, Malformed, find_archives
 from tokenpeak.store.columns import Row, SqlTable
 from tokenpeak.store.request_files import RequestFile, parts, scanned, unreadable
-from tokenpeak.store.rows import IdlePowers, config_rows, node_row, sweep_row, trial_rows, with_idle_power
+from tokenpeak.store.rows import (
+    IdlePowers,
+    config_row,
+    config_rows,
+    node_row,
+    series_frame,
+    sweep_row,
+    trial_rows,
+    with_idle_power,
+)
 from tokenpeak.store.tables import CONFIGS, NODES, RECORDS, RUNS, SERIES, SWEEPS, TRIALS
 
 
@@ -84,35 +91,38 @@ def _read(archives: Iterable[Archive], parameters: Parameters | None) -> Frames:
         limits = parameters.limits if parameters else None
         specs[sweep.sweep_id] = spec
         planned = config_rows(sweep, quality)
-        trials, runs_before = 0, len(rows["runs"])
+        trials: list[Row] = []
+        runs: list[Row] = []
         idles: IdlePowers = {}
         sensors = {node.node: boards_sensor(node.gpus) for node in sweep.nodes}
         archive.malformed.clear()
         for path in archive.trial_paths():
             if (trial := archive.readable_trial(path)) is None:
                 continue
-            own = trial_rows(sweep, spec, quality, limits, sensors.get(trial.node, UNKNOWN), trial)
-            trials += 1
-            idles |= own.idle_powers
+            row, run_rows = trial_rows(sweep, spec, quality, limits, sensors.get(trial.node, UNKNOWN), trial)
+            trials.append(row)
+            runs += run_rows
+            idles |= {(trial.node, each.boundary): each.power_w for each in trial.idle_power}
             key = (trial.hardware, trial.config.config_id)
             if key not in planned:
-                assert own.config is not None, "a trial's rows have its config's, unless that was planned"
-                planned[key] = dict(own.config)
-            rows["trials"].append(own.trial)
-            rows["runs"] += own.runs
-            if own.series is not None:
-                series.append(own.series)
+                planned[key] = config_row(
+                    sweep.sweep_id, trial.hardware, trial.config, quality, {"status": "unplanned"}
+                )
+            if trial.series.t_s:
+                series.append(series_frame(sweep.sweep_id, trial.trial_id, trial.series))
             if (parquet := archive.requests_path(path.stem)).is_file():
                 if reason := unreadable(parquet):
                     malformed.append(Malformed(path=parquet, reason=reason))
                 else:
                     requests.append((sweep.sweep_id, path.stem, parquet))
         malformed += archive.malformed
-        with_idle_power(rows["runs"][runs_before:], idles)
-        _rank(planned, [row for row in rows["trials"] if row["sweep_id"] == sweep.sweep_id], spec)
+        with_idle_power(runs, idles)
+        _rank(planned, trials, spec)
+        rows["trials"] += trials
+        rows["runs"] += runs
         rows["configs"] += planned.values()
         rows["nodes"] += [node_row(sweep, node) for node in sweep.nodes]
-        rows["sweeps"].append(sweep_row(sweep, end, spec, trials))
+        rows["sweeps"].append(sweep_row(sweep, end, spec, len(trials)))
         rows["records"].append(
             {
                 "sweep_id": sweep.sweep_id,

@@ -1,7 +1,6 @@
 """Rows of the frames from records: sweep, nodes, configs, and each trial with its runs and its series."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from math import exp
 from typing import Literal
 
@@ -111,17 +110,6 @@ def config_row(
     return CONFIGS.row({"quality_examples": [], **own, **values})
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrialRows:
-    """What one trial adds to the frames, and its config's row, which counts where the config was not planned."""
-
-    trial: Row
-    runs: list[Row]
-    series: pl.DataFrame | None
-    config: Row | None
-    idle_powers: IdlePowers = field(default_factory=dict)
-
-
 def trial_rows(
     sweep: SweepRecord,
     spec: SweepSpec,
@@ -129,22 +117,15 @@ def trial_rows(
     limits: Slo | None,
     sensor: PowerSensor,
     read: TrialRecord,
-) -> TrialRows:
-    """The rows of a trial as it was read, its runs judged by the verdicts on answers and, where given, other limits."""
-    recorded = with_energy_intervals(with_verdict(read, quality), sensor)
-    trial = _under(recorded, limits)
+) -> tuple[Row, list[Row]]:
+    """The rows of a trial as it was read and of its runs, judged by answers and, where given, other limits."""
+    trial = _under(with_energy_intervals(with_verdict(read, quality), sensor), limits)
     gpus = sweep.gpus_used(trial.config, trial.hardware)
     answers = verdict_of(quality, trial.hardware, trial.config.config_id)
     unproven = objective_value(_under(read, limits), spec, gpus=gpus) if answers is not None else None
     row = _trial_row(sweep.sweep_id, trial, spec, gpus, answers)
     row["objective_unproven"] = unproven if row["objective"] is None and trial.status == "ok" else None
-    return TrialRows(
-        trial=row,
-        runs=[run_row(sweep.sweep_id, trial, run, spec.energy, gpus) for run in trial.runs],
-        series=_series_frame(sweep.sweep_id, trial.trial_id, trial.series) if trial.series.t_s else None,
-        config=config_row(sweep.sweep_id, trial.hardware, trial.config, quality, {"status": "unplanned"}),
-        idle_powers={(trial.node, each.boundary): each.power_w for each in recorded.idle_power},
-    )
+    return row, [run_row(sweep.sweep_id, trial, run, spec.energy, gpus) for run in trial.runs]
 
 
 def _under(trial: TrialRecord, slo: Slo | None) -> TrialRecord:
@@ -269,7 +250,7 @@ def _kind(level: AnyLevel) -> str:
     return "closed" if isinstance(level, ClosedLoad) else "open"
 
 
-def _series_frame(sweep_id: str, trial_id: str, series: Series) -> pl.DataFrame:
+def series_frame(sweep_id: str, trial_id: str, series: Series) -> pl.DataFrame:
     """The samples in long form; columns of another length than the clock are cut or filled with null."""
     clock = pl.DataFrame(
         {"t_s": series.t_s, **series.columns}, schema_overrides=dict.fromkeys(series.columns, pl.Float64)
