@@ -4,12 +4,10 @@
 """
 
 import ipaddress
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 from urllib.parse import urlsplit
 
 Mask = Callable[[str, str], str]
@@ -39,19 +37,6 @@ SECRET_NAME = re.compile(
 _OF_A_FILE = re.compile(r"(?:file|path|dir)$", re.IGNORECASE)
 PLAIN = re.compile(r"[-+]?\d+(?:\.\d+)?|true|false|none|null|auto|yes|no|on|off", re.IGNORECASE)
 """A value that is no secret whatever its name is."""
-
-PLACES = {
-    "host": re.compile(
-        r"(?:^|_)(?:addr|address|addresses|ips?|hosts?|hostnames?|endpoint|ur[il]s?|comm_id|if_?names?|ifaces?|servers?|"
-        r"peers?|origins|domains)$"
-    ),
-    "path": re.compile(
-        r"(?:^|_)(?:dirs?|directory|folder|paths?|(?:key|cert|ca)?files?|certs|root|home|uds|plugin|template)$|"
-        r"^(?:config|logging_config|generation_config|lora_modules|prompt_adapters)$"
-    ),
-}
-"""Names of flags, variables and JSON keys whose values say where something is: what stands there leaves only where
-everybody has it (`place_words`). Written as `_plain_name` has them."""
 
 _WORD = r"[A-Za-z0-9_-]{0,40}"
 _NAMES = r"(?:(?:api|access|private)[ _-]?key|secret|passw(?:or)?d|passphrase|credentials?)"
@@ -202,14 +187,6 @@ LABEL = re.compile(rf"<?(?:node|load-host|{'|'.join(KINDS)})-\d+>?", re.IGNORECA
 """What stands in a cleaned text for something sensitive."""
 
 
-_KEPT_PLACE = rf"{LABEL.pattern}|[a-zA-Z][\w+.-]*://[^\s\"',]*"
-"""Of what has been cleaned: labels, and URLs."""
-_PLACE_WORDS = {
-    "host": re.compile(rf"{_KEPT_PLACE}|(?P<it>[\w.%@-]+)", re.IGNORECASE),
-    "path": re.compile(rf"{_KEPT_PLACE}|(?P<it>[^\s<>,:=\"'\[\]{{}}]+)", re.IGNORECASE),
-}
-
-
 def mask(text: str, word: Mask, *, secrets_only: bool = False) -> str:
     """The text with everything sensitive in it replaced by `word(kind, found)`."""
     for pattern in PATTERNS:
@@ -294,44 +271,6 @@ def _url(text: str, word: Mask, secrets_only: bool) -> str:
     if path.strip("/") and not ROUTES.fullmatch(path) and not LABEL.fullmatch(path[1:]):
         path = f"/{word('path', path)}"
     return f"{parts.scheme}://{shown}{where}{port}{path}{rest}"
-
-
-def place_of(name: str) -> str | None:
-    """The kind of place that a flag, variable or key of this name says; None where it says none."""
-    plain = _plain_name(name)
-    return next((kind for kind, names in PLACES.items() if names.search(plain)), None)
-
-
-def _plain_name(name: str) -> str:
-    """`--kv-transfer-config.kv_ip` and `kvIp` as `kv_ip`."""
-    last = name.lstrip("-").rpartition(".")[2].replace("-", "_")
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", last).casefold()
-
-
-def mask_places(kind: str, text: str, word: Mask) -> str:
-    """A value that says where something is, after `mask`, with each word in it replaced that not everybody has."""
-    if ROUTES.fullmatch(text) or DEVICES.fullmatch(text) or LIBRARIES.search(text):
-        return text
-    return _PLACE_WORDS[kind].sub(
-        lambda found: found[0] if found["it"] is None or _is_harmless(found[0]) else word(kind, found[0]), text
-    )
-
-
-def _is_harmless(text: str) -> bool:
-    return (
-        bool(PLAIN.fullmatch(text)) or text.casefold() in (*HARMLESS_HOSTS, "vllm") or not re.search(r"[^\W\d_]", text)
-    )
-
-
-def json_of(value: str) -> dict[str, Any] | list[Any] | None:
-    """The object or list that a text is, as values of some flags are; None for other texts."""
-    if not value.lstrip().startswith(("{", "[")):
-        return None
-    try:
-        parsed = json.loads(value)
-    except (ValueError, RecursionError):
-        return None
-    return parsed if isinstance(parsed, dict | list) else None
 
 
 def is_secret_setting(name: str, value: object) -> bool:

@@ -15,7 +15,6 @@ from leak_search import leaks
 from tokenpeak.report.site.cleaned_copy import cleaned_copy
 from tokenpeak.report.site.cleaner import Cleaner
 from tokenpeak.report.site.known_words import KnownWords
-from tokenpeak.sensitive import place_of
 
 WORD = "zanzibarium"
 KV = {
@@ -53,8 +52,6 @@ STAYS = {
     "kv_cache_dtype": "fp8",
     "kv_transfer_config": '{"kv_ip":"::1","kv_role":"kv_both"}',
     "attention_backend": "FLASHINFER",
-    "root_path": "/v1",
-    "otlp_traces_endpoint": "https://huggingface.co/x",
 }
 
 
@@ -118,16 +115,8 @@ def test_what_everybody_has_stays(name: str) -> None:
     """Loopback, every address, numbers, and names of models on the hub; as a flag and in a command line."""
     cleaner = Cleaner(KnownWords(labels={}, models={}, kinds={}), {})
 
-    assert STAYS[name] == cleaner._flag(name, STAYS[name])
+    assert STAYS[name] == cleaner._setting(name, STAYS[name])
     assert [f"--{name}", STAYS[name]] == [*cleaner._argv([f"--{name}", STAYS[name]])]
-
-
-@pytest.mark.parametrize(
-    "name", ["max_num_seqs", "tensor_parallel_size", "chat_template_content_format", "load_format"]
-)
-def test_what_says_no_place(name: str) -> None:
-    """Other names keep their values."""
-    assert place_of(name) is None
 
 
 def test_a_path_around_a_known_word() -> None:

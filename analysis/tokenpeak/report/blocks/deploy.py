@@ -30,8 +30,8 @@ LATEST = "latest"
 ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - of a container, or of a machine that serves
 USUAL_PATH = "/usr/local/bin/vllm"
 """Of the program in a unit, which needs a whole path, where what ran has none that lasts."""
-_HIDDEN_PATH = re.compile(r"<path-\d+>")
-"""What a cleaned copy has in place of a path."""
+_HIDDEN_PATH = re.compile(r"<(?:path|private)-\d+>")
+"""What a cleaned copy has in place of a path, or of a setting of somebody's own."""
 
 
 def snippets(
@@ -116,7 +116,7 @@ def snippets(
         lacks = f"{config.model.name} stands for a folder of the node: a report with --node-names shows it."
         found = [replace(snippet, note=f"{snippet.note} {lacks}".strip()) for snippet in found]
     if hidden := sorted({*_HIDDEN_PATH.findall(pasted)}):
-        lacks = f"{' and '.join(hidden)} stand{'s' if len(hidden) == 1 else ''} for a path of the node."
+        lacks = f"{' and '.join(hidden)} stand{'s' if len(hidden) == 1 else ''} for what the node has there."
         found = [replace(snippet, note=f"{snippet.note} {lacks}".strip()) for snippet in found]
     return Snippets(name=name, snippets=tuple(found), span="half")
 

@@ -16,25 +16,15 @@ from pydantic import BaseModel, ValidationError
 from tokenpeak.loadgen.calibration.network_path import HERE, Calibration
 from tokenpeak.node.protocol.answers import LEFT_DOWN
 from tokenpeak.report.site.disclosure import FieldRule, holds_text, parts_of, rule_of
-from tokenpeak.report.site.known_words import (
-    KnownWords,
-    is_known_flag,
-    is_known_key,
-    is_known_variable,
-    is_module_of_vllm,
-    names_module,
-)
+from tokenpeak.report.site.known_words import KnownWords
+from tokenpeak.report.site.public_settings import is_model, is_public, json_of
 from tokenpeak.sensitive import (
     KINDS,
     LABEL,
-    PLAIN,
     PRIVATE_KEY,
     SECRET_NAME,
     is_secret_setting,
-    json_of,
     mask,
-    mask_places,
-    place_of,
 )
 from tokenpeak.spec.sweep import parse_spec
 from tokenpeak.vllm.errors import is_own_sentence
@@ -121,7 +111,7 @@ class Cleaner:
         """A parsed JSON or YAML value with every text in it cleaned, keys too; `node` names nodes."""
         if isinstance(value, str):
             is_node = key in ("node", "nodes") and value in self._labels
-            return self._node(value) if is_node else self._place(key, value)
+            return self._node(value) if is_node else self.text(value)
         if isinstance(value, list):
             if all(isinstance(item, str) for item in value) and any(item.startswith("--") for item in value):
                 return list(self._argv(value))
@@ -169,9 +159,9 @@ class Cleaner:
             case FieldRule.CALIBRATIONS:
                 return self._calibrations(value)
             case FieldRule.ENV:
-                return {self.text(key): self._variable(key, item) for key, item in value.items()}
+                return {self.text(key): self._setting(key, item) for key, item in value.items()}
             case FieldRule.FLAGS:
-                return {self.word(key): self._flag(key, item) for key, item in value.items()}
+                return {self.word(key): self._setting(key, item) for key, item in value.items()}
             case FieldRule.ARGV:
                 return tuple(self._argv(value))
             case _:
@@ -218,50 +208,28 @@ class Cleaner:
             self.findings.add("name", self.where)
         return self._labels[value]
 
-    def _variable(self, name: str, value: Any) -> Any:
-        """A variable's value; of what neither vLLM nor a library of its has, only one that no words are."""
-        if self._secrets_only or is_known_variable(name) or PLAIN.fullmatch(str(value)):
-            return self._setting(name, value)
-        return self._masked("secret" if is_secret_setting(name, value) else "private", str(value))
-
     def _setting(self, name: str, value: Any) -> Any:
-        if is_secret_setting(name, value):
-            return self._masked("secret", str(value))
+        """The value of a flag or variable: what everybody has stays, of JSON each value by its key."""
         if not isinstance(value, str):
             return value
-        if (parsed := json_of(value)) is None:
-            return self._word_of(name, value)
-        cleaned = self.plain(parsed, name) if self._secrets_only else self._within(parsed, name)
-        return self.text(value) if cleaned == parsed else json.dumps(cleaned, ensure_ascii=False)
+        if (parsed := json_of(value)) is not None:
+            cleaned = self.plain(parsed, name) if self._secrets_only else self._within(parsed, name)
+            return self.text(value) if cleaned == parsed else json.dumps(cleaned, ensure_ascii=False)
+        return self._within(value, name)
 
     def _within(self, value: Any, key: str) -> Any:
-        """What the JSON of a setting holds; of a key of somebody's own, only what no words are."""
         if isinstance(value, dict):
             return {self.text(name): self._within(item, name) for name, item in value.items()}
         if isinstance(value, list):
             return [self._within(item, key) for item in value]
+        if is_secret_setting(key, value):
+            return self._masked("secret", str(value))
         if not isinstance(value, str):
             return value
-        if is_secret_setting(key, value):
-            return self._masked("secret", value)
-        return self._word_of(key, value) if is_known_key(key, value) else self._masked("private", value)
-
-    def _word_of(self, name: str, value: str) -> str:
-        """A text by its name: a module that is loaded is named only where it is vLLM's own."""
-        if self._secrets_only or not names_module(name) or is_module_of_vllm(value):
-            return self._place(name, value)
+        cleaned = self.text(value)
+        if self._secrets_only or is_public(key, value) or is_model(key) or LABEL.fullmatch(cleaned):
+            return cleaned
         return self._masked("private", value)
-
-    def _place(self, name: str, value: str) -> str:
-        """A text; where its name says that it is an address or a path, nothing of it that not everybody has."""
-        cleaned, kind = self.text(value), place_of(name)
-        return cleaned if kind is None or self._secrets_only else mask_places(kind, cleaned, self._masked)
-
-    def _flag(self, name: str, value: Any) -> Any:
-        """A flag's value; of what no release of vLLM has, only one that no words are."""
-        if self._secrets_only or is_known_flag(name) or PLAIN.fullmatch(str(value)):
-            return self._setting(name, value)
-        return self._masked("private", str(value))
 
     def _argv(self, words: Iterable[str]) -> Iterable[str]:
         """Each word; values by their flag, which may have several."""
@@ -279,13 +247,13 @@ class Cleaner:
                 yield self._argument(option, word)
             else:
                 option = ""
-                yield f"{name}={self._variable(name, value)}" if equals and name.isidentifier() else self.text(word)
+                yield f"{name}={self._setting(name, value)}" if equals and name.isidentifier() else self.text(word)
             before = word
 
     def _argument(self, option: str, value: str) -> str:
         """The value of an option; of one that may hold a secret it is one."""
         is_secret = SECRET_NAME.search(option.lstrip("-"))
-        return self._masked("secret", value) if is_secret else str(self._flag(option, value))
+        return self._masked("secret", value) if is_secret else str(self._setting(option, value))
 
     def _calibrations(self, value: Mapping[str, Any]) -> dict[str, object] | None:
         """Calibrations that can be read; others are nobody's to publish."""

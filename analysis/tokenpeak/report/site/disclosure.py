@@ -183,16 +183,6 @@ RULES: dict[type[BaseModel], dict[str, FieldRule]] = {
     Calibration: _rules(PRIVATE="host"),
     NetworkPath: _rules(NODE="load_hosts server"),
 }
-ROOTS: tuple[type[BaseModel], ...] = (
-    SweepRecord,
-    TrialRecord,
-    EndRecord,
-    ApplyRecord,
-    SweepQuality,
-    SweepSpec,
-    Calibration,
-)
-"""What an archive is made of; all other records are parts of these."""
 
 
 def rule_of(record: type[BaseModel], field: str) -> FieldRule:
@@ -221,28 +211,3 @@ def parts_of(annotation: Any) -> Iterator[type[BaseModel]]:
         yield annotation
     for part in typing.get_args(annotation):
         yield from parts_of(part)
-
-
-def records() -> list[type[BaseModel]]:
-    """Every record that an archive can hold."""
-    found: dict[type[BaseModel], None] = {}
-    waiting = list(ROOTS)
-    while waiting:
-        record = waiting.pop()
-        if record in found:
-            continue
-        found[record] = None
-        waiting += [part for field in record.model_fields.values() for part in parts_of(field.annotation)]
-    return list(found)
-
-
-def undecided() -> list[str]:
-    """Fields that can hold text and have no rule, and rules of fields that no record has."""
-    wanted = {
-        (record, name)
-        for record in records()
-        for name, field in record.model_fields.items()
-        if holds_text(field.annotation)
-    }
-    decided = {(record, name) for record, rules in RULES.items() for name in rules}
-    return sorted(f"{record.__name__}.{name}" for record, name in wanted ^ decided)
