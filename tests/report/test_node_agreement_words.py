@@ -99,16 +99,6 @@ def test_a_node_that_disagrees_is_named(tmp_path: Path) -> None:
     assert any(f"node-3 ({gains['node-3']:+.0f}%) disagrees" in sentence for sentence in shown_sentences)
 
 
-@pytest.mark.parametrize("never", [("node-1", "node-2"), ("node-1",)])
-def test_nodes_that_launched_one_of_the_two_have_no_gain(never: tuple[str, ...], tmp_path: Path) -> None:
-    """They count as nodes, not as nodes of the gain."""
-    archive = three_nodes(tmp_path / "a", slow={}, never=never)
-    said = sentences_of(archive)
-
-    assert f"It was launched on {3 - len(never)} of 3 nodes" in said
-    assert ("on the one that launched both" if len(never) == 2 else "on 2 that launched both") in said
-
-
 def test_configs_that_met_on_no_node_are_said_to(tmp_path: Path) -> None:
     """The gain of a config that one node launched over a baseline of the others is no gain of that node."""
     archive = three_nodes(tmp_path / "a", slow={}, never=("node-2", "node-3"))
@@ -119,19 +109,6 @@ def test_configs_that_met_on_no_node_are_said_to(tmp_path: Path) -> None:
 
     assert f"No node launched both this config and {baseline_of(archive)}" in said
     assert "It was launched on 1 of 3 nodes." in said
-
-
-def test_nodes_are_counted_without_a_baseline_too(tmp_path: Path) -> None:
-    """Where the baseline is the median of the configs, no node has a gain, and none is missed."""
-    archive = three_nodes(tmp_path / "a", slow={}, never=("node-2",))
-    path = archive / "sweep.json"
-    sweep = json.loads(path.read_text())
-    sweep["spec"]["search"]["baseline"] = []
-    path.write_text(json.dumps(sweep))
-    said = sentences_of(archive)
-
-    assert "It was launched on 2 of 3 nodes." in said
-    assert "launched both" not in said
 
 
 @pytest.mark.parametrize(("speed", "is_named"), [(0.88, True), (0.98, False)])

@@ -55,28 +55,21 @@ def runs(*rows: tuple[str, float, bool | None, bool]) -> pl.DataFrame:
     )
 
 
-def test_the_limit_is_between_the_last_that_held_and_the_first_that_broke() -> None:
-    """A rate that holds above one that broke does not count."""
-    found = highest_rates(runs(("a", 4, True, True), ("a", 8, False, True), ("a", 16, True, True))).row(0, named=True)
+@pytest.mark.parametrize(
+    ("rates", "holds", "breaks", "judged", "untold"),
+    [
+        pytest.param([(4, True), (8, False), (16, True)], 4.0, 8.0, 3, 0, id="above one that broke, none counts"),
+        pytest.param([(4, True), (4, False)], None, 4.0, 1, 0, id="one launch that broke is enough"),
+        pytest.param([(4, True), (8, None)], 4.0, None, 1, 1, id="an invalid run neither holds nor breaks"),
+    ],
+)
+def test_the_limit_is_between_the_last_that_held_and_the_first_that_broke(
+    rates: list[tuple[float, bool | None]], holds: float | None, breaks: float | None, judged: int, untold: int
+) -> None:
+    """A rate holds in every launch of it, below the first that broke; what was not judged is counted apart."""
+    found = highest_rates(runs(*(("a", rate, held, held is not None) for rate, held in rates))).row(0, named=True)
 
-    assert (4.0, 8.0) == (found["holds"], found["breaks"])
-
-
-def test_a_rate_holds_only_in_every_launch() -> None:
-    """One launch that broke is enough."""
-    found = highest_rates(runs(("a", 4, True, True), ("a", 4, False, True))).row(0, named=True)
-
-    assert (None, 4.0) == (found["holds"], found["breaks"])
-
-
-def test_unjudged_runs_are_counted_apart() -> None:
-    """An invalid run neither holds nor breaks a rate."""
-    found = highest_rates(runs(("a", 4, True, True), ("a", 8, None, False))).row(0, named=True)
-
-    assert 4.0 == found["holds"]
-    assert found["breaks"] is None
-    assert 1 == found["n"]
-    assert 1 == found["untold"]
+    assert [holds, breaks, judged, untold] == [found[key] for key in ("holds", "breaks", "n", "untold")]
 
 
 def test_rates_that_could_not_be_judged_are_not_said_to_have_broken() -> None:

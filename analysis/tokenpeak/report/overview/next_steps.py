@@ -1,7 +1,6 @@
 """What to do next with the recommended config: what would confirm it, or make it better."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tokenpeak.records.plan import GROUPS_OF_GPUS
 from tokenpeak.report.blocks.block import Part, Steps, code, link
@@ -11,32 +10,18 @@ from tokenpeak.report.ranking.standings import Ranking
 from tokenpeak.report.view import SweepView
 
 
-@dataclass(frozen=True)
-class _Edge:
-    """The recommended config's value where it is the last that was tried, and the one that would come next."""
-
-    axis: str
-    value: float
-    is_highest: bool
-    beyond: float | None
-
-    def parts(self) -> tuple[Part, ...]:
-        """That it is the last, and what to try."""
-        last = "highest" if self.is_highest else "lowest"
-        tried = f"; try {self.beyond:g}." if self.beyond is not None else "."
-        return code(f"{self.axis}={self.value:g}"), f" was the {last} tried{tried}"
-
-
 def _beyond(own: float, tried: Sequence[float], *, is_highest: bool) -> float | None:
     """Twice or half of a whole number whose axis grows by a whole factor, as 128, 256, 512 does; None for others."""
     nearest = (max if is_highest else min)(value for value in tried if value != own)
     if min(own, nearest) <= 0:
         return None
-    found = own * 2 if is_highest else own / 2
-    return found if all(value.is_integer() for value in (own, max(own, nearest) / min(own, nearest), found)) else None
+    following = own * 2 if is_highest else own / 2
+    is_whole = all(value.is_integer() for value in (own, max(own, nearest) / min(own, nearest), following))
+    return following if is_whole else None
 
 
-def _edges(view: SweepView, ranked: Ranking, recommended: dict[str, object]) -> list[_Edge]:
+def _edges(view: SweepView, ranked: Ranking, recommended: dict[str, object]) -> list[tuple[Part, ...]]:
+    """Each axis of which the recommended config has the last value that was tried, and the one that comes next."""
     whole = view.gpus_used(ranked.hardware).get(str(recommended["config_id"])) == view.gpus_of(ranked.hardware)
     edges = []
     for axis, names in view.axes.items():
@@ -48,7 +33,10 @@ def _edges(view: SweepView, ranked: Ranking, recommended: dict[str, object]) -> 
         below = own == min(tried) and own != 1
         above = own == max(tried) and not (whole and axis in GROUPS_OF_GPUS) and not _beyond_the_load(view, axis, own)
         if below or above:
-            edges.append(_Edge(axis, own, above, _beyond(own, tried, is_highest=above)))
+            beyond = _beyond(own, tried, is_highest=above)
+            further = f"; try {beyond:g}." if beyond is not None else "."
+            last = "highest" if above else "lowest"
+            edges.append((code(f"{axis}={own:g}"), f" was the {last} tried{further}"))
     return edges
 
 
@@ -64,7 +52,7 @@ def next_steps(view: SweepView, ranked: Ranking) -> Steps | None:
     if recommended is None or view.spec.endpoint is not None:
         return None
     title = f"Next{view.where(ranked.hardware)}"
-    edges = [edge.parts() for edge in _edges(view, ranked, recommended)]
+    edges = _edges(view, ranked, recommended)
     if view.record.imported is not None:
         return Steps(steps=tuple(edges), title=title, span="half") if edges else None
     gain = precision_gain(view, ranked)
