@@ -42,10 +42,23 @@ class _Compared:
     hardware: str
     build: str
     first: str
-    workload: str
-    level: str
+    workload_name: str
+    level_label: str
     metric: str
     effect: Upgrade
+
+    def row(self) -> dict[str, object]:
+        """The row of the table, ratios as differences in percent."""
+        effect = self.effect
+        ends = {"change": effect.ratio, "low": effect.low, "high": effect.high}
+        return {
+            **{name: getattr(self, name) for name in ("hardware", "build", "workload_name", "level_label")},
+            "figure": title_of(self.metric),
+            "outcome": effect.outcome,
+            **{name: None if ratio is None else (ratio - 1) * 100 for name, ratio in ends.items()},
+            "pairs": effect.pairs,
+            "launches": effect.launches,
+        }
 
 
 def builds_of(view: SweepView, hardware: str) -> list[str]:
@@ -59,28 +72,12 @@ def blocks(view: SweepView) -> list[Block]:
     compared = [each for hardware in view.hardware for each in _compared(view, hardware)]
     if not compared:
         return []
-    rows = [
-        {
-            "hardware": each.hardware,
-            "build": each.build,
-            "workload_name": each.workload,
-            "level_label": each.level,
-            "figure": title_of(each.metric),
-            "outcome": each.effect.outcome,
-            "change": (each.effect.ratio - 1) * 100,
-            "low": None if each.effect.low is None else (each.effect.low - 1) * 100,
-            "high": None if each.effect.high is None else (each.effect.high - 1) * 100,
-            "pairs": each.effect.pairs,
-            "launches": each.effect.launches,
-        }
-        for each in compared
-    ]
     starts = pl.DataFrame([row for hardware in view.hardware for row in _starts(view, hardware)])
     several = len(view.hardware) > 1
     return [
         *_sentences(view, compared),
         table(
-            pl.DataFrame(rows, infer_schema_length=None),
+            pl.DataFrame([each.row() for each in compared], infer_schema_length=None),
             [column for column in EFFECT_COLUMNS if several or column.key != "hardware"],
             name="upgrade",
             title="Each engine build against the first, everything else equal",
@@ -100,14 +97,15 @@ def blocks(view: SweepView) -> list[Block]:
 def _sentences(view: SweepView, compared: list[_Compared]) -> Iterator[Sentence]:
     """For each hardware, build and workload what the last load shows, by the objective's figure where that is known."""
     objective = view.spec.objective.metric
-    groups = dict.fromkeys((each.hardware, each.build, each.workload) for each in compared)
-    for hardware, build, workload in groups:
-        own = [each for each in compared if (each.hardware, each.build, each.workload) == (hardware, build, workload)]
+    groups: dict[tuple[str, str, str], list[_Compared]] = {}
+    for each in compared:
+        groups.setdefault((each.hardware, each.build, each.workload_name), []).append(each)
+    for own in groups.values():
         # Levels stand in the spec's order; of a level, throughput comes first.
         shown = [each for each in own if each.metric == objective] or [
-            each for each in own if each.metric == own[-1].metric or each.level == own[-1].level
+            each for each in own if each.metric == own[-1].metric or each.level_label == own[-1].level_label
         ]
-        last = next(each for each in shown if each.level == shown[-1].level)
+        last = next(each for each in shown if each.level_label == shown[-1].level_label)
         yield answer(*_words(view, last))
 
 
@@ -118,18 +116,14 @@ def _words(view: SweepView, found: _Compared) -> list[Part]:
     difference = f"{percent(effect.ratio - 1, 1)} {inner(title_of(found.metric))}"
     if effect.low is not None and effect.high is not None:
         difference += f" ({percent(effect.low - 1, 1)} to {percent(effect.high - 1, 1)})"
-    start: list[Part] = [f"Under {found.workload}{place}, {new} is "]
+    start: list[Part] = [f"Under {found.workload_name}{place}, {new} is "]
     match effect.outcome:
         case "not known":
-            start = [f"Under {found.workload}{place}, whether {new} is faster than {old} is ", strong("not known")]
-            again = " Launch each again (search.replicates) to know."
-        case "tied":
-            start += [strong("tied"), f" with {old}"]
-            again = ""
+            start = [f"Under {found.workload_name}{place}, whether {new} is faster than {old} is ", strong("not known")]
         case outcome:
-            start += [strong(outcome), f" than {old}"]
-            again = ""
-    return [*start, f": {difference} at {found.level}.{again}"]
+            start += [strong(outcome), f" {'with' if outcome == 'tied' else 'than'} {old}"]
+    again = " Launch each again (search.replicates) to know." if effect.outcome == "not known" else ""
+    return [*start, f": {difference} at {found.level_label}.{again}"]
 
 
 def _versions(view: SweepView, hardware: str, build: str) -> str:
@@ -164,8 +158,8 @@ def _compared(view: SweepView, hardware: str) -> Iterator[_Compared]:
                         hardware=hardware,
                         build=build,
                         first=builds[0],
-                        workload=workload,
-                        level=level,
+                        workload_name=workload,
+                        level_label=level,
                         metric=metric,
                         effect=effect,
                     )

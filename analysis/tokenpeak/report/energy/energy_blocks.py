@@ -1,4 +1,4 @@
-"""Blocks of the energy page: the factors, energy against throughput, and the figures that follow from both."""
+"""Carbon intensity, PUE, WUE and prices on the energy page, energy against throughput, and what follows from both."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence

@@ -23,7 +23,7 @@ def _beyond(own: float, tried: Sequence[float], *, is_highest: bool) -> float | 
 def _edges(view: SweepView, ranked: Ranking, recommended: dict[str, object]) -> list[tuple[Part, ...]]:
     """Each axis of which the recommended config has the last value that was tried, and the one that comes next."""
     whole = view.gpus_used(ranked.hardware).get(str(recommended["config_id"])) == view.gpus_of(ranked.hardware)
-    edges = []
+    edges: list[tuple[Part, ...]] = []
     for axis, names in view.axes.items():
         value = recommended.get(f"axis_{axis}")
         if len(names) < 2 or value is None or not all(_numeric(name) for name in names):
