@@ -1,15 +1,12 @@
 """Broken behaviour on demand, as fault tests need it."""
 
-import os
 import signal
 import time
-from pathlib import Path
 
 import httpx
 import pytest
 from running_engine import StartEngine
 
-from tokenpeak.sim.boards import NodeState
 from tokenpeak.vllm.startup_log import classify_failure
 
 BODY = {"prompt": [1, 2, 3], "max_tokens": 20, "ignore_eos": True}
@@ -39,10 +36,9 @@ def test_a_start_can_crash(start_engine: StartEngine) -> None:
     assert -signal.SIGABRT == engine.ended()
 
 
-@pytest.mark.parametrize("fault", ["crash_after_requests:2", "crash_after_s:0.5"])
-def test_a_running_engine_can_crash(start_engine: StartEngine, fault: str) -> None:
+def test_a_running_engine_can_crash(start_engine: StartEngine) -> None:
     """The engine's process dies of a CUDA error, and the server with it."""
-    engine = start_engine(fault=fault).wait_ready()
+    engine = start_engine(fault="crash_after_requests:2").wait_ready()
     with pytest.raises(httpx.TransportError):
         while True:
             engine.post("/v1/completions", body=BODY, timeout=5)
@@ -79,49 +75,9 @@ def test_sigterm_can_be_ignored(start_engine: StartEngine) -> None:
     assert -signal.SIGKILL == engine.ended()
 
 
-def test_a_stream_can_stall(start_engine: StartEngine) -> None:
-    """After so many tokens nothing more comes, and the connection stays open."""
-    engine = start_engine(fault="stall_mid_stream:5").wait_ready()
-    received = 0
-    with (
-        pytest.raises(httpx.ReadTimeout),
-        engine.client() as client,
-        client.stream("POST", "/v1/completions", json={**BODY, "stream": True}, timeout=1.0) as stream,
-    ):
-        for line in stream.iter_lines():
-            received += line.startswith("data: {")
-
-    assert 5 == received
-
-
 def test_requests_can_fail(start_engine: StartEngine) -> None:
     """Every second one with status 500."""
     engine = start_engine(fault="error_500:2").wait_ready()
     statuses = [engine.post("/v1/completions", body=BODY, timeout=5).status_code for _ in range(4)]
 
     assert [200, 500, 200, 500] == statuses
-
-
-def test_memory_can_be_released_slowly(start_engine: StartEngine, tmp_path: Path) -> None:
-    """The engine has ended and its memory is still taken, for as long as asked."""
-    engine = start_engine("--max-model-len", "8192", fault="slow_release:1", dir=str(tmp_path)).wait_ready()
-    engine.process.terminate()
-    engine.ended()
-    state = NodeState(tmp_path)
-
-    assert state.vram_held(0) > 0
-    deadline = time.monotonic() + 5
-    while state.vram_held(0) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert 0 == state.vram_held(0)
-
-
-def test_a_worker_can_outlive_its_engine(start_engine: StartEngine, tmp_path: Path) -> None:
-    """Killing the engine leaves a process in a session of its own, and the memory with it."""
-    engine = start_engine("--max-model-len", "8192", fault="orphan_worker", dir=str(tmp_path)).wait_ready()
-    engine.process.kill()
-    engine.ended()
-    left = NodeState(tmp_path).holders()
-
-    assert ["VLLM::Worker_TP0"] == [holder.name for holder in left]
-    os.kill(left[0].pid, signal.SIGKILL)

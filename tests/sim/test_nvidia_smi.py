@@ -84,23 +84,12 @@ def test_a_power_limit_is_shown_and_bounds_the_draw(tmp_path: Path) -> None:
 
 
 def test_driver_is_the_node_s(tmp_path: Path) -> None:
-    """As its shims say, in queries and in the table."""
+    """As its shims say."""
     install(tmp_path, {"TOKENPEAK_SIM_DRIVER": "535.183.01"})
+    query = ("--query-gpu=driver_version", "--format=csv,noheader")
+    shown = subprocess.run([tmp_path / "nvidia-smi", *query], capture_output=True, text=True, check=True).stdout
 
-    def said(*argv: str) -> str:
-        return subprocess.run([tmp_path / "nvidia-smi", *argv], capture_output=True, text=True, check=True).stdout
-
-    assert "535.183.01" == said("--query-gpu=driver_version", "--format=csv,noheader").strip()
-    assert "Driver Version: 535.183.01" in said()
-
-
-def test_heads_carry_units_and_values_may(tmp_path: Path) -> None:
-    """`csv` has both, `nounits` leaves them with the heads only, `noheader` drops those."""
-    whole = smi(tmp_path, "--query-gpu=index,memory.total", "--format=csv", count=1).stdout
-    bare = smi(tmp_path, "--query-gpu=index,memory.total", "--format=csv,nounits", count=1).stdout
-
-    assert "index, memory.total [MiB]\n0, 81920 MiB\n" == whole
-    assert "index, memory.total [MiB]\n0, 81920\n" == bare
+    assert "535.183.01" == shown.strip()
 
 
 def test_an_unknown_field_is_refused_as_nvidia_smi_does(tmp_path: Path) -> None:
@@ -112,7 +101,7 @@ def test_an_unknown_field_is_refused_as_nvidia_smi_does(tmp_path: Path) -> None:
 
 def test_a_node_without_gpus_has_no_devices(tmp_path: Path) -> None:
     """`No devices were found`, status 6."""
-    ended = smi(tmp_path, "-L", count=0)
+    ended = smi(tmp_path, "--query-gpu=index", count=0)
 
     assert (6, "No devices were found\n") == (ended.returncode, ended.stdout)
 
@@ -131,7 +120,7 @@ def test_the_topology_shows_nvlink_between_boards(tmp_path: Path) -> None:
 
 
 def test_it_can_go_on_asking(tmp_path: Path) -> None:
-    """`-lms` prints anew every so many milliseconds until it is ended."""
+    """`--loop-ms` prints anew every so many milliseconds until it is ended."""
     environment = {"TOKENPEAK_SIM_DIR": str(tmp_path), "TOKENPEAK_SIM_GPU": "L4", "TOKENPEAK_SIM_GPU_COUNT": "1"}
     argv = [
         sys.executable,
@@ -139,8 +128,7 @@ def test_it_can_go_on_asking(tmp_path: Path) -> None:
         "tokenpeak.sim.nvidia_smi",
         "--query-gpu=index",
         "--format=csv,noheader",
-        "-lms",
-        "20",
+        "--loop-ms=20",
     ]
     with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
@@ -161,13 +149,6 @@ def test_memory_of_a_process_that_is_gone_is_free(tmp_path: Path) -> None:
     assert used == ask(tmp_path, "memory.used")
     state.write(holder(alive, "another start"))
     assert [["1"], ["1"]] == ask(tmp_path, "memory.used")
-
-
-def test_memory_may_be_released_slowly(tmp_path: Path) -> None:
-    """A record can keep its memory for a while after its process has gone."""
-    NodeState(tmp_path).write(holder(2**22 + 1, "1", release_s=60.0))
-
-    assert [["10004"], ["1"]] == ask(tmp_path, "memory.used")
 
 
 def test_energy_outlives_the_process_that_took_it(tmp_path: Path) -> None:
@@ -209,5 +190,5 @@ def test_shims_carry_the_node(tmp_path: Path, count: int) -> None:
     assert "0.32.0\n" == version.stdout
     assert (count > 0) == (tmp_path / "nvidia-smi").exists()
     if count:
-        listed = subprocess.run([tmp_path / "nvidia-smi", "-L"], env={}, capture_output=True, text=True, check=True)
-        assert listed.stdout.startswith("GPU 0: Tesla T4 (UUID: GPU-")
+        query = [tmp_path / "nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+        assert "Tesla T4\n" == subprocess.run(query, env={}, capture_output=True, text=True, check=True).stdout

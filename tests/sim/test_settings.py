@@ -8,7 +8,6 @@ from tokenpeak.predict.model import model_facts
 from tokenpeak.records import Config, Gpu, ModelName, NodeFacts
 from tokenpeak.sim.arguments import parse_serve
 from tokenpeak.sim.devices import devices
-from tokenpeak.sim.memory import capacity, shrink_context
 from tokenpeak.sim.settings import Settings, resolve
 
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
@@ -18,7 +17,7 @@ def played(
     *flags: str, gpu: str = "A100 80GB", count: int = 1, version: str = "0.32.0", model: str = MODEL
 ) -> Settings:
     node = devices({"TOKENPEAK_SIM_GPU": gpu, "TOKENPEAK_SIM_GPU_COUNT": str(count)})
-    return shrink_context(resolve(parse_serve([MODEL, *flags], version), version, node, {}))
+    return resolve(parse_serve([MODEL, *flags], version), version, node, {})
 
 
 @pytest.mark.parametrize(
@@ -36,7 +35,7 @@ def test_defaults_follow_gpu_and_release(gpu: str, version: str, expected: tuple
     """Sequences and batched tokens as arg_utils.py of the release chooses them."""
     found = played(gpu=gpu, version=version)
 
-    assert expected == (found.max_num_seqs, found.max_num_batched_tokens)
+    assert expected == (found.max_num_seqs, found.deployment.max_num_batched_tokens)
 
 
 def test_sequences_not_given_stay_within_the_batch() -> None:
@@ -58,7 +57,7 @@ def test_an_auto_context_is_what_the_cache_holds() -> None:
     """`--max-model-len auto` on a small GPU is less than the model's context, and starts."""
     found = played("--max-model-len", "auto", gpu="L4")
 
-    assert 1000 < found.max_model_len == capacity(found).tokens < 131072
+    assert 1000 < found.max_model_len == found.kv_tokens < 131072
 
 
 @pytest.mark.parametrize("eager", [True, False])
@@ -90,6 +89,6 @@ def test_the_plan_predicts_the_simulators_cache(
     predicted = plan_memory(config, node, model, version)
 
     assert predicted is not None
-    assert predicted.kv_cache_tokens == capacity(simulated).tokens
+    assert predicted.kv_cache_tokens == simulated.kv_tokens
     assert predicted.deployment.max_num_seqs == simulated.max_num_seqs
-    assert predicted.deployment.max_num_batched_tokens == simulated.max_num_batched_tokens
+    assert predicted.deployment.max_num_batched_tokens == simulated.deployment.max_num_batched_tokens

@@ -12,7 +12,7 @@ from tokenpeak.records import Series
 from tokenpeak.sim.arguments import parse_serve
 from tokenpeak.sim.boards import Meter, NodeState
 from tokenpeak.sim.devices import devices
-from tokenpeak.sim.nvidia_smi import Looks, SimulatedGpu, boards
+from tokenpeak.sim.nvidia_smi import PowerAverage, SimulatedGpu, simulated_gpus
 from tokenpeak.sim.settings import Settings, resolve
 
 STEP_S = 0.05
@@ -40,11 +40,11 @@ class Board:
     settings: Settings
 
     def seen(self) -> SimulatedGpu:
-        return boards(self.settings.devices, self.state, Looks())[0]
+        return simulated_gpus(self.settings.devices, self.state, PowerAverage())[0]
 
     def launch(self, step: StepTime, busy_s: float) -> Series:
         """An engine that works for a while and leaves, as the sampler would see it from 2 s before until after."""
-        meter = Meter(self.state, self.settings, 0.0, None)
+        meter = Meter(self.state, self.settings)
         meter.hold(1 << 30)
         columns: dict[str, list[float]] = {"gpu0_energy_j": [], "gpu0_temperature_c": []}
         t_s: list[float] = []
@@ -67,7 +67,7 @@ class Board:
 @pytest.fixture
 def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Board:
     clock = Clock()
-    for module in ("meter", "state", "boards"):
+    for module in ("boards", "nvidia_smi"):
         monkeypatch.setattr(f"tokenpeak.sim.{module}.time", clock)
     node = devices({"TOKENPEAK_SIM_GPU": "A100 80GB", "TOKENPEAK_SIM_GPU_COUNT": "1"})
     settings = resolve(parse_serve(["meta-llama/Llama-3.1-8B-Instruct"], "0.32.0"), "0.32.0", node, {})
@@ -106,7 +106,7 @@ def test_board_warms_and_cools_with_one_time_constant(board: Board) -> None:
 
 def test_counter_never_goes_back(board: Board) -> None:
     """Through load, pause, load and the process's end."""
-    meter = Meter(board.state, board.settings, 0.0, None)
+    meter = Meter(board.state, board.settings)
     meter.hold(1 << 30)
     seen = []
     for _ in range(3):

@@ -28,7 +28,7 @@ from tokenpeak.sweep.trial.failure import TrialEvidence, failure_of, is_retryabl
 from tokenpeak.sweep.trial.record import failed_before_launch
 from tokenpeak.sweep.trial.request import TrialRequest
 from tokenpeak.sweep.trial_queue import TrialQueue
-from tokenpeak.vllm.errors import SYMPTOMS
+from tokenpeak.vllm.errors import symptoms
 
 SPEC = sweep_spec()
 FACTS = node_facts("gpu1", GPUS[0])
@@ -260,6 +260,6 @@ def test_controller_that_slept_counts_the_time(monkeypatch: pytest.MonkeyPatch) 
 
 def test_every_cause_is_declared_once() -> None:
     """What the engine's log can show is in the table; only an outage leaves a config unblamed, and all are retried."""
-    assert {symptom.cause for symptom in SYMPTOMS} <= set(FAILURE_CAUSES)
+    assert {symptom.cause for symptom in symptoms()} <= set(FAILURE_CAUSES)
     assert all(cause.is_retryable and cause.advice for cause in FAILURE_CAUSES.values() if not cause.counts)
     assert [] == [code for code in FAILURE_CAUSES if code not in inspect.getsource(Failure)]

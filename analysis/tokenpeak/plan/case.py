@@ -51,7 +51,7 @@ class Case:
     @cached_property
     def core(self) -> CoreQuestion:
         """What the choice between V0 and V1 depends on."""
-        asked = core_question(self.config, self.node, self.model, self.gpu, self.version)
+        asked = core_question(self.config.flags, self.env, self.model, self.gpu, self.version)
         return replace(asked, capability=self.capability)
 
     @cached_property

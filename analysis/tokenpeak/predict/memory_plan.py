@@ -1,7 +1,9 @@
 """Memory plan: weights, activations, graphs and KV cache of a config on a node, engine defaults filled in."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from tokenpeak.errors import FactsError
 from tokenpeak.predict.config_json import METHODS
@@ -71,14 +73,18 @@ def missing_model(name: str) -> str:
 
 
 def core_question(
-    config: Config, node: NodeFacts, model: ModelFacts | None, gpu: GpuFacts | None, version: str | None
+    flags: Mapping[str, Any],
+    env: Mapping[str, str],
+    model: ModelFacts | None,
+    gpu: GpuFacts | None,
+    version: str | None,
 ) -> CoreQuestion:
     """What the choice between V0 and V1 depends on; a device that the table lacks is taken for a new one of NVIDIA."""
     digits = gpu.compute_capability.replace(".", "") if gpu is not None and gpu.vendor == "nvidia" else ""
     return CoreQuestion(
         release=version_tuple(version),
-        flags=config.flags,
-        env=engine_environment(config, node),
+        flags=flags,
+        env=env,
         vendor=gpu.vendor if gpu is not None else "nvidia",
         capability=int(digits) if digits.isdigit() else None,
         mla=model is not None and model.mla is not None,
@@ -162,25 +168,31 @@ class MemoryPlan:
         )
 
 
-def _number(config: Config, flag: str, default: float) -> float:
-    """A numeric flag's value, `8k` too, or its default."""
-    value = config.flags.get(flag)
-    if value is None or isinstance(value, bool):
-        return default
-    try:
-        return float(value)
-    except ValueError as error:
-        if (found := size(str(value))) is not None:
-            return float(found)
-        raise FactsError(f"{flag} of config {config.name!r} is {value!r}; give a number.") from error
+@dataclass(frozen=True)
+class _Numbers:
+    """Numeric flags of a config."""
 
+    flags: Mapping[str, Any]
+    config: str
 
-def _count(config: Config, flag: str, default: float) -> int:
-    """A flag that is a whole number from 1, or its default."""
-    value = int(_number(config, flag, default))
-    if value < 1:
-        raise FactsError(f"{flag} of config {config.name!r} is {config.flags.get(flag)!r}; give a number from 1.")
-    return value
+    def number(self, flag: str, default: float) -> float:
+        """A flag's value, `8k` too, or its default."""
+        value = self.flags.get(flag)
+        if value is None or isinstance(value, bool):
+            return default
+        try:
+            return float(value)
+        except ValueError as error:
+            if (amount := size(str(value))) is not None:
+                return float(amount)
+            raise FactsError(f"{flag} of config {self.config!r} is {value!r}; give a number.") from error
+
+    def count(self, flag: str, default: float) -> int:
+        """A flag that is a whole number from 1, or its default."""
+        value = int(self.number(flag, default))
+        if value < 1:
+            raise FactsError(f"{flag} of config {self.config!r} is {self.flags.get(flag)!r}; give a number from 1.")
+        return value
 
 
 def _cpu_space(text: str) -> int:
@@ -210,33 +222,45 @@ def _widths_known(deployment: Deployment) -> bool:
 def plan_memory(
     config: Config, node: NodeFacts, model: ModelFacts | None, engine_version: str | None = None
 ) -> MemoryPlan | None:
-    """How `config` would sit on `node`; None when the device, the model or an endpoint's flags are unknown.
+    """The memory of `config` on `node`; None when the device, the model or an endpoint's flags are unknown.
 
     None, too, where the engine knows a width of weights or of KV cache that is not known here.
     """
     gpu = device_of(node)
     if gpu is None or model is None or config.endpoint is not None:
         return None
-    flags = config.flags
     version = config.engine_version or engine_version or node.engine_version
-    env = engine_environment(config, node)
-    asked = core_question(config, node, model, gpu, version)
+    return memory_on(gpu, model, config.flags, engine_environment(config, node), version, config=config.name)
+
+
+def memory_on(
+    gpu: GpuFacts,
+    model: ModelFacts,
+    flags: Mapping[str, Any],
+    env: Mapping[str, str],
+    version: str | None,
+    *,
+    config: str,
+) -> MemoryPlan | None:
+    """The memory of an engine with these flags on one device; None for a width that is not known here."""
+    numbers = _Numbers(flags, config)
+    asked = core_question(flags, env, model, gpu, version)
     v1 = runs_v1(asked)
-    tensor = _count(config, "tensor_parallel_size", 1)
-    pipeline = _count(config, "pipeline_parallel_size", 1)
+    tensor = numbers.count("tensor_parallel_size", 1)
+    pipeline = numbers.count("pipeline_parallel_size", 1)
     # The engine itself takes the longest that fits, up to the model's.
     longest = flags.get("max_model_len") in ("auto", "-1", -1)
-    length = model.max_context if longest else _count(config, "max_model_len", model.max_context)
+    length = model.max_context if longest else numbers.count("max_model_len", model.max_context)
     chunked = chunks_prefill(asked, v1=v1, max_model_len=length)
     batched, sequences = batch_defaults(
         asked, v1=v1, device=gpu.name, memory_gib=gpu.usable_bytes / GIB, world=tensor * pipeline
     )
-    sequences = _count(config, "max_num_seqs", sequences)
+    sequences = numbers.count("max_num_seqs", sequences)
     if not chunked:
         batched = max(length, batched)
-    batched = _count(config, "max_num_batched_tokens", min(batched, sequences * length))
-    given = int(_number(config, "kv_cache_memory_bytes", 0)) or None
-    utilization = _number(config, "gpu_memory_utilization", 0.92 if version_tuple(version) >= (0, 20, 0) else 0.9)
+    batched = numbers.count("max_num_batched_tokens", min(batched, sequences * length))
+    given = int(numbers.number("kv_cache_memory_bytes", 0)) or None
+    utilization = numbers.number("gpu_memory_utilization", 0.92 if version_tuple(version) >= (0, 20, 0) else 0.9)
     if gpu.vendor == "cpu" and given is None:
         space = env.get("VLLM_CPU_KVCACHE_SPACE")
         kept = CPU_WORKER_BYTES + model.weight_bytes(str(flags.get("dtype") or "auto"))
@@ -261,7 +285,7 @@ def plan_memory(
         gpu=gpu,
         tensor_parallel=tensor,
         pipeline_parallel=pipeline,
-        data_parallel=_count(config, "data_parallel_size", 1),
+        data_parallel=numbers.count("data_parallel_size", 1),
         dtype=str(flags.get("dtype") or "auto"),
         quantization=str(quantization) if quantization else None,
         kv_cache_dtype=str(flags.get("kv_cache_dtype") or "auto"),
@@ -283,7 +307,7 @@ def plan_memory(
         gpu_memory_utilization=utilization,
         kv_cache_memory_bytes=given,
         max_model_len=length,
-        block_size=_count(config, "block_size", BLOCK_TOKENS),
+        block_size=numbers.count("block_size", BLOCK_TOKENS),
         chunked_prefill=chunked,
         prefix_caching=bool(flags.get("enable_prefix_caching", v1)),
         draft_tokens=drafts,

@@ -134,7 +134,7 @@ class FailureCause:
     """Whose it is: the config's, which would fail again; nobody knows whose, so that another launch shows it; or that
     of the node, the network, the disk or the controller, which is never the config's."""
     advice: str | None
-    """What a user does; None where that follows from the engine's own words, which `vllm/errors.py` explains."""
+    """What a user does; None where that follows from the engine's own words, which `vllm/data/errors.toml` explains."""
     is_engine: bool = False
     """It lies in config and engine together, so that a gate counts it against the engine."""
     climb: Literal["too_high", "too_low"] | None = None

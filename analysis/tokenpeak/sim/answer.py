@@ -1,4 +1,7 @@
-"""Answer to a request: its sequences, and what is sent of them."""
+"""Answer to a request: its sequences, and the events or the body that vLLM sends of them, key for key, in its order.
+
+Source: vllm/entrypoints/openai/{completion,chat_completion}/serving.py (0.32.0). Older releases are played the same.
+"""
 
 import json
 import time
@@ -26,159 +29,6 @@ def encode(body: object) -> bytes:
     return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-class Chunks:
-    """Writes the answer to one request. `index` is the choice; texts need no JSON escapes.
-
-    A token's event is put together from parts made once, since there are thousands of them a second.
-    """
-
-    def __init__(
-        self,
-        *,
-        chat: bool,
-        request_id: str,
-        created: int,
-        model: str,
-        release: Release,
-        prompt_tokens: int,
-        include_usage: bool,
-        continuous_usage: bool,
-    ) -> None:
-        self._chat = chat
-        self._modern = release.number >= (0, 12, 0)
-        self._fingerprint = f"vllm-{release.text}-{_digest(model)}" if release.number >= (0, 20, 0) else None
-        self._prompt_tokens = prompt_tokens
-        self._include_usage = include_usage
-        self._continuous = continuous_usage
-        kind = "chat.completion.chunk" if chat else "text_completion"
-        self._base = {"id": request_id, "object": kind, "created": created, "model": model}
-        self._head = b"data: " + encode(self._base)[:-1] + b',"choices":[{"index":'
-        if chat:
-            self._open = b',"delta":{"content":"'
-            rest = ',"token_ids":null' if self._modern else ""
-            self._close = f'"}},"logprobs":null,"finish_reason":null{rest}}}]'.encode()
-        else:
-            self._open = b',"text":"'
-            rest = ',"prompt_token_ids":null,"token_ids":null' if self._modern else ""
-            self._close = f'","logprobs":null,"finish_reason":null,"stop_reason":null{rest}}}]'.encode()
-        end = b"}\n\n" if self._modern or chat else b',"usage":null}\n\n'
-        self._close_and_end = self._close + end
-
-    def role(self, index: int) -> bytes:
-        """The event that opens a chat's choice."""
-        delta = {"role": "assistant", "content": ""}
-        body = {**self._base, "choices": [{"index": index, "delta": delta, "logprobs": None, "finish_reason": None}]}
-        if self._modern:
-            body |= {"prompt_token_ids": None, "prompt_text": None}
-        return event(body)
-
-    def text(self, index: int, text: bytes, output_tokens: int) -> bytes:
-        """The event of new text."""
-        if self._continuous:
-            usage = b',"usage":' + encode(self._counts(output_tokens))
-            return b"%b%d%b%b%b%b}\n\n" % (self._head, index, self._open, text, self._close, usage)
-        return b"%b%d%b%b%b" % (self._head, index, self._open, text, self._close_and_end)
-
-    def last(self, index: int, text: str, output_tokens: int, reason: str, *, only: bool) -> bytes:
-        """The event that carries a choice's finish reason; `only`: no other event follows but the usage's."""
-        if self._chat:
-            choice: dict[str, Any] = {"index": index, "delta": {"content": text}, "logprobs": None}
-            choice |= {"finish_reason": reason, "stop_reason": None}
-            if self._modern:
-                choice["token_ids"] = None
-        else:
-            choice = {"index": index, "text": text, "logprobs": None, "finish_reason": reason, "stop_reason": None}
-            if self._modern:
-                choice |= {"prompt_token_ids": None, "token_ids": None}
-        body = {**self._base, "choices": [choice]}
-        if self._continuous:
-            body["usage"] = self._counts(output_tokens)
-        elif not self._modern and not self._chat:
-            body["usage"] = None
-        if only and not self._include_usage and self._fingerprint:
-            body["system_fingerprint"] = self._fingerprint
-        return event(body)
-
-    def usage(self, output_tokens: int, cached_tokens: int | None) -> bytes:
-        """The event that counts tokens, empty unless it was asked for."""
-        if not self._include_usage:
-            return b""
-        usage = self._counts(output_tokens)
-        if cached_tokens is not None:
-            usage["prompt_tokens_details"] = {"cached_tokens": cached_tokens}
-        body = {**self._base, "choices": [], "usage": usage}
-        if self._fingerprint:
-            body["system_fingerprint"] = self._fingerprint
-        return event(body)
-
-    def whole(
-        self,
-        texts: list[str],
-        reasons: list[str],
-        output_tokens: int,
-        cached_tokens: int | None,
-        scores: list[dict[str, Any]],
-    ) -> bytes:
-        """The body of an answer that is not streamed; `scores` are more fields of each choice, or none."""
-        usage = self._counts(output_tokens)
-        details = None
-        if cached_tokens is not None:
-            details = {"cached_tokens": cached_tokens}
-            if self._modern:
-                details |= {"created_cache_tokens": None, "multimodal_tokens": None}  # type: ignore[dict-item]
-        usage["prompt_tokens_details"] = details
-        if self._modern:
-            usage["completion_tokens_details"] = None
-        choices = [
-            self._choice(index, text, reason) for index, (text, reason) in enumerate(zip(texts, reasons, strict=True))
-        ]
-        for choice, more in zip(choices, scores, strict=False):
-            choice |= more
-        body: dict[str, Any] = {**self._base, "choices": choices}
-        if self._chat:
-            body["object"] = "chat.completion"
-        if self._modern:
-            body |= {"service_tier": None, "system_fingerprint": self._fingerprint}
-        body["usage"] = usage
-        if self._modern and self._chat:
-            body |= {"prompt_logprobs": None, "prompt_token_ids": None, "prompt_text": None}
-        elif self._chat:
-            body["prompt_logprobs"] = None
-        if self._modern:
-            body |= {"kv_transfer_params": None, "ec_transfer_params": None, "metrics": None}
-        return encode(body)
-
-    def _choice(self, index: int, text: str, reason: str) -> dict[str, Any]:
-        if self._chat:
-            message: dict[str, Any] = {"role": "assistant"}
-            if self._modern:
-                message |= {"content": text, "refusal": None, "annotations": None, "audio": None}
-                message |= {"function_call": None, "reasoning": None}
-            else:
-                message |= {"reasoning_content": None, "content": text, "tool_calls": []}
-            choice = {
-                "index": index,
-                "message": message,
-                "logprobs": None,
-                "finish_reason": reason,
-                "stop_reason": None,
-            }
-            return choice | ({"token_ids": None, "routed_experts": None} if self._modern else {})
-        choice = {"index": index, "text": text, "logprobs": None, "finish_reason": reason, "stop_reason": None}
-        if self._modern:
-            choice["token_ids"] = None
-        choice["prompt_logprobs"] = None
-        return choice | ({"prompt_token_ids": None, "routed_experts": None} if self._modern else {})
-
-    def _counts(self, output_tokens: int) -> dict[str, Any]:
-        total = self._prompt_tokens + output_tokens
-        return {"prompt_tokens": self._prompt_tokens, "total_tokens": total, "completion_tokens": output_tokens}
-
-
-def _digest(text: str) -> str:
-    return f"{crc32(text.encode()):08x}"
-
-
 MEAN_ANSWER_TOKENS = 256
 """Mean length of an answer that may end by itself; lengths are drawn from an exponential distribution."""
 
@@ -194,8 +44,8 @@ class ApiError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What a request asks for."""
+class GenerationRequest:
+    """A request for tokens, checked."""
 
     request_id: str
     model: str
@@ -216,79 +66,162 @@ class Asked:
     """The likeliest tokens are the answer, where their ids or log-probabilities are asked for."""
 
 
+class Chunks:
+    """Writes the answer to one request. `index` is the choice; texts need no JSON escapes.
+
+    A token's event is put together from parts made once, since there are thousands of them a second.
+    """
+
+    def __init__(self, request: GenerationRequest, release: Release) -> None:
+        self._chat = request.chat
+        self._fingerprint = f"vllm-{release.text}-{crc32(request.model.encode()):08x}"
+        self._prompt_tokens = sum(map(len, request.prompts))
+        self._include_usage = request.include_usage
+        self._continuous = request.continuous_usage
+        kind = "chat.completion.chunk" if self._chat else "text_completion"
+        created = int(time.time())
+        self._base = {"id": request.request_id, "object": kind, "created": created, "model": request.model}
+        self._head = b"data: " + encode(self._base)[:-1] + b',"choices":[{"index":'
+        if self._chat:
+            self._open = b',"delta":{"content":"'
+            self._close = b'"},"logprobs":null,"finish_reason":null,"token_ids":null}]'
+        else:
+            self._open = b',"text":"'
+            self._close = (
+                b'","logprobs":null,"finish_reason":null,"stop_reason":null,"prompt_token_ids":null,"token_ids":null}]'
+            )
+
+    def role(self, index: int) -> bytes:
+        """The event that opens a chat's choice."""
+        delta = {"role": "assistant", "content": ""}
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
+        return event({**self._base, "choices": [choice], "prompt_token_ids": None, "prompt_text": None})
+
+    def text(self, index: int, text: bytes, output_tokens: int) -> bytes:
+        """The event of new text."""
+        usage = b',"usage":' + encode(self._counts(output_tokens)) if self._continuous else b""
+        return b"%b%d%b%b%b%b}\n\n" % (self._head, index, self._open, text, self._close, usage)
+
+    def last(self, index: int, text: str, output_tokens: int, reason: str, *, only: bool) -> bytes:
+        """The event that carries a choice's finish reason; `only`: no other event follows but the usage's."""
+        said = {"delta": {"content": text}} if self._chat else {"text": text}
+        choice = {"index": index, **said, "logprobs": None, "finish_reason": reason, "stop_reason": None}
+        choice |= {"token_ids": None} if self._chat else {"prompt_token_ids": None, "token_ids": None}
+        body = {**self._base, "choices": [choice]}
+        if self._continuous:
+            body["usage"] = self._counts(output_tokens)
+        if only and not self._include_usage:
+            body["system_fingerprint"] = self._fingerprint
+        return event(body)
+
+    def usage(self, output_tokens: int, cached_tokens: int | None) -> bytes:
+        """The event that counts tokens, empty unless it was asked for."""
+        if not self._include_usage:
+            return b""
+        usage = self._counts(output_tokens)
+        if cached_tokens is not None:
+            usage["prompt_tokens_details"] = {"cached_tokens": cached_tokens}
+        return event({**self._base, "choices": [], "usage": usage, "system_fingerprint": self._fingerprint})
+
+    def whole(
+        self,
+        texts: list[str],
+        reasons: list[str],
+        output_tokens: int,
+        cached_tokens: int | None,
+        scores: list[dict[str, Any]],
+    ) -> bytes:
+        """The body of an answer that is not streamed; `scores` are more fields of each choice, or none."""
+        details = None
+        if cached_tokens is not None:
+            details = {"cached_tokens": cached_tokens, "created_cache_tokens": None, "multimodal_tokens": None}
+        usage = self._counts(output_tokens) | {"prompt_tokens_details": details, "completion_tokens_details": None}
+        choices = [self._choice(index, *said) for index, said in enumerate(zip(texts, reasons, strict=True))]
+        for choice, more in zip(choices, scores, strict=False):
+            choice |= more
+        body = {**self._base, "choices": choices, "service_tier": None, "system_fingerprint": self._fingerprint}
+        body["usage"] = usage
+        if self._chat:
+            body["object"] = "chat.completion"
+            body |= {"prompt_logprobs": None, "prompt_token_ids": None, "prompt_text": None}
+        return encode(body | {"kv_transfer_params": None, "ec_transfer_params": None, "metrics": None})
+
+    def _choice(self, index: int, text: str, reason: str) -> dict[str, Any]:
+        ending = {"logprobs": None, "finish_reason": reason, "stop_reason": None, "token_ids": None}
+        if not self._chat:
+            more = {"prompt_logprobs": None, "prompt_token_ids": None, "routed_experts": None}
+            return {"index": index, "text": text, **ending, **more}
+        message = {"role": "assistant", "content": text, "refusal": None, "annotations": None, "audio": None}
+        message |= {"function_call": None, "reasoning": None}
+        return {"index": index, "message": message, **ending, "routed_experts": None}
+
+    def _counts(self, output_tokens: int) -> dict[str, Any]:
+        total = self._prompt_tokens + output_tokens
+        return {"prompt_tokens": self._prompt_tokens, "total_tokens": total, "completion_tokens": output_tokens}
+
+
 class ApiAnswer:
     """Takes the tokens of its sequences and writes them to the client."""
 
     def __init__(
         self,
-        asked: Asked,
+        request: GenerationRequest,
         reply: HttpReply,
         settings: Settings,
         pace: Pace,
         dirty: "list[ApiAnswer]",
         *,
-        stall_after: float | None,
-        damage: float = 0.0,
+        damage: float,
     ) -> None:
         self._damage = damage
-        self._asked = asked
+        self._request = request
         self._reply = reply
         self._settings = settings
         self._pace = pace
         self._dirty = dirty
-        self._stall_after = stall_after
         self._index: dict[Sequence, int] = {}
         self._texts: list[list[int]] = []
         self._reasons: list[str] = []
         self._left = 0
         self._is_dirty = False
-        self._chunks = Chunks(
-            chat=asked.chat,
-            request_id=asked.request_id,
-            created=int(time.time()),
-            model=asked.model,
-            release=settings.release,
-            prompt_tokens=sum(map(len, asked.prompts)),
-            include_usage=asked.include_usage,
-            continuous_usage=asked.continuous_usage,
-        )
+        self._chunks = Chunks(request, settings.release)
 
     def begin(self) -> None:
         """Queue the sequences; a stream's headers go out at once, as vLLM's do."""
-        asked, arrived_s = self._asked, time.monotonic()
-        for prompt in asked.prompts:
-            for choice in range(asked.choices):
-                seed = crc32(repr((asked.seed, choice, len(prompt), prompt[:64], prompt[-64:])).encode())
+        request, arrived_s = self._request, time.monotonic()
+        for prompt in request.prompts:
+            for choice in range(request.choices):
+                seed = crc32(repr((request.seed, choice, len(prompt), prompt[:64], prompt[-64:])).encode())
                 sequence = Sequence(
                     prompt,
-                    max_tokens=asked.max_tokens,
+                    max_tokens=request.max_tokens,
                     stop_after=None,
                     seed=seed,
                     vocabulary=min(SPOKEN_TOKENS, self._settings.model.vocabulary),
                     arrived_s=arrived_s,
                     on_tokens=self._on_tokens,
                 )
-                if not asked.ignore_eos:
-                    sequence.stop_after = max(1, asked.min_tokens, round(MEAN_ANSWER_TOKENS * _exponential(sequence)))
+                if not request.ignore_eos:
+                    sequence.stop_after = max(1, request.min_tokens, round(MEAN_ANSWER_TOKENS * _exponential(sequence)))
                 self._index[sequence] = len(self._texts)
                 self._texts.append([])
                 self._reasons.append("")
         self._left = len(self._index)
         self._reply.on_close = self._abort
-        if asked.stream:
+        if request.stream:
             self._reply.start("text/event-stream; charset=utf-8")
         for sequence in self._index:
             self._pace.submit(sequence)
 
     def flush(self) -> None:
-        """Send what the step brought, and the end when everything has come."""
+        """Send the tokens of the step, and the end when everything has come."""
         self._is_dirty = False
         if self._left:
             self._reply.flush()
             return
         cached = self._cached_tokens()
         output = sum(sequence.output_tokens for sequence in self._index)
-        if self._asked.stream:
+        if self._request.stream:
             self._reply.write(self._chunks.usage(output, cached) + DONE)
             self._reply.finish()
         else:
@@ -297,47 +230,44 @@ class ApiAnswer:
             self._reply.send(200, self._chunks.whole(texts, self._reasons, output, cached, scores))
 
     def _scores(self) -> list[dict[str, Any]]:
-        """What each choice holds of tokens and their log-probabilities; empty where nothing was asked for."""
-        asked, vocabulary, damage = self._asked, self._settings.model.vocabulary, self._damage
-        if not (asked.token_ids or asked.logprobs is not None or asked.prompt_logprobs is not None):
+        """Tokens and log-probabilities of each choice; empty where none were asked for."""
+        request, vocabulary, damage = self._request, self._settings.model.vocabulary, self._damage
+        if not (request.token_ids or request.logprobs is not None or request.prompt_logprobs is not None):
             return []
-        found = []
+        scores = []
         for sequence, index in self._index.items():
             prompt = sequence.tokens[: sequence.prompt_tokens]
-            if asked.greedy:
+            if request.greedy:
                 self._texts[index] = greedy(prompt, sequence.output_tokens, vocabulary, damage)
             tokens, choice = self._texts[index], dict[str, Any]()
-            if asked.token_ids:
+            if request.token_ids:
                 choice |= {"prompt_token_ids": prompt, "token_ids": tokens}
-            if asked.logprobs is not None:
-                rows = scored([*prompt, *tokens], len(prompt), asked.logprobs, vocabulary, damage)
+            if request.logprobs is not None:
+                rows = scored([*prompt, *tokens], len(prompt), request.logprobs, vocabulary, damage)
                 choice["logprobs"] = {
                     "text_offset": [],
                     "token_logprobs": [row[token] for row, token in zip(rows, tokens, strict=True)],
                     "tokens": [f"token_id:{token}" for token in tokens],
                     "top_logprobs": [{f"token_id:{token}": value for token, value in row.items()} for row in rows],
                 }
-            if asked.prompt_logprobs is not None:
-                rows = scored(prompt, 1, asked.prompt_logprobs, vocabulary, damage)
+            if request.prompt_logprobs is not None:
+                rows = scored(prompt, 1, request.prompt_logprobs, vocabulary, damage)
                 choice["prompt_logprobs"] = [
                     None,
                     *({str(token): {"logprob": value} for token, value in row.items()} for row in rows),
                 ]
-            found.append(choice)
-        return found
+            scores.append(choice)
+        return scores
 
     def _on_tokens(self, sequence: Sequence, tokens: list[int], reason: FinishReason | None) -> None:
         index = self._index[sequence]
         if reason is not None:
             self._left -= 1
             self._reasons[index] = reason
-        if not self._asked.stream:
+        if not self._request.stream:
             self._texts[index] += tokens
             if self._left:
                 return
-        elif self._stall_after is not None and sequence.output_tokens > self._stall_after:
-            self._left += reason is not None
-            return
         else:
             self._write(sequence, index, tokens, reason)
         if not self._is_dirty:
@@ -346,7 +276,7 @@ class ApiAnswer:
 
     def _write(self, sequence: Sequence, index: int, tokens: list[int], reason: FinishReason | None) -> None:
         output = sequence.output_tokens
-        if self._asked.chat and output == len(tokens):
+        if self._request.chat and output == len(tokens):
             self._reply.write(self._chunks.role(index))
         if reason is None:
             text = word_bytes(tokens[0]) if len(tokens) == 1 else detokenize(tokens).encode()

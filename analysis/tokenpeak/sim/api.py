@@ -4,12 +4,13 @@ Source: vllm/entrypoints/openai/api_server.py and serve/ (0.32.0), compared with
 """
 
 import json
+import math
 import time
 from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from tokenpeak.sim.answer import ApiAnswer, ApiError, Asked, encode
+from tokenpeak.sim.answer import ApiAnswer, ApiError, GenerationRequest, encode
 from tokenpeak.sim.devices import CUDA_ERROR, Faults
 from tokenpeak.sim.engine_metrics import Counters, metrics_page
 from tokenpeak.sim.http import HttpReply, HttpRequest
@@ -46,10 +47,7 @@ class Api:
         self._generations = 0
         self._routes: dict[tuple[str, str], Callable[[HttpRequest, HttpReply], None]] = {
             ("GET", "/health"): lambda _, reply: reply.send(200, b""),
-            ("GET", "/ping"): lambda _, reply: reply.send(200, b""),
-            ("POST", "/ping"): lambda _, reply: reply.send(200, b""),
             ("GET", "/version"): self._version,
-            ("GET", "/load"): self._load,
             ("GET", "/metrics"): self._metrics,
             ("GET", "/v1/models"): self._models,
             ("POST", "/tokenize"): self._tokenize,
@@ -72,7 +70,8 @@ class Api:
         try:
             route(request, reply)
         except ApiError as failed:
-            reply.send(failed.status, encode(self._error(failed)))
+            body = {"message": str(failed), "type": failed.kind, "param": failed.param, "code": failed.status}
+            reply.send(failed.status, encode({"error": body}))
 
     def flush(self) -> None:
         """Send what the step gave to each stream."""
@@ -87,67 +86,30 @@ class Api:
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
         return scheme.lower() == "bearer" and key in keys
 
-    def _error(self, failed: ApiError) -> dict[str, Any]:
-        body = {"message": str(failed), "type": failed.kind, "param": failed.param, "code": failed.status}
-        if self.settings.release.number >= (0, 10, 0):
-            return {"error": body}
-        return {"object": "error", **body}
-
     def _version(self, _: HttpRequest, reply: HttpReply) -> None:
         reply.send(200, encode({"version": self.settings.release.text}))
-
-    def _load(self, _: HttpRequest, reply: HttpReply) -> None:
-        reply.send(200, encode({"server_load": self.counters.running + self.counters.waiting}))
 
     def _metrics(self, _: HttpRequest, reply: HttpReply) -> None:
         reply.send(200, metrics_page(self.counters).encode(), "text/plain; version=1.0.0; charset=utf-8")
 
     def _models(self, _: HttpRequest, reply: HttpReply) -> None:
-        created = int(time.time())
-        permission = {
-            "id": f"modelperm-{self._random.getrandbits(64):016x}",
-            "object": "model_permission",
-            "created": created,
-            "allow_create_engine": False,
-            "allow_sampling": True,
-            "allow_logprobs": True,
-            "allow_search_indices": False,
-            "allow_view": True,
-            "allow_fine_tuning": False,
-            "organization": "*",
-            "group": None,
-            "is_blocking": False,
+        card = {
+            "object": "model",
+            "created": int(time.time()),
+            "owned_by": "vllm",
+            "root": self.settings.arguments.model,
+            "parent": None,
+            "max_model_len": self.settings.max_model_len,
         }
-        cards = [
-            {
-                "id": name,
-                "object": "model",
-                "created": created,
-                "owned_by": "vllm",
-                "root": self.settings.arguments.model,
-                "parent": None,
-                "max_model_len": self.settings.max_model_len,
-                "permission": [permission],
-            }
-            for name in self.settings.served_names
-        ]
+        cards = [{"id": name, **card} for name in self.settings.served_names]
         reply.send(200, encode({"object": "list", "data": cards}))
 
     def _tokenize(self, request: HttpRequest, reply: HttpReply) -> None:
         body = _body(request)
         text = body.get("prompt")
         tokens = self._tokens(text if text is not None else chat_prompt(body.get("messages") or []))
-        reply.send(
-            200,
-            encode(
-                {
-                    "count": len(tokens),
-                    "max_model_len": self.settings.max_model_len,
-                    "tokens": tokens,
-                    "token_strs": None,
-                }
-            ),
-        )
+        limit = self.settings.max_model_len
+        reply.send(200, encode({"count": len(tokens), "max_model_len": limit, "tokens": tokens, "token_strs": None}))
 
     def _detokenize(self, request: HttpRequest, reply: HttpReply) -> None:
         reply.send(200, encode({"prompt": detokenize(_body(request).get("tokens") or [])}))
@@ -189,7 +151,7 @@ class Api:
         longest = max(map(len, prompts))
         name = request.headers.get("x-request-id") or f"{self._random.getrandbits(64):016x}"
         options = body.get("stream_options") or {}
-        asked = Asked(
+        asked = GenerationRequest(
             request_id=f"{'chatcmpl' if chat else 'cmpl'}-{name}",
             model=body.get("model") or self.settings.served_names[0],
             chat=chat,
@@ -207,56 +169,39 @@ class Api:
             prompt_logprobs=_top(body, "prompt_logprobs"),
             greedy=body.get("temperature") == 0,
         )
-        ApiAnswer(
-            asked,
-            reply,
-            self.settings,
-            self.pace,
-            self.dirty,
-            stall_after=self.faults.stall_mid_stream,
-            damage=self.faults.damaged_answers or 0.0,
-        ).begin()
+        damage = self.faults.get("damaged_answers", 0.0)
+        ApiAnswer(asked, reply, self.settings, self.pace, self.dirty, damage=damage).begin()
 
     def _play_faults(self) -> None:
-        if self.faults.crash_after_requests is not None and self._generations >= self.faults.crash_after_requests:
+        faults, memory = self.faults, self.settings.memory.gpu_memory_utilization
+        if self._generations >= faults.get("crash_after_requests", math.inf):
             self._crash(CUDA_ERROR)
-        share = self.faults.oom_under_load
         is_alone = self.counters.running + self.counters.waiting == 0
-        if share is not None and self.settings.gpu_memory_utilization > share and not is_alone:
+        if memory > faults.get("oom_under_load", math.inf) and not is_alone:
             self._crash(out_of_memory(self.settings, self.settings.devices.gpu.usable_bytes, "").error)
-        if self.faults.error_500 is not None and self._generations % max(1, int(self.faults.error_500)) == 0:
+        if "error_500" in faults and self._generations % max(1, int(faults["error_500"])) == 0:
             raise ApiError(500, "EngineCore encountered an issue. See stack trace (above) for the root cause.", None)
 
     def _max_tokens(self, asked: object, prompt_tokens: int) -> int:
         limit = self.settings.max_model_len
         if prompt_tokens >= limit:
-            raise ApiError(
-                400,
+            raise _too_long(
+                prompt_tokens,
                 f"This model's maximum context length is {limit} tokens. However, your prompt contains {prompt_tokens} "
                 "input tokens, which exceeds this limit even without any output tokens. Please reduce the length of "
-                f"the input prompt. (parameter=input_tokens, value={prompt_tokens})",
-                "input_tokens",
+                "the input prompt.",
             )
         if asked is None:
             return limit - prompt_tokens
         if not isinstance(asked, int) or asked < 1:
             message = f"max_tokens must be at least 1, got {asked}. (parameter=max_tokens, value={asked})"
             raise ApiError(400, message, "max_tokens")
-        if asked > limit:
-            raise ApiError(
-                400,
-                f"max_tokens={asked} cannot be greater than max_model_len={limit}. Please request fewer output tokens. "
-                f"(parameter=max_tokens, value={asked})",
-                "max_tokens",
-            )
         if prompt_tokens + asked > limit:
-            raise ApiError(
-                400,
+            raise _too_long(
+                prompt_tokens,
                 f"This model's maximum context length is {limit} tokens. However, you requested {asked} output tokens "
                 f"and your prompt contains {prompt_tokens} input tokens, for a total of {prompt_tokens + asked} "
-                "tokens. Please reduce the length of the input prompt or the number of requested output tokens. "
-                f"(parameter=input_tokens, value={prompt_tokens})",
-                "input_tokens",
+                "tokens. Please reduce the length of the input prompt or the number of requested output tokens.",
             )
         return asked
 
@@ -276,6 +221,10 @@ class Api:
         if prompt and max(prompt) >= vocabulary:
             raise ApiError(400, f"Token id {max(prompt)} is out of vocabulary", None)
         return prompt
+
+
+def _too_long(prompt_tokens: int, message: str) -> ApiError:
+    return ApiError(400, f"{message} (parameter=input_tokens, value={prompt_tokens})", "input_tokens")
 
 
 def _top(body: dict[str, Any], name: str) -> int | None:

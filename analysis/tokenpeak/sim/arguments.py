@@ -7,7 +7,7 @@ simulated engine does become fields of `ServeArguments`; the others are accepted
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn
 
@@ -16,68 +16,39 @@ from tokenpeak.vllm.flags import FlagFacts, known_flags, size
 
 @dataclass(frozen=True, kw_only=True)
 class ServeArguments:
-    """What the command line asks for; None where it says nothing."""
+    """Arguments that the simulated engine reads by itself; None where the command line says nothing.
+
+    Those that decide on memory and batches are read of `given`, by the memory plan.
+    """
 
     model: str = "Qwen/Qwen3-0.6B"
     served_model_name: tuple[str, ...] = ()
     host: str | None = None
     port: int = 8000
     api_key: tuple[str, ...] = ()
-    dtype: str = "auto"
     quantization: str | None = None
     kv_cache_dtype: str = "auto"
-    max_model_len: int | None = None
-    """-1: as long as the KV cache allows."""
-    gpu_memory_utilization: float | None = None
-    kv_cache_memory_bytes: int | None = None
     num_gpu_blocks_override: int | None = None
     block_size: int | None = None
     max_num_seqs: int | None = None
-    max_num_batched_tokens: int | None = None
     long_prefill_token_threshold: int = 0
-    enable_chunked_prefill: bool | None = None
-    enable_prefix_caching: bool | None = None
-    enforce_eager: bool = False
-    tensor_parallel_size: int = 1
-    pipeline_parallel_size: int = 1
-    data_parallel_size: int = 1
-    performance_mode: str | None = None
-    speculative_config: dict[str, Any] | None = None
-    num_speculative_tokens: int | None = None
-    num_scheduler_steps: int = 1
     seed: int | None = None
     enable_prompt_tokens_details: bool = False
-    disable_custom_all_reduce: bool = False
     disable_log_stats: bool = False
     disable_uvicorn_access_log: bool = False
     given: dict[str, Any] = field(default_factory=dict)
     """The arguments that were given, as the log's `non-default args` shows them; never a key."""
 
 
-_SHORT = {
-    "quantization": "-q",
-    "tensor_parallel_size": "-tp",
-    "pipeline_parallel_size": "-pp",
-    "data_parallel_size": "-dp",
-    "decode_context_parallel_size": "-dcp",
-    "speculative_config": "-sc",
-    "compilation_config": "-cc",
-    "attention_config": "-ac",
-    "api_server_count": "-asc",
-    "enable_expert_parallel": "-ep",
-    "nnodes": "-n",
-    "node_rank": "-r",
-    "optimization_level": "-O",
-}
 _SAME = {"device_memory_utilization": "gpu_memory_utilization"}
 
 
 def _size(text: str) -> int:
     """As the engine reads sizes; raises what argparse prints."""
-    found = size(text)
-    if found is None:
+    number = size(text)
+    if number is None:
         raise argparse.ArgumentTypeError(f"invalid int value: {text!r}")
-    return found
+    return number
 
 
 def _size_or_auto(text: str) -> int:
@@ -119,16 +90,14 @@ class _Parser(argparse.ArgumentParser):
         raise SystemExit(2)
 
     def refuse(self, words: Sequence[str]) -> NoReturn:
-        """What the whole command's parser says of words that nothing takes."""
+        """End as the whole command's parser does for words that nothing takes."""
         sys.stderr.write("usage: vllm [-h] [-v]\n            {chat,complete,serve,bench,collect-env,run-batch}\n")
         sys.stderr.write(f"            ...\nvllm: error: unrecognized arguments: {' '.join(words)}\n")
         raise SystemExit(2)
 
 
 def _add(parser: _Parser, facts: FlagFacts) -> None:
-    names = [f"--{facts.name.replace('_', '-')}"]
-    if facts.name in _SHORT:
-        names.append(_SHORT[facts.name])
+    names = (f"--{facts.name.replace('_', '-')}", *facts.short)
     options = dict(_TYPES.get(facts.kind, {}))
     if facts.choices and facts.kind in ("str", "int"):
         options["choices"] = facts.choices
@@ -137,18 +106,14 @@ def _add(parser: _Parser, facts: FlagFacts) -> None:
 
 def parse_serve(argv: Sequence[str], version: str) -> ServeArguments:
     """The arguments after `serve`. An unknown flag or a value of the wrong type ends the process with status 2."""
-    known = known_flags(version)
     parser = _Parser(prog="vllm serve", add_help=False)
     parser.add_argument("model_tag", nargs="?")
-    for facts in known.values():
+    for facts in known_flags(version).values():
         _add(parser, facts)
-    words, dotted = _undotted([_dashed(word) if word.startswith("--") else word for word in argv], known)
-    found, unknown = parser.parse_known_args(words)
+    parsed, unknown = parser.parse_known_args([_dashed(word) if word.startswith("--") else word for word in argv])
     if unknown:
         parser.refuse(unknown)
-    given = {name: value for name, value in vars(found).items() if value is not None}
-    for name, value in dotted.items():
-        given[name] = {**value, **given.get(name, {})}
+    given = {name: value for name, value in vars(parsed).items() if value is not None}
     model = given.pop("model_tag", None) or given.get("model")
     if model is not None:
         given["model"] = model
@@ -156,41 +121,10 @@ def parse_serve(argv: Sequence[str], version: str) -> ServeArguments:
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in given.items() if name in ours
     }
-    shown = {name: value for name, value in given.items() if name != "api_key"}
-    return ServeArguments(**values, given={"model_tag": model, **shown} if model else shown)
+    return ServeArguments(**values, given={name: value for name, value in given.items() if name != "api_key"})
 
 
 def _dashed(word: str) -> str:
     """The flag with dashes for underscores, as vLLM allows; a value after `=` stays as it is."""
     name, equals, value = word.partition("=")
-    return name.partition(".")[0].replace("_", "-") + "".join(name.partition(".")[1:]) + equals + value
-
-
-def _undotted(words: list[str], known: Mapping[str, FlagFacts]) -> tuple[list[str], dict[str, dict[str, Any]]]:
-    """Take `--json-flag.key value` out of the words: vLLM's way of writing one key of a JSON flag."""
-    rest: list[str] = []
-    found: dict[str, dict[str, Any]] = {}
-    queue = list(words)
-    while queue:
-        word = queue.pop(0)
-        flag, dot, tail = word.partition(".")
-        name = flag.removeprefix("--").replace("-", "_")
-        if not (word.startswith("--") and dot and name in known and known[name].kind == "json"):
-            rest.append(word)
-            continue
-        path, equals, value = tail.partition("=")
-        if not equals:
-            value = queue.pop(0) if queue else "true"
-        target = found.setdefault(name, {})
-        *parents, last = path.split(".")
-        for parent in parents:
-            target = target.setdefault(parent, {})
-        target[last] = _json_or_text(value)
-    return rest, found
-
-
-def _json_or_text(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+    return name.replace("_", "-") + equals + value

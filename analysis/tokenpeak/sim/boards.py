@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from math import exp
+from math import exp, inf
 from pathlib import Path
 
 from tokenpeak.atomic import write_atomically
@@ -34,7 +34,6 @@ class Holder:
     vram_bytes: int
     utilization: float = 0.0
     """Share of the last window in which the GPU worked, 0 to 1."""
-    memory_utilization: float = 0.0
     power_w: float = 0.0
     """Power above the idle GPU's."""
     energy_j: float = 0.0
@@ -42,9 +41,6 @@ class Holder:
     steady: bool = True
     """True when `power_w` goes on until the next record, so that a reader may extend `energy_j`."""
     written_at_unix_s: float = 0.0
-    release_s: float = 0.0
-    """Seconds for which the memory stays taken after the process has gone."""
-    gone_at_unix_s: float | None = None
     temperature_c: float | None = None
     """Of each board at `written_at_unix_s`; None for a process that warms none."""
     slowed: bool = False
@@ -52,7 +48,7 @@ class Holder:
 
     def energy_at(self, unix_s: float) -> float:
         """Energy above idle until `unix_s`, J."""
-        if self.steady and self.gone_at_unix_s is None:
+        if self.steady:
             return self.energy_j + self.power_w * max(0.0, unix_s - self.written_at_unix_s)
         return self.energy_j
 
@@ -99,20 +95,15 @@ class NodeState:
     def holders(self) -> list[Holder]:
         """Those that hold VRAM now. Records of processes that have gone are settled on the way."""
         now = time.time()
-        found = []
+        living = []
         with self._locked():
             for path in sorted(self._engines.glob("*.json")):
                 holder = self._read(path)
-                if holder is None:
-                    continue
-                if holder.gone_at_unix_s is None and process_started(holder.pid) != holder.process_started:
-                    holder = replace(holder, gone_at_unix_s=now, power_w=0.0, utilization=0.0, memory_utilization=0.0)
-                    self.write(holder)
-                if holder.gone_at_unix_s is None or now < holder.gone_at_unix_s + holder.release_s:
-                    found.append(holder)
-                else:
-                    self._settle(holder, now)
-        return found
+                if holder is not None and process_started(holder.pid) == holder.process_started:
+                    living.append(holder)
+                elif holder is not None:
+                    self._settle(replace(holder, steady=False), now)
+        return living
 
     def vram_held(self, gpu: int) -> int:
         """Bytes that other processes hold on a GPU."""
@@ -226,21 +217,17 @@ def step_power_w(tdp_w: float, step: StepTime) -> float:
 class Meter:
     """Adds up steps and writes the process's record, at most ten times a second while there is work."""
 
-    def __init__(
-        self, state: NodeState | None, settings: Settings, release_s: float, throttle_after_s: float | None
-    ) -> None:
+    def __init__(self, state: NodeState | None, settings: Settings, *, slowed_after_s: float = inf) -> None:
         self._state = state if settings.gpus else None
         self._tdp_w = settings.devices.gpu.tdp_w
         self._limit_w = settings.devices.power_limit_w
         self._gpus = settings.gpus
-        self._release_s = release_s
-        self._slowed_from = float("inf") if throttle_after_s is None else time.time() + throttle_after_s
+        self._slowed_from = time.time() + slowed_after_s
         self._pid = os.getpid()
         self._started = process_started(self._pid) or ""
         self._vram_bytes = 0
         self._energy_j = 0.0
         self._busy_s = 0.0
-        self._memory_s = 0.0
         self._above_j = 0.0
         self._window_from = time.time()
         self._temperature_c = self._found_c()
@@ -248,11 +235,6 @@ class Meter:
         self._steady_w = 0.0
         self._context_w = self._tdp_w * CONTEXT_SHARE
         self._base_w = 0.0
-
-    @property
-    def active(self) -> bool:
-        """True when there is a node whose state is to be written."""
-        return self._state is not None
 
     def hold(self, vram_bytes: int) -> None:
         """Take this much memory on each GPU from now on, and be there."""
@@ -266,8 +248,6 @@ class Meter:
         if self._state is None:
             return
         self._busy_s += duration_s
-        if step.total_s > 0:
-            self._memory_s += duration_s * min(1.0, (step.weights_s + step.kv_s) / step.total_s)
         busy_w = min(self._limit_w, step_power_w(self._tdp_w, step)) - idle_power_w(self._tdp_w)
         self._above_j += duration_s * (busy_w - self._base_w)
         if time.time() - self._window_from >= WINDOW_S:
@@ -286,8 +266,8 @@ class Meter:
             self._rest()
 
     def leave(self) -> None:
-        """The process ends and gives its memory back, unless it does so slowly."""
-        if self._state is not None and not self._release_s:
+        """The process ends and gives its memory back."""
+        if self._state is not None:
             self._settle_window()
             self._write(steady=False)
             self._state.remove(self._pid)
@@ -309,7 +289,7 @@ class Meter:
     def _leakage_w(self, above_idle_w: float) -> float:
         return leakage_w(idle_power_w(self._tdp_w) + above_idle_w, self._temperature_c)
 
-    def _settle_window(self) -> tuple[float, float, float]:
+    def _settle_window(self) -> tuple[float, float]:
         now = time.time()
         window_s = max(1e-9, now - self._window_from)
         power_w = self._base_w + self._above_j / window_s
@@ -319,15 +299,15 @@ class Meter:
         self._energy_j += power_w * window_s
         share = (idle_power_w(self._tdp_w) + power_w) / self._tdp_w
         self._temperature_c = after_c(self._temperature_c, share, window_s)
-        shares = min(1.0, self._busy_s / window_s), min(1.0, self._memory_s / window_s)
-        self._busy_s = self._memory_s = self._above_j = 0.0
+        utilization = min(1.0, self._busy_s / window_s)
+        self._busy_s = self._above_j = 0.0
         self._window_from = now
-        return power_w, *shares
+        return power_w, utilization
 
     def _write(self, *, steady: bool) -> None:
         if self._state is None:
             return
-        power_w, utilization, memory = (self._steady_w, 0.0, 0.0) if steady else self._settle_window()
+        power_w, utilization = (self._steady_w, 0.0) if steady else self._settle_window()
         self._state.write(
             Holder(
                 pid=self._pid,
@@ -336,12 +316,10 @@ class Meter:
                 gpus=self._gpus,
                 vram_bytes=self._vram_bytes,
                 utilization=utilization,
-                memory_utilization=memory,
                 power_w=power_w,
                 energy_j=self._energy_j,
                 steady=steady,
                 written_at_unix_s=self._window_from,
-                release_s=self._release_s,
                 temperature_c=self._temperature_c,
                 slowed=self._window_from >= self._slowed_from,
             )

@@ -22,8 +22,8 @@ GRACE_S = 0.25
 _EARLY_S = 0.0015
 """The event loop's timers count milliseconds: it wakes this much early, and the rest is slept exactly."""
 
-_DRAFT_SHARE = {"ngram": 0.0, "suffix": 0.0, "eagle": 0.06, "eagle3": 0.06, "medusa": 0.03, "mtp": 0.05, "mlp": 0.03}
-"""Time of one drafted token as a share of reading the target's weights; a draft model of its own takes a tenth."""
+ACCEPTANCE = 0.7
+"""Share of drafted tokens that are accepted, each given that those before it were."""
 
 
 class Pace:
@@ -41,7 +41,6 @@ class Pace:
         seed: int,
         noise: float,
         speed: float,
-        acceptance: float,
     ) -> None:
         self._settings = settings
         self._scheduler = scheduler
@@ -53,9 +52,6 @@ class Pace:
         self._noise = noise
         # A relaunch is a source of variance of its own, about half as large as that between steps.
         self._launch_factor = (self._random.lognormvariate(0, noise / 2) if noise else 1.0) / speed
-        self._acceptance = acceptance
-        method = str((settings.arguments.speculative_config or {}).get("method", "ngram"))
-        self._draft_share = _DRAFT_SHARE.get(method, 0.1)
         self._loop = asyncio.get_running_loop()
         self._busy = False
         self._api_free_s = 0.0
@@ -69,8 +65,8 @@ class Pace:
     def submit(self, sequence: Sequence) -> None:
         """Take a sequence: its core has it once the API server has had time for it, as for those before it."""
         settings = self._settings
-        streams = len(self._scheduler.running) / settings.data_parallel
-        taken_s = request_s(sequence.prompt_tokens) / settings.data_parallel
+        streams = len(self._scheduler.running) / settings.deployment.data_parallel
+        taken_s = request_s(sequence.prompt_tokens) / settings.deployment.data_parallel
         self._api_free_s = max(self._api_free_s, time.monotonic()) + taken_s
         self._loop.call_later(self._api_free_s + turns_s(streams) - time.monotonic(), self._queue, sequence)
 
@@ -78,7 +74,7 @@ class Pace:
         """Queue a sequence; an idle engine starts its next step once the event loop has read all that came with it."""
         if sequence.aborted:
             return
-        if self._busy and self._settings.schedules_ahead:
+        if self._busy and self._settings.deployment.schedules_ahead:
             self._unseen.append(sequence)
         else:
             self._scheduler.add(sequence)
@@ -99,7 +95,7 @@ class Pace:
     def duration(self, step: Step) -> StepTime:
         """How long a step takes without noise."""
         settings = self._settings
-        replicas, stages = settings.data_parallel, settings.pipeline_parallel
+        replicas, stages = settings.deployment.data_parallel, settings.deployment.pipeline_parallel
         share = replicas * min(stages, max(1, step.decode_sequences))
         drafted = step.decode_tokens - step.decode_sequences
         prompts = step.prefill_sequences + (step.decode_sequences if drafted else 0)
@@ -136,9 +132,7 @@ class Pace:
         self._step, self._time = step, self.duration(step)
         seconds = self._time.total_s * self._launch_factor
         if step.decode_tokens > step.decode_sequences:
-            seconds += self._settings.draft_tokens * self._draft_share * self._time.weights_s
-        if not step.prefill_tokens:
-            seconds *= self._settings.scheduler_steps
+            seconds += self._settings.memory.draft_tokens * self._settings.memory.draft_share * self._time.weights_s
         if self._noise:
             seconds *= self._random.lognormvariate(0, self._noise)
         self._duration_s = seconds
@@ -179,14 +173,12 @@ class Pace:
         """Give each sequence that has computed all it knows its next tokens."""
         counters, scheduler = self._counters, self._scheduler
         generated = 0
-        steps = self._settings.scheduler_steps
         gaps: dict[float, int] = {}
         for sequence, tokens in step.scheduled:
             if sequence.aborted:
                 continue
             if sequence.decoding:
-                count = steps if tokens == 1 else self._accepted(sequence, tokens) * steps
-                new, reason = sequence.generate(count)
+                new, reason = sequence.generate(self._accepted(sequence, tokens))
                 scheduler.computed(sequence, len(new))
             else:
                 scheduler.computed(sequence, tokens)
@@ -194,10 +186,7 @@ class Pace:
                     continue
                 sequence.decoding = True
                 if not sequence.output_tokens:
-                    cached = sequence.cached_tokens or 0
                     counters.prompt_tokens += sequence.prompt_tokens
-                    counters.prompt_tokens_cached += cached
-                    counters.prompt_tokens_computed += sequence.prompt_tokens - cached
                 new, reason = sequence.generate(1)
             generated += len(new)
             if sequence.first_token_s is None:
@@ -214,9 +203,7 @@ class Pace:
         for gap, times in gaps.items():
             counters.itl.observe(gap, times)
         counters.generation_tokens += generated
-        counters.step_tokens.observe(step.tokens)
         counters.running, counters.kv_usage = len(scheduler.running), scheduler.pool.usage
-        self._count_work(step)
 
     def _accepted(self, sequence: Sequence, tokens: int) -> int:
         """Tokens that a verified draft yields: those accepted in a row, and the one after them."""
@@ -224,17 +211,9 @@ class Pace:
         if drafts <= 0:
             return 1
         accepted = 0
-        while accepted < drafts and sequence.draw() < self._acceptance:
+        while accepted < drafts and sequence.draw() < ACCEPTANCE:
             accepted += 1
         self._counters.drafts += 1
         self._counters.draft_tokens += drafts
         self._counters.accepted_tokens += accepted
         return accepted + 1
-
-    def _count_work(self, step: Step) -> None:
-        deployment = self._settings.deployment
-        devices = deployment.tensor_parallel * deployment.pipeline_parallel
-        context = step.decode_context_tokens + step.prefill_context_tokens
-        self._counters.flops += 2.0 * deployment.model.active_parameters * step.tokens / devices
-        self._counters.read_bytes += deployment.weight_bytes_per_gpu + context * deployment.kv_bytes_per_token_per_gpu
-        self._counters.write_bytes += step.tokens * deployment.kv_bytes_per_token_per_gpu

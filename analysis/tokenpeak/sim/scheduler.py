@@ -46,8 +46,6 @@ class SchedulerLimits:
     """V0 without chunked prefill: a step is either prompts or decoding."""
     draft_tokens: int = 0
     """Speculative tokens that are verified with each decoded one."""
-    lookahead_tokens: int = 0
-    """Tokens that a decoding sequence may gain beyond those scheduled: V0's multi-step scheduling."""
     long_prefill_token_threshold: int = 0
     """Most tokens of one prompt in a step; 0: no limit of its own."""
 
@@ -143,7 +141,7 @@ class Scheduler:
     def _continue(self, scheduled: list[tuple[Sequence, int]], budget: int) -> int:
         """Schedule the running sequences; returns what is left of the budget."""
         index = 0
-        drafts, lookahead = self.limits.draft_tokens, self.limits.lookahead_tokens
+        drafts = self.limits.draft_tokens
         while index < len(self.running) and budget > 0:
             sequence = self.running[index]
             if not sequence.decoding:
@@ -152,7 +150,7 @@ class Scheduler:
                 tokens = min(1 + min(drafts, sequence.max_tokens - sequence.output_tokens - 1), budget)
             else:
                 tokens = 1
-            if not self._grow(sequence, sequence.computed + tokens + lookahead):
+            if not self._grow(sequence, sequence.computed + tokens):
                 # The latest running sequence gives way; it may be this very one.
                 victim = self.running.pop()
                 self._preempt(victim)

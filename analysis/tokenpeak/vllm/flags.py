@@ -40,6 +40,8 @@ class FlagFacts:
     default: object = None
     choices: tuple[object, ...] = ()
     deprecated: bool = False
+    short: tuple[str, ...] = ()
+    """Names of one dash, such as `-tp`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +130,7 @@ def known_flags(engine_version: str | None) -> Mapping[str, FlagFacts]:
                     default=facts.get("default"),
                     choices=tuple(choices) if isinstance(choices, list) else (),
                     deprecated=bool(facts.get("deprecated")),
+                    short=tuple(facts.get("short", ())),
                 )
     return found
 

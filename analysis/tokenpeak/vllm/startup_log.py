@@ -9,7 +9,7 @@ import signal
 from collections.abc import Iterator
 
 from tokenpeak.records import FAILURE_CAUSES, Failure, StartupFacts
-from tokenpeak.vllm.errors import SYMPTOMS, Symptom
+from tokenpeak.vllm.errors import Symptom, symptoms
 
 GIB = 2**30
 EVIDENCE_LINES = 6
@@ -182,7 +182,7 @@ def _upwards(lines: list[str]) -> Iterator[tuple[int, str]]:
 
 def _symptom(lines: list[str]) -> tuple[int, Symptom, re.Match[str]] | None:
     for index, text in _upwards(lines):
-        for symptom in SYMPTOMS:
+        for symptom in symptoms():
             if match := symptom.pattern.search(text):
                 return index, symptom, match
     return None
