@@ -54,13 +54,6 @@ def test_command_line_begins_with_what_the_inventory_says() -> None:
     )
 
 
-def test_revision_is_passed() -> None:
-    """A model's revision becomes a flag."""
-    pinned = config().model_copy(update={"model": ModelName(name="m", revision="abc", served_name="m")})
-
-    assert ["--revision", "abc"] == engine_argv(pinned, host="h", port=1, engine_version=None)[-2:]
-
-
 @pytest.mark.parametrize(
     ("version", "flags", "expected"),
     [
@@ -125,13 +118,6 @@ def test_attention_backend_is_a_variable_or_a_flag() -> None:
     assert ((), {"VLLM_ATTENTION_BACKEND": "FLASHINFER"}) == (old.arguments, old.env)
 
 
-def test_v1_needs_no_variable_where_there_is_nothing_else() -> None:
-    """VLLM_USE_V1=1 is dropped where V0 is gone; VLLM_USE_V1=0 is an error."""
-    assert {} == command_line(config(env={"VLLM_USE_V1": "1"}), "0.33.0").env
-    with pytest.raises(PlanError, match=r"V0 is gone since 0\.11"):
-        command_line(config(env={"VLLM_USE_V1": "0"}), "0.33.0")
-
-
 @pytest.mark.parametrize(
     ("version", "flags", "words"),
     [
@@ -167,29 +153,11 @@ def test_misspelt_variable_is_named() -> None:
         command_line(config(env={"VLLM_ALLOW_LONG_MODEL_LEN": "1"}), "0.33.0")
 
 
-def test_other_variables_pass() -> None:
-    """Variables that are not vLLM's own are nobody's business."""
-    assert {"NCCL_P2P_DISABLE": "1"} == command_line(config(env={"NCCL_P2P_DISABLE": "1"}), "0.33.0").env
-
-
 def test_forced_config_is_passed_as_written() -> None:
     """A forced config reaches the engine as it is: its refusal is the result."""
     forced = config({"swap_space": 16, "made_up": True, "dtype": "float8"}, force=True)
 
     assert ("--swap-space", "16", "--made-up", "--dtype", "float8") == command_line(forced, "0.33.0").arguments
-
-
-def test_config_s_own_engine_goes_first() -> None:
-    """An axis may choose the engine; its release decides, not the node's."""
-    chosen = config({"enforce_eager": False}, engine="0.8.5")
-
-    assert () == command_line(chosen, "0.33.0").arguments
-
-
-def test_without_a_version_any_release_s_flag_passes() -> None:
-    """Planning without a node knows no version and refuses only what no release ever took."""
-    assert ("--swap-space", "16") == arguments(None, swap_space=16)
-    assert "Did you mean" in complaint(None, swap_spaces=16)
 
 
 def test_installed_engine_s_help_is_the_authority() -> None:

@@ -65,11 +65,6 @@ def test_stays_unsure_of_what_it_has_not_seen() -> None:
     assert seen < unseen
 
 
-def test_leaves_metrics_alone_that_were_not_measured() -> None:
-    """TTFT keeps its prediction when only throughput was measured."""
-    assert PREDICTION.ttft_s == learn([trial("8", "true", 0.5)]).apply(config("8", "true"), PREDICTION).ttft_s
-
-
 def test_reports_the_error_of_each_metric() -> None:
     """The error says how far off, in which direction, and whether the stated interval held."""
     (error,) = errors([trial("8", "true", 0.8), trial("16", "true", 0.9), trial("32", "true", 0.4)])
@@ -100,10 +95,3 @@ def test_each_is_predicted_as_if_it_had_not_been_there() -> None:
         found = learned.apply(one.config, one.prediction)
 
         assert left.model_dump(exclude_none=True) == pytest.approx(found.model_dump(exclude_none=True), rel=1e-9)
-
-
-def test_one_trial_has_no_others() -> None:
-    """Without the only trial nothing is known."""
-    (learned,) = learn_without_each([trial("8", "true", 0.7)])
-
-    assert PREDICTION == learned.apply(config("8", "true"), PREDICTION)

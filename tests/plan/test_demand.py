@@ -7,24 +7,10 @@ from tokenpeak.spec.workload import (
     ClosedLoad,
     ConversationWorkload,
     DatasetWorkload,
-    FixedWorkload,
     LengthDistribution,
     OpenLoad,
     SyntheticWorkload,
 )
-
-
-def test_counts_a_fixed_prompt_s_tokens_by_its_words() -> None:
-    """Twenty words are about twenty-seven tokens, and all requests are alike."""
-    asked = demand(
-        FixedWorkload(name="f", prompt=" ".join(["word"] * 20), output_tokens=300),
-        ClosedLoad(concurrency=4, requests=8),
-    )
-
-    assert 27 == asked.input_tokens
-    assert 300 == asked.output_tokens
-    assert 327 == asked.longest_tokens
-    assert (0.0, 0.0) == (asked.input_spread, asked.output_spread)
 
 
 def test_takes_the_mean_and_the_most_of_a_distribution() -> None:

@@ -45,12 +45,6 @@ def test_version_that_was_asked_for(asked: str | None, found: str | None, same: 
     assert same is is_version(asked, found)
 
 
-@pytest.mark.parametrize(("asked", "name"), [(None, "old"), ("new", "new"), ("0.32.0", "new"), ("0.32", "new")])
-def test_build_by_name_and_by_version(asked: str | None, name: str) -> None:
-    """The first is the default."""
-    assert name == asked_build(asked, node(OLD, NEW)).name
-
-
 def test_build_of_another_version_than_declared_is_not_started() -> None:
     """What is installed decides, and the reason has both versions."""
     wrong = NEW.model_copy(update={"installed": "0.31.0"})
@@ -95,14 +89,6 @@ def test_build_that_one_node_lacks_is_dropped_there() -> None:
 
     assert [["old"], ["old", "new"]] == [[each.config.choices["engine"] for each in plan.feasible] for plan in plans]
     assert ["engine_build"] == [each.rule for each in plans[0].dropped]
-
-
-def test_version_where_nothing_is_known_of_the_engine() -> None:
-    """A plan without a probe or a declared version takes the spec's."""
-    blank = NodeFacts(node="n", source="declared", gpus=node(OLD).gpus)
-    (plan,) = build_plan(spec(fixed={"name": "fixed", "engine": "0.8.5", "flags": SHORT}), serving(LLAMA, blank))
-
-    assert [(None, "0.8.5")] == [(each.config.engine, each.config.engine_version) for each in plan.feasible]
 
 
 def test_declared_builds() -> None:

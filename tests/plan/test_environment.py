@@ -76,11 +76,6 @@ def test_variable_that_is_allowed(name: str, facts: dict[str, Any]) -> None:
     assert "mine" not in dropped(spec_with_env({name: "x"}), **facts)
 
 
-def test_variable_that_the_inventory_leaves_out() -> None:
-    """A declared list stands in the default's place."""
-    assert "mine" in dropped(spec_with_env({"VLLM_LOGGING_LEVEL": "DEBUG"}), engine_env_allowed=("MY_*",))
-
-
 @pytest.mark.parametrize("name", ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"])
 def test_boards_that_the_inventory_chose_stay_chosen(name: str) -> None:
     """Where boards are chosen, no config chooses others, not by a pattern either; the reason names what does."""

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tokenpeak.errors import FactsError
-from tokenpeak.vllm.flags import flag_table, known_flags, known_methods, known_variables, minor, parse_help
+from tokenpeak.vllm.flags import flag_table, known_flags, known_methods, minor, parse_help
 
 HELP = (Path(__file__).parent / "help-0.32.0.txt").read_text()
 """What the real engine 0.32.0 printed for `vllm serve --help=all`."""
@@ -53,12 +53,6 @@ def test_flags_come_and_go(flag: str, first: str, last: str) -> None:
     assert (first, last) == flag_table().lifetime(flag)
 
 
-@pytest.mark.parametrize(("version", "default"), [("0.19.1", 0.9), ("0.20.2", 0.92), ("0.33.0", 0.92)])
-def test_defaults_change(version: str, default: float) -> None:
-    """gpu_memory_utilization went from 0.9 to 0.92."""
-    assert default == known_flags(version)["gpu_memory_utilization"].default
-
-
 @pytest.mark.parametrize(
     ("version", "release"),
     [
@@ -81,23 +75,11 @@ def test_nonsense_version_is_named() -> None:
         minor("latest")
 
 
-def test_max_model_len_takes_auto_since_0_14() -> None:
-    """`auto` came with 0.14; before, it was a number."""
-    kinds = [known_flags(version)["max_model_len"].kind for version in ("0.7.3", "0.13.0", "0.14.1")]
-
-    assert ["int", "size", "size_or_auto"] == kinds
-
-
 def test_methods_know_their_least_capability() -> None:
     """fp8 needed 8.0 up to 0.13 and 7.5 since; gguf went after 0.23."""
     found = [known_methods(version)["fp8"].capability for version in ("0.8.5", "0.32.0")]
 
     assert ([80, 75], False) == (found, "gguf" in known_methods("0.32.0"))
-
-
-def test_variables_are_known_by_release() -> None:
-    """A variable that a release does not read is not in its list."""
-    assert (True, False) == ("VLLM_USE_V1" in known_variables("0.8.5"), "VLLM_USE_V1" in known_variables("0.33.0"))
 
 
 OLD_HELP = """\
@@ -128,8 +110,3 @@ def test_help_of_an_old_release_is_read() -> None:
         "lora_modules": "list",
         "brand_new": "value",
     } == found
-
-
-def test_help_gives_choices() -> None:
-    """Choices come from the help, without `None`."""
-    assert ("auto", "fp8") == parse_help(OLD_HELP, "0.7.3")["kv_cache_dtype"].choices

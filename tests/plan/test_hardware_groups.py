@@ -31,13 +31,6 @@ def test_equal_facts_are_one_kind() -> None:
     assert {"2x Tesla V100-PCIE": ["a", "b"]} == groups(node("a"), node("b", gib=31.75, driver="550.90.07"))
 
 
-def test_equal_boards_with_other_memory_are_two_kinds() -> None:
-    """Equal names hide boards of 16 and of 32 GiB."""
-    found = groups(node("a"), node("b", gib=16))
-
-    assert ["2x Tesla V100-PCIE (32 GiB, driver 550)", "2x Tesla V100-PCIE (16 GiB, driver 550)"] == list(found)
-
-
 def test_equal_boards_with_another_driver_are_two_kinds() -> None:
     """Another branch of the driver runs other kernels."""
     found = groups(node("a"), node("b", driver="570.86.15"), node("c"))
@@ -118,11 +111,6 @@ def test_resumed_sweep_knows_other_builds() -> None:
     assert now.is_still(node("a"))
 
 
-def test_labels_of_other_counts_stay_short() -> None:
-    """What the label shows anyway needs no details."""
-    assert ["2x Tesla V100-PCIE", "4x Tesla V100-PCIE"] == list(groups(node("a"), node("b", count=4)))
-
-
 @pytest.mark.parametrize(("other_gib", "kinds"), [(62.4, 1), (126.0, 2)])
 def test_machines_without_gpus(other_gib: float, kinds: int) -> None:
     """What a system keeps of its memory makes no other kind; other modules do."""
@@ -132,14 +120,6 @@ def test_machines_without_gpus(other_gib: float, kinds: int) -> None:
     ]
 
     assert kinds == len(groups(*cpus))
-
-
-def test_each_kind_has_a_plan() -> None:
-    """Plans follow the facts, and know how many boards one of their nodes has."""
-    plans = build_plan(sweep_spec(), serving(LLAMA, node("a"), node("b", gib=16)))
-
-    assert [("a",), ("b",)] == [plan.nodes for plan in plans]
-    assert [2, 2] == [plan.gpus for plan in plans]
 
 
 def test_models_of_their_own_are_kinds_of_their_own() -> None:

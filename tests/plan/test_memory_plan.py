@@ -113,25 +113,6 @@ def test_fills_in_the_batch_that_the_engine_would(gpu: str, version: str, expect
     assert expected == (memory.deployment.max_num_batched_tokens, memory.deployment.max_num_seqs)
 
 
-def test_batches_a_whole_prompt_when_v0_does_not_chunk() -> None:
-    """V0 without chunked prefill raises batched tokens to the context length."""
-    memory = plan_memory(config(max_model_len=16384), node("Tesla V100-PCIE-32GB", version="0.8.5"), LLAMA)
-    assert memory is not None
-
-    assert (False, 16384) == (memory.chunked_prefill, memory.deployment.max_num_batched_tokens)
-
-
-def test_takes_the_cpu_engine_s_kv_cache_from_its_environment() -> None:
-    """VLLM_CPU_KVCACHE_SPACE is gigabytes; the flag in bytes beats it."""
-    cpu = node(cpu="AMD EPYC", cpu_cores=2, memory_bytes=16 * GIB)
-    space = plan_memory(config({"VLLM_CPU_KVCACHE_SPACE": "2"}, max_model_len=2048), cpu, LLAMA)
-    flag = plan_memory(config({"VLLM_CPU_KVCACHE_SPACE": "2"}, kv_cache_memory_bytes=GIB), cpu, LLAMA)
-    assert space is not None
-    assert flag is not None
-
-    assert (2 * GIB, GIB) == (space.kv_cache_bytes, flag.kv_cache_bytes)
-
-
 def test_takes_what_a_config_does_not_set_from_the_inventory_s_environment() -> None:
     """The inventory's VLLM_CPU_KVCACHE_SPACE holds, unless the config sets its own."""
     cpu = node(cpu="AMD EPYC", cpu_cores=2, memory_bytes=16 * GIB).model_copy(

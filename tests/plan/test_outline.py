@@ -39,17 +39,6 @@ def test_the_published_case_takes_less_than_an_hour() -> None:
     assert line.removeprefix("will do: ") in document["notes"]
 
 
-@pytest.mark.integration
-def test_a_grid_is_called_so(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Where the grid is what was asked for, nothing is said beside it."""
-    lines = [line for line in printed("--inventory", "sim").splitlines() if line.startswith("will do: ")]
-
-    assert ["will do: a grid makes 6 launches with 6 configs to choose from"] * 2 == [
-        line.partition(",")[0] for line in lines
-    ]
-    assert not any("would make" in line for line in lines)
-
-
 def test_nights_of_a_window_are_counted(tmp_path_factory: pytest.TempPathFactory) -> None:
     """A sweep longer than its window goes on the next night."""
     path = tmp_path_factory.mktemp("spec") / "nightly.yml"

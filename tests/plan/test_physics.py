@@ -40,24 +40,6 @@ def test_gives_the_published_v100_figures_untuned() -> None:
     assert pytest.approx(21.8, rel=0.3) == 300 / latency_s
 
 
-def test_reads_the_weights_once_a_step_however_many_sequences() -> None:
-    """Thirty-two sequences take far less than thirty-two times the step of one."""
-    one = step_time_s(LLAMA_8B, decode_sequences=1, decode_context_tokens=200)
-    many = step_time_s(LLAMA_8B, decode_sequences=32, decode_context_tokens=6400)
-
-    assert one.weights_s == many.weights_s
-    assert many.total_s < 1.2 * one.total_s
-
-
-def test_names_the_resource_whose_absence_would_help_most() -> None:
-    """Decoding few sequences waits for weights, long contexts for KV cache, a long prompt for arithmetic."""
-    few = step_time_s(LLAMA_8B, decode_sequences=4, decode_context_tokens=2000)
-    long = step_time_s(LLAMA_8B, decode_sequences=64, decode_context_tokens=64 * 16000)
-    prompt = step_time_s(LLAMA_8B, prefill_tokens=8192)
-
-    assert ["weights_bandwidth", "kv_bandwidth", "compute"] == [few.binding, long.binding, prompt.binding]
-
-
 def test_waits_for_the_host_when_eager_on_a_small_model() -> None:
     """An eager 1.5B model on an H100 is bound by launches, which graphs take away."""
     eager = deployment("DeepSeek-R1-Distill-Qwen-1.5B", "H100 PCIe", eager=True)
@@ -66,26 +48,6 @@ def test_waits_for_the_host_when_eager_on_a_small_model() -> None:
 
     assert "launch_overhead" == step.binding
     assert graphs.total_s < step.total_s / 2
-
-
-def test_pays_for_tensor_parallel_over_pcie() -> None:
-    """Four GPUs read weights in a quarter of the time, but exchange over PCIe eats part of it."""
-    single = deployment("DeepSeek-R1-Distill-Llama-8B", "Tesla V100-PCIE-32GB", dtype="float16")
-    four = replace(single, tensor_parallel=4)
-    alone = step_time_s(single, decode_sequences=16, decode_context_tokens=4000)
-    together = step_time_s(four, decode_sequences=16, decode_context_tokens=4000)
-
-    assert pytest.approx(alone.weights_s / 4) == together.weights_s
-    assert together.total_s > alone.total_s / 4 + together.interconnect_s
-
-
-def test_prefills_a_later_chunk_longer() -> None:
-    """A chunk with more context before it takes longer: attention grows, the matrices do not."""
-    first = step_time_s(LLAMA_8B, prefill_tokens=2048)
-    later = step_time_s(LLAMA_8B, prefill_tokens=2048, prefill_context_tokens=30000)
-
-    assert first.compute_s == later.compute_s
-    assert first.attention_s < later.attention_s
 
 
 def test_reads_only_the_experts_that_were_picked() -> None:
@@ -118,20 +80,6 @@ def test_spreads_experts_over_data_parallel_ranks() -> None:
     assert pytest.approx(seconds * (read[0] - read[1] / 8)) == steps[0].weights_s - steps[1].weights_s
     assert 0.0 == steps[0].interconnect_s < steps[1].interconnect_s
     assert steps[0].compute_s == steps[1].compute_s
-
-
-def test_ranks_of_a_dense_model_share_nothing() -> None:
-    """Each holds all weights and exchanges nothing."""
-    two = replace(LLAMA_8B, data_parallel=2)
-    step = step_time_s(two, decode_sequences=4, decode_context_tokens=400)
-
-    assert LLAMA_8B.weight_bytes_per_gpu == two.weight_bytes_per_gpu
-    assert step_time_s(LLAMA_8B, decode_sequences=4, decode_context_tokens=400) == step
-
-
-def test_takes_no_time_for_nothing() -> None:
-    """A step without tokens takes no time."""
-    assert 0.0 == step_time_s(LLAMA_8B).total_s
 
 
 def test_counts_kv_cache_in_whole_blocks_and_never_below_zero() -> None:

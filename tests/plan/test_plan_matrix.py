@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from tokenpeak.errors import PlanError
 from tokenpeak.plan.classes import agreements
 from tokenpeak.plan.matrix import build_plan, configs
 from tokenpeak.records import Gpu, NodeFacts, Plan
-from tokenpeak.spec.sweep import ModelSpec, SweepSpec, parse_spec, read_spec, sweep_names
+from tokenpeak.spec.sweep import ModelSpec, SweepSpec, parse_spec, read_spec
 
 WORKLOADS = [
     {
@@ -62,16 +61,6 @@ def test_names_a_config_by_what_it_resolves_to() -> None:
     assert 12 == len(by_axis.config_id)
 
 
-def test_leaves_out_a_flag_that_is_null() -> None:
-    """A null takes a fixed flag away again."""
-    asked = spec(
-        fixed={"name": "fixed", "flags": {"kv_cache_dtype": "fp8"}},
-        axes={"cache": [{"name": "as-is", "flags": {"kv_cache_dtype": None}}]},
-    )
-
-    assert {} == configs(asked, LLAMA)[0].flags
-
-
 def test_changes_checkpoint_and_flag_together() -> None:
     """An alternative's model replaces the name and its revision, and keeps the served name."""
     base = ModelSpec(name="a/base", revision="abc", served_name="base")
@@ -120,13 +109,6 @@ def test_no_config_is_forced_onto_several_nodes() -> None:
     (plan,) = build_plan(asked, serving(LLAMA, node()))
 
     assert ("wide", "one_node") in [(dropped.config.name, dropped.rule) for dropped in plan.dropped]
-
-
-def test_makes_one_plan_per_kind_of_hardware() -> None:
-    """Nodes that share their hardware share a plan."""
-    plans = build_plan(spec(), serving(LLAMA, node(name="a"), node("NVIDIA L4", name="b"), node(name="c")))
-
-    assert [("a", "c"), ("b",)] == [plan.nodes for plan in plans]
 
 
 @pytest.mark.parametrize(
@@ -214,17 +196,6 @@ def test_shows_the_published_plateau_as_one_class(v100_plan: Plan) -> None:
 
     assert 36 == len(eager)
     assert 1 == len({planned.config_class for planned in eager})
-
-
-@pytest.mark.parametrize("name", sweep_names())
-def test_ships_specs_that_can_be_read(name: str) -> None:
-    """Every spec that ships is valid and says what it is for."""
-    assert read_spec(name).description
-
-
-def test_writes_a_plan_as_json(v100_plan: Plan) -> None:
-    """A plan survives its own JSON."""
-    assert v100_plan == Plan.model_validate(json.loads(v100_plan.model_dump_json()))
 
 
 def test_reports_how_alike_a_class_came_out() -> None:

@@ -38,14 +38,6 @@ def ranks(memory: MemoryPlan, count: int) -> MemoryPlan:
     return replace(memory, deployment=replace(memory.deployment, data_parallel=count))
 
 
-def test_gives_more_throughput_and_slower_requests_at_higher_concurrency() -> None:
-    """Doubling the requests in flight raises the node's throughput and each token's time."""
-    few, many = steady_state(PLAN, CLOSED), steady_state(PLAN, replace(CLOSED, concurrency=64))
-
-    assert few.output_tok_per_s < many.output_tok_per_s < 2 * few.output_tok_per_s
-    assert few.tpot_s < many.tpot_s
-
-
 def test_never_predicts_more_than_the_hardware_could_give() -> None:
     """At any concurrency the prediction stays below the limit of ideal hardware."""
     shares = [
@@ -97,37 +89,11 @@ def test_the_limit_is_a_roofline_by_hand(name: str) -> None:
     assert pytest.approx(by_hand, rel=1e-6) == found
 
 
-def test_makes_requests_wait_for_a_seat() -> None:
-    """With fewer sequences than requests in flight, the wait shows in TTFT and the throughput falls."""
-    seats = replace(PLAN, deployment=replace(PLAN.deployment, max_num_seqs=8))
-    free, queued = steady_state(PLAN, CLOSED), steady_state(seats, CLOSED)
-
-    assert queued.ttft_s > 5 * free.ttft_s
-    assert queued.output_tok_per_s < free.output_tok_per_s
-
-
 def test_names_the_kv_cache_when_it_is_what_limits() -> None:
     """Memory for a few sequences only: the binding reason is KV capacity."""
     tight = replace(PLAN, kv_cache_memory_bytes=1300 * 131072 * 4)
 
     assert "kv_capacity" == predict(tight, CLOSED).binding
-
-
-def test_serves_a_low_rate_at_that_rate() -> None:
-    """Below saturation the output throughput is what the rate asks for, but for the last answers to end."""
-    state = steady_state(PLAN, OPEN)
-    last_s = state.latency_s(OPEN.output_tokens)
-
-    assert not state.saturated
-    assert pytest.approx(400 * 300 / (399 / 2.0 + last_s), rel=0.01) == state.output_tok_per_s
-
-
-def test_lets_the_queue_grow_beyond_saturation() -> None:
-    """A rate that cannot be served gives the most throughput there is, and a TTFT that grows with the requests."""
-    state = steady_state(PLAN, replace(OPEN, rate_per_s=500.0))
-
-    assert state.saturated
-    assert state.ttft_s > 5
 
 
 def test_finds_the_rate_at_which_the_slo_just_holds() -> None:
@@ -152,14 +118,6 @@ def test_a_search_is_predicted_at_the_rate_that_it_should_find() -> None:
 
     assert pytest.approx(rate * OPEN.output_tokens, rel=0.01) == found.output_tok_per_s
     assert hardware_limit_tok_per_s(PLAN, replace(OPEN, rate_per_s=None)) == found.limit_output_tok_per_s
-
-
-def test_prefills_less_when_the_prefix_cache_holds_the_rest() -> None:
-    """Prompts that are mostly cached get their first token sooner, unless the cache is off."""
-    cached = replace(CLOSED, prefix_hit_rate=0.9)
-    hit, miss = steady_state(PLAN, cached), steady_state(replace(PLAN, prefix_caching=False), cached)
-
-    assert hit.ttft_s < miss.ttft_s / 2
 
 
 def test_says_which_share_of_the_hardware_a_run_used() -> None:
@@ -214,31 +172,3 @@ def test_gains_by_drafts_when_few_requests_run_and_less_when_many_do() -> None:
 
     assert gains[0] > 2
     assert gains[1] < gains[0]
-
-
-def test_drafting_takes_its_time() -> None:
-    """A draft model reads its own weights for each drafted token; looking drafts up in the prompt costs nothing."""
-    free, costly = (steady_state(replace(PLAN, draft_tokens=3, draft_share=share), CLOSED) for share in (0.0, 0.1))
-
-    assert costly.tpot_s > 1.05 * free.tpot_s
-
-
-def test_shares_a_rate_between_replicas() -> None:
-    """Two data-parallel replicas serve twice the rate as fast as one serves it once."""
-    two = steady_state(ranks(PLAN, 2), replace(OPEN, rate_per_s=4.0, requests=800))
-    one = steady_state(PLAN, OPEN)
-
-    assert one.ttft_s == two.ttft_s
-    assert one.tpot_s == two.tpot_s
-    assert 2 * one.output_tok_per_s == two.output_tok_per_s
-
-
-def test_no_slo_holds_beyond_saturation() -> None:
-    """However loose its limits, an SLO holds at no rate that cannot be served."""
-    rate = slo_rate_per_s(PLAN, OPEN, Slo(tpot_p50_ms=60_000))
-    assert rate is not None
-
-    assert [False, True] == [
-        steady_state(PLAN, replace(OPEN, requests=None, duration_s=60.0, rate_per_s=rate * factor)).saturated
-        for factor in (0.99, 1.01)
-    ]

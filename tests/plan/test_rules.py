@@ -153,16 +153,6 @@ def test_rule_forbids_what_the_engine_refuses(
     assert expected == rule(gpu, version, **flags)
 
 
-def test_kv_heads_must_divide_or_be_divided() -> None:
-    """Four KV heads over six GPUs go neither way, though twelve heads would."""
-    shape = facts(LLAMA_8B)
-    odd = ModelFacts(**{**vars(shape), "heads": 12, "kv_heads": 4, "intermediate": 6144})
-    found = dropped_because(config(tensor_parallel_size=6, max_model_len=4096), node(A100, 8), odd, "0.32.0")
-
-    assert found is not None
-    assert ("kv_heads", True) == (found[0], "4 KV heads" in found[1])
-
-
 def test_reason_names_the_value_and_the_source() -> None:
     """A dropped config says what is wrong, with which value, and which release's file says so."""
     found = dropped_because(config(dtype="bfloat16"), node(V100), None, "0.8.5.post1")
@@ -189,21 +179,6 @@ def test_what_nobody_knows_forbids_nothing() -> None:
     assert dropped_because(config(dtype="bfloat16", tensor_parallel_size=1), unknown, None, None) is None
 
 
-def test_cpu_node_is_not_judged_by_gpu_rules() -> None:
-    """The CPU engine takes bfloat16 and needs no GPU."""
-    cpu = NodeFacts(node="n", source="probed", cpu="x86", cpu_cores=2, memory_bytes=24 * 2**30)
-
-    assert dropped_because(config(dtype="bfloat16", max_model_len=2048), cpu, None, "0.32.0") is None
-
-
-def test_eager_is_only_advice() -> None:
-    """Eager on a V100 is never dropped; it is advised against."""
-    eager = config(enforce_eager=True, dtype="half", max_model_len=4096)
-
-    assert dropped_because(eager, node(V100), facts(LLAMA_8B), "0.8.5") is None
-    assert any("enforce_eager" in text for text in advice(eager, node(V100), facts(LLAMA_8B), "0.8.5"))
-
-
 @pytest.mark.parametrize(
     ("word", "gpu", "flags"),
     [
@@ -218,11 +193,6 @@ def test_advice_says_what_speaks_against(word: str, gpu: str, flags: dict[str, A
     found = advice(config(dtype="half", max_model_len=4096, **flags), node(gpu, 4), facts(LLAMA_8B), "0.10.2")
 
     assert any(word in text for text in found)
-
-
-def test_plain_config_needs_no_advice() -> None:
-    """A config that nothing speaks against has no advice."""
-    assert () == advice(config(dtype="half", max_model_len=4096), node(A100), facts(LLAMA_8B), "0.32.0")
 
 
 def test_every_rule_cites_its_source() -> None:

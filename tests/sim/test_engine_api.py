@@ -84,13 +84,6 @@ def test_a_whole_completion_has_vllms_body(engine: RunningEngine) -> None:
     assert recorded("completion.json") == shape(body)
 
 
-def test_two_prompts_are_two_choices(engine: RunningEngine) -> None:
-    """A list of prompts is answered in one body, its usage summed."""
-    body = post(engine, "/v1/completions", {**COMPLETION, "prompt": [[5], [6]], "max_tokens": 2}).json()
-
-    assert recorded("completion-two-prompts.json") == shape(body)
-
-
 def test_a_whole_chat_has_vllms_body(engine: RunningEngine) -> None:
     """Key for key, but for the count of the template's tokens, which are the tokenizer's."""
     body = post(engine, "/v1/chat/completions", CHAT).json()
@@ -150,13 +143,6 @@ def test_tokens_of_a_text_are_what_its_completion_counts(engine: RunningEngine) 
     assert count == usage["prompt_tokens"]
 
 
-def test_answers_are_the_same_for_the_same_prompt(engine: RunningEngine) -> None:
-    """Deterministic under a seed."""
-    first, second = (post(engine, "/v1/completions", COMPLETION).json()["choices"] for _ in range(2))
-
-    assert first == second
-
-
 def test_an_answer_may_end_by_itself(engine: RunningEngine) -> None:
     """Without ignore_eos an answer stops at a length of its own, after at least min_tokens."""
     body = {**COMPLETION, "ignore_eos": False, "max_tokens": 3000, "min_tokens": 3, "prompt": [2, 2]}
@@ -195,14 +181,3 @@ def test_a_client_that_leaves_frees_its_place(engine: RunningEngine) -> None:
             break
 
     assert re.search(r"num_requests_running\{[^}]*\} 0\.0", page)
-
-
-def test_one_connection_carries_many_requests(engine: RunningEngine) -> None:
-    """Kept alive, streams and whole bodies alike."""
-    with engine.client() as client:
-        statuses = [
-            client.post("/v1/completions", json={**COMPLETION, "stream": n % 2 == 0}, headers=KEY).status_code
-            for n in range(6)
-        ]
-
-    assert [200] * 6 == statuses

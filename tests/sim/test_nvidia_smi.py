@@ -106,13 +106,6 @@ def test_a_node_without_gpus_has_no_devices(tmp_path: Path) -> None:
     assert (6, "No devices were found\n") == (ended.returncode, ended.stdout)
 
 
-def test_one_board_can_be_asked_for(tmp_path: Path) -> None:
-    """`-i` takes an index."""
-    ended = smi(tmp_path, "-i", "1", "--query-gpu=index", "--format=csv,noheader")
-
-    assert "1\n" == ended.stdout
-
-
 def test_the_topology_shows_nvlink_between_boards(tmp_path: Path) -> None:
     """An A100 pair is linked by NVLink, an L4 pair by the host bridge."""
     assert "GPU0\t X \tNV12" in smi(tmp_path, "topo", "-m").stdout

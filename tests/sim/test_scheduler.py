@@ -81,16 +81,6 @@ def test_decoding_goes_first_and_prefill_takes_the_rest_of_the_budget() -> None:
     assert (1, 63) == (second.decode_sequences, second.prefill_tokens)
 
 
-def test_no_more_sequences_run_than_allowed() -> None:
-    """With max_num_seqs 2, the third waits."""
-    scheduler = make_scheduler(max_num_seqs=2)
-    for seed in range(3):
-        scheduler.add(make_sequence(4, seed=seed))
-    scheduler.schedule()
-
-    assert (2, 1) == (len(scheduler.running), len(scheduler.waiting))
-
-
 def test_v0_stalls_decoding_while_prompts_wait() -> None:
     """Without chunked prefill, a step is either whole prompts or decoding."""
     scheduler = make_scheduler(prefill_first=True, chunked_prefill=False)
@@ -117,16 +107,6 @@ def test_a_shared_beginning_is_not_computed_again() -> None:
     assert (67, 32) == (scheduler.prefix_queries, scheduler.prefix_hits)
 
 
-def test_a_whole_cached_prompt_still_computes_its_last_block() -> None:
-    """There has to be something to sample from."""
-    scheduler = make_scheduler()
-    for _ in range(2):
-        scheduler.add(make_sequence(list(range(32)), output=1))
-        steps = run(scheduler)
-
-    assert [16] == [step.prefill_tokens for step in steps]
-
-
 def test_an_answer_is_found_as_the_beginning_of_the_next_turn() -> None:
     """Generated tokens are cached like a prompt's."""
     scheduler = make_scheduler()
@@ -149,30 +129,6 @@ def test_the_latest_sequence_gives_way_when_blocks_run_out() -> None:
 
     assert [0, 1] == [sequence.preemptions for sequence in sequences]
     assert [18, 18] == [sequence.output_tokens for sequence in sequences]
-
-
-def test_drafts_are_verified_with_each_decoded_token() -> None:
-    """With three speculative tokens a decoding sequence computes four."""
-    scheduler = make_scheduler(draft_tokens=3)
-    scheduler.add(make_sequence(4, output=10))
-    first = scheduler.schedule()
-    assert first is not None
-    carry_out(scheduler, first)
-    second = scheduler.schedule()
-
-    assert second is not None
-    assert (1, 4) == (second.decode_sequences, second.decode_tokens)
-
-
-def test_an_aborted_sequence_gives_its_blocks_back() -> None:
-    """A client that goes leaves nothing behind."""
-    scheduler = make_scheduler()
-    sequence = make_sequence(40)
-    scheduler.add(sequence)
-    scheduler.schedule()
-    scheduler.abort(sequence)
-
-    assert (0, 1000) == (len(scheduler.running), scheduler.pool.free)
 
 
 @settings(max_examples=60, deadline=None)
