@@ -1,7 +1,6 @@
 """Baselines: the engine's defaults, and production's own settings, as configs of the sweep."""
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tokenpeak.errors import PlanError
@@ -10,18 +9,10 @@ from tokenpeak.plan.node_kinds import build_of, known_flags_of
 from tokenpeak.records import NodeFacts
 from tokenpeak.spec.axes import ExtraConfig, FlagValue
 from tokenpeak.spec.sweep import SweepSpec
-from tokenpeak.vllm.command import OURS, command_line
+from tokenpeak.vllm.command import OURS, command_line, read_options
 from tokenpeak.vllm.flags import FlagFacts, known_flags
 
 DEFAULTS, PRODUCTION = "defaults", "production"
-
-SHORT = {
-    "-tp": "tensor_parallel_size",
-    "-pp": "pipeline_parallel_size",
-    "-dp": "data_parallel_size",
-    "-q": "quantization",
-}
-"""Short names of flags, as people start engines with."""
 
 
 def baselines(spec: SweepSpec, nodes: Sequence[NodeFacts]) -> tuple[tuple[ExtraConfig, ...], tuple[str, ...]]:
@@ -71,56 +62,18 @@ def _production(spec: SweepSpec, node: NodeFacts) -> ExtraConfig | str:
 def parse_arguments(arguments: Sequence[str], engine_version: str | None) -> tuple[str | None, dict[str, FlagValue]]:
     """The model and the flags of an engine's command line; what the sweep sets itself (address, names) is left out."""
     known = known_flags(engine_version)
-    model: str | None = None
+    place, options = read_options(arguments, known)
+    model = None if place is None else arguments[place]
     flags: dict[str, FlagValue] = {}
-    words = _spelled_out(arguments, known)
-    while words:
-        word = words.pop(0)
-        if not word.startswith("-"):
-            model = model or word
-            continue
-        spelled, _, given = word.partition("=")
-        name = SHORT.get(spelled, spelled.lstrip("-").replace("-", "_"))
-        values = [given] if given else []
-        while words and not given and not begins_option(words[0]) and takes_more(known.get(name), values):
-            values.append(words.pop(0))
-        if name == "model":
-            model = values[0] if values else model
+    for option in options:
+        name, positive = option.name, option.name.removeprefix("no_")
+        if name == "model" and option.values:
+            model = option.values[0]
+        elif name not in known and positive in known:
+            flags[positive] = False
         elif name not in OURS:
-            negated = name.removeprefix("no_")
-            if name not in known and negated in known:
-                flags[negated] = False
-            else:
-                flags[name] = _value(values, known.get(name))
+            flags[name] = _value(option.values, known.get(name))
     return model, flags
-
-
-def _spelled_out(arguments: Sequence[str], known: Mapping[str, FlagFacts]) -> list[str]:
-    """The words with `-O3`, `-O=3` and `-O 3` as `--optimization-level=3`, where the engine has that flag.
-
-    Before it had, they set a key of --compilation-config that is named by the version; there they stay as they are.
-    """
-    words: list[str] = []
-    for word in arguments:
-        if "optimization_level" in known and re.fullmatch(r"-O=?[0-3]", word):
-            words.append(f"--optimization-level={word[-1]}")
-        elif "optimization_level" in known and words[-1:] == ["-O"] and re.fullmatch("[0-3]", word):
-            words[-1] = f"--optimization-level={word}"
-        else:
-            words.append(word)
-    return words
-
-
-def begins_option(word: str) -> bool:
-    """Whether a word of a command line is an option, not a value that begins with a minus."""
-    return word.startswith("--") or word.partition("=")[0] in SHORT or re.fullmatch(r"-O=?[0-3]?", word) is not None
-
-
-def takes_more(facts: FlagFacts | None, values: Sequence[str]) -> bool:
-    """Whether the next word is a value of this flag."""
-    if facts is not None and facts.kind in ("bool", "switch"):
-        return False
-    return not values or (facts is not None and facts.kind == "list")
 
 
 def _value(values: Sequence[str], facts: FlagFacts | None) -> Any:

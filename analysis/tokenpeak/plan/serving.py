@@ -7,8 +7,9 @@ from typing import Any
 from tokenpeak.errors import PlanError
 from tokenpeak.node.engine.command import Command, text
 from tokenpeak.plan.baseline import SHORT, begins_option, takes_more
+from tokenpeak.node.engine_command import Command, text
 from tokenpeak.records import Config
-from tokenpeak.vllm.command import command_line, engine_env, served_from
+from tokenpeak.vllm.command import CommandOption, command_line, engine_env, read_options, served_from
 from tokenpeak.vllm.flag_effects import is_tuning
 from tokenpeak.vllm.flags import FlagFacts, known_flags
 
@@ -143,9 +144,9 @@ def production_edit(
     known = known_flags(version)
     asked = command_line(served.config, version)
     new = _options(asked.arguments, known)
-    model, kept = _kept(production, known)
+    place, kept = read_options(production.words, known, program=production.program)
     is_same_model = config.model.name == base_model
-    head: list[str | int] = [model.place if is_same_model and model is not None else served.config.model.name]
+    head: list[str | int] = [place if is_same_model and place is not None else served.config.model.name]
     notes = [served.note] if served.note else []
     words: list[str | int] = []
     used: set[str] = set()
@@ -179,68 +180,19 @@ def production_edit(
 
 def described_model(production: Described, version: str | None) -> str | None:
     """The model in production's command; None where it names none."""
-    model, _ = _kept(production, known_flags(version))
-    return None if model is None else production.words[model.place]
-
-
-@dataclass(frozen=True)
-class _Option:
-    """An option of production's command: its name with underscores, and the places of its words."""
-
-    name: str
-    places: list[int]
-
-
-@dataclass(frozen=True)
-class _Model:
-    """Where the model stands in production's command."""
-
-    place: int
-
-
-def _kept(production: Described, known: Mapping[str, FlagFacts]) -> tuple[_Model | None, list[_Option]]:
-    """Where the model stands, and the options, in their order."""
-    model: _Model | None = None
-    options: list[_Option] = []
-    place = production.program
-    words = production.words
-    while place < len(words):
-        word = words[place]
-        if not word.startswith("-"):
-            model = model or _Model(place)
-            place += 1
-            continue
-        spelled, equals, _ = word.partition("=")
-        name = SHORT.get(spelled, spelled.lstrip("-").replace("-", "_"))
-        if spelled == "-O" or (spelled.startswith("-O") and spelled[2:].isdigit()):
-            name = "optimization_level"
-        places = [place]
-        place += 1
-        values: list[str] = []
-        negates = name not in known and name.removeprefix("no_") in known
-        while place < len(words) and not equals and not negates and not begins_option(words[place]):
-            if not takes_more(known.get(name), values):
-                break
-            values.append(words[place])
-            places.append(place)
-            place += 1
-        if name == "model" and len(places) == 2:
-            model = _Model(places[1])
-        else:
-            options.append(_Option(name, places))
-    return model, options
+    place, _ = read_options(production.words, known_flags(version), program=production.program)
+    return None if place is None else production.words[place]
 
 
 def _options(arguments: Sequence[str], known: Mapping[str, FlagFacts]) -> dict[str, list[str]]:
     """A config's flags as words by name, several of one flag together."""
-    shown = Described(place="", words=tuple(arguments), program=0, env={}, image=None, text="", served_name=None)
-    found: dict[str, list[str]] = {}
-    for option in _kept(shown, known)[1]:
-        found.setdefault(option.name.removeprefix("no_"), []).extend(arguments[place] for place in option.places)
-    return found
+    by_name: dict[str, list[str]] = {}
+    for option in read_options(arguments, known)[1]:
+        by_name.setdefault(option.name.removeprefix("no_"), []).extend(arguments[place] for place in option.places)
+    return by_name
 
 
-def _same_or_new(option: _Option, new: list[str], production: Described) -> list[str | int]:
+def _same_or_new(option: CommandOption, new: list[str], production: Described) -> list[str | int]:
     """The option's own words where they say what the config says, else the config's."""
     return list(option.places) if [production.words[place] for place in option.places] == new else list(new)
 

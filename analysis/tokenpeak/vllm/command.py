@@ -137,6 +137,59 @@ def launched_program(argv: Sequence[str]) -> tuple[str, ...]:
     return ()
 
 
+_OPTIMIZATION = re.compile(r"-O=?([0-3]?)")
+
+
+@dataclass(frozen=True)
+class CommandOption:
+    """An option of a command line: its name with underscores, the places of its words, and its values."""
+
+    name: str
+    places: tuple[int, ...]
+    values: tuple[str, ...]
+
+
+def read_options(
+    words: Sequence[str], known: Mapping[str, FlagFacts], *, program: int = 0
+) -> tuple[int | None, list[CommandOption]]:
+    """The place of the model, and the options in their order; the first `program` words are the program's own.
+
+    `-O3`, `-O=3` and `-O 3` are the optimization level, as they are since 0.12.
+    """
+    short = {name: facts.name for facts in known.values() for name in facts.short}
+
+    def begins(word: str) -> bool:
+        return word.startswith("--") or word.partition("=")[0] in short or _OPTIMIZATION.fullmatch(word) is not None
+
+    model: int | None = None
+    options: list[CommandOption] = []
+    place = program
+    while place < len(words):
+        first, word = place, words[place]
+        place += 1
+        if not word.startswith("-"):
+            model = first if model is None else model
+            continue
+        spelled, equals, given = word.partition("=")
+        name = short.get(spelled, spelled.lstrip("-").replace("-", "_"))
+        values = [given] if equals else []
+        if level := _OPTIMIZATION.fullmatch(word):
+            name, values = "optimization_level", [level[1]] if level[1] else []
+        facts = known.get(name)
+        takes_none = facts.kind in ("bool", "switch") if facts else name.removeprefix("no_") in known
+        takes_all = facts is not None and facts.kind == "list"
+        while place < len(words) and not equals and not takes_none and not begins(words[place]):
+            if values and not takes_all:
+                break
+            values.append(words[place])
+            place += 1
+        if name == "model" and len(values) == 1 and not equals:
+            model = place - 1
+        else:
+            options.append(CommandOption(name, tuple(range(first, place)), tuple(values)))
+    return model, options
+
+
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
