@@ -9,11 +9,10 @@ import pytest
 
 from tokenpeak.predict.physics import StepTime
 from tokenpeak.records import Series
-from tokenpeak.sim.arguments import parse_serve
 from tokenpeak.sim.boards import Meter, NodeState
 from tokenpeak.sim.devices import devices
 from tokenpeak.sim.nvidia_smi import PowerAverage, SimulatedGpu, simulated_gpus
-from tokenpeak.sim.settings import Settings, resolve
+from tokenpeak.sim.settings import Settings, parse_serve, resolve
 
 STEP_S = 0.05
 A100_W = 400.0

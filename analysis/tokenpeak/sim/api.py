@@ -15,9 +15,9 @@ from tokenpeak.sim.devices import CUDA_ERROR, Faults
 from tokenpeak.sim.engine_metrics import Counters, metrics_page
 from tokenpeak.sim.http import HttpReply, HttpRequest
 from tokenpeak.sim.language import chat_prompt, detokenize, tokenize
-from tokenpeak.sim.memory import out_of_memory
 from tokenpeak.sim.pace import Pace
 from tokenpeak.sim.settings import Settings
+from tokenpeak.sim.startup import out_of_memory
 
 MAX_LOGPROBS = 20
 """vLLM's default of --max-logprobs."""

@@ -23,7 +23,6 @@ import uvloop
 
 from tokenpeak.errors import TokenpeakError
 from tokenpeak.sim.api import Api
-from tokenpeak.sim.arguments import parse_serve
 from tokenpeak.sim.boards import Meter, NodeState
 from tokenpeak.sim.devices import Faults, devices, faults
 from tokenpeak.sim.engine_metrics import Counters
@@ -31,7 +30,7 @@ from tokenpeak.sim.http import HttpRequest, HttpServer
 from tokenpeak.sim.pace import Pace
 from tokenpeak.sim.scheduler import Scheduler, SchedulerLimits
 from tokenpeak.sim.sequence import BlockPool
-from tokenpeak.sim.settings import Settings, release_number, resolve
+from tokenpeak.sim.settings import Settings, parse_serve, release_number, resolve
 from tokenpeak.sim.startup import EngineLog, Start, StartError, sleep
 from tokenpeak.vllm.flags import DEFAULT_RELEASE
 
