@@ -6,8 +6,6 @@ from typing import Any
 
 from tokenpeak.errors import PlanError
 from tokenpeak.node.engine.command import Command, text
-from tokenpeak.plan.baseline import SHORT, begins_option, takes_more
-from tokenpeak.node.engine_command import Command, text
 from tokenpeak.records import Config
 from tokenpeak.vllm.command import CommandOption, command_line, engine_env, read_options, served_from
 from tokenpeak.vllm.flag_effects import is_tuning
