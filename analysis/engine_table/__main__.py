@@ -15,7 +15,7 @@ RELEASES = (
     *("0.29.0", "0.30.0", "0.31.0", "0.32.0", "0.33.0"),
 )
 """The last patch release of each minor one, oldest first."""
-TABLE = Path(__file__).parents[1] / "tokenpeak" / "plan" / "data" / "flags.json"
+TABLE = Path(__file__).parents[1] / "tokenpeak" / "vllm" / "data" / "flags.json"
 
 
 def spans(facts_by_release: list[dict[str, Any]]) -> dict[str, list[list[Any]]]:

@@ -32,12 +32,11 @@ def wheel_url(release: str, python: str = "3.12") -> str:
 
 
 class RangedFile(io.RawIOBase):
-    """A remote file that can be read and sought like a local one; what was read is kept."""
+    """A remote file that can be read and sought like a local one."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.position = 0
-        self.blocks: dict[int, bytes] = {}
         with self._range("-1") as response:
             self.size = int(response.headers["Content-Range"].rsplit("/", 1)[1])
 
@@ -53,32 +52,25 @@ class RangedFile(io.RawIOBase):
         """It can be sought."""
         return True
 
-    def tell(self) -> int:
-        """The position of the next read."""
-        return self.position
-
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Move the position; costs nothing."""
         self.position = {io.SEEK_SET: 0, io.SEEK_CUR: self.position, io.SEEK_END: self.size}[whence] + offset
         return self.position
 
-    def read(self, size: int = -1) -> bytes:
-        """Up to `size` bytes, or all to the end."""
-        wanted = self.size - self.position if size < 0 else min(size, self.size - self.position)
-        read = b""
-        while len(read) < wanted:
-            index, start = divmod(self.position, BLOCK)
-            if index not in self.blocks:
-                with self._range(f"{index * BLOCK}-{min(self.size, (index + 1) * BLOCK) - 1}") as response:
-                    self.blocks[index] = response.read()
-            piece = self.blocks[index][start : start + wanted - len(read)]
-            read += piece
-            self.position += len(piece)
-        return read
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Fill the buffer from the position on."""
+        end = min(self.size, self.position + len(buffer))
+        if end <= self.position:
+            return 0
+        with self._range(f"{self.position}-{end - 1}") as response:
+            data = response.read()
+        buffer[: len(data)] = data
+        self.position += len(data)
+        return len(data)
 
 
 def release_files(release: str, wanted: Callable[[str], bool]) -> dict[str, str]:
     """Path in the wheel → text, of the files of a release that `wanted` picks."""
-    with zipfile.ZipFile(RangedFile(wheel_url(release))) as wheel:
+    with zipfile.ZipFile(io.BufferedReader(RangedFile(wheel_url(release)), BLOCK)) as wheel:
         members = sorted(wheel.infolist(), key=lambda member: member.header_offset)
         return {member.filename: wheel.read(member).decode() for member in members if wanted(member.filename)}

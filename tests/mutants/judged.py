@@ -30,7 +30,7 @@ def suite(root: Path) -> list[str]:
     """The arguments with which `make test` there selects its tests."""
     found = re.search(r'^test:.*\n\t.*pytest (-m "[^"]*")', (root / "Makefile").read_text(), re.MULTILINE)
     if not found:
-        raise SystemExit(f"{root}/Makefile: no selection of `make test` was found; give one by --selection.")
+        raise SystemExit(f"{root}/Makefile: no selection of `make test` was found.")
     return shlex.split(found[1])
 
 

@@ -1,16 +1,15 @@
 """`python -m tests.mutants.run`: how many mutants of the sample the fast suite notices.
 
-Judged is a commit, its tests and its code, in copies with an environment each: HEAD here, or another by `--tree` and
-`--revision`. One run of its suite says which tests run which lines; then each mutant is put into a copy and the tests
-that may notice it are run. A mutant is killed by a test that fails with it, fails with it again when it runs alone, and
-passes alone without it. Results are kept, so that a call that was cut short goes on.
+Judged is a commit, its tests and its code, in copies with an environment each: HEAD, or another by `--revision`. One
+run of its suite says which tests run which lines; then each mutant is put into a copy and the tests that may notice it
+are run. A mutant is killed by a test that fails with it, fails with it again when it runs alone, and passes alone
+without it. Results are kept, so that a call that was cut short goes on.
 """
 
 import argparse
 import json
 import os
 import queue
-import shlex
 import subprocess
 import threading
 import time
@@ -22,6 +21,8 @@ from tests.mutants.judged import Copy, TimedOutError, suite
 from tests.mutants.sample import ROOT, Mutant, applied, changed, read_sample
 from tests.mutants.summary import Result, read_results, summary
 
+CAP_S = 120.0
+"""Tests of a mutant, in all."""
 LIMIT_FACTOR, LIMIT_S = 4, 60.0
 """Tests with a mutant in the code have so many times what they took without, and so much longer."""
 
@@ -60,7 +61,7 @@ def _verdict(mutant: Mutant, mutated: str, copy: Copy, tests: list[str], limit_s
     return found
 
 
-def judge(mutant: Mutant, copy: Copy, found: CoverageMap, cap_s: float, log: Path) -> Result:
+def judge(mutant: Mutant, copy: Copy, coverage: CoverageMap, log: Path) -> Result:
     """What becomes of this mutant in the copy."""
     began_s = time.monotonic()
     mutated = applied(mutant, copy.root)
@@ -68,15 +69,15 @@ def judge(mutant: Mutant, copy: Copy, found: CoverageMap, cap_s: float, log: Pat
         return Result(mutant=mutant.id, revision=copy.revision, verdict="stale")
     line, before, _ = changed((copy.root / mutant.path).read_text(), mutated)
     lines = set(range(line, line + before.count("\n") + 1))
-    tests, capped = noticing(found, copy.root, mutant.path, lines, cap_s)
+    tests, capped = noticing(coverage, copy.root, mutant.path, lines, CAP_S)
     if not tests:
         return Result(mutant=mutant.id, revision=copy.revision, verdict="not covered")
-    limit_s = LIMIT_FACTOR * sum(found.seconds[test] for test in tests) + LIMIT_S
+    limit_s = LIMIT_FACTOR * sum(coverage.seconds[test] for test in tests) + LIMIT_S
     result = _verdict(mutant, mutated, copy, tests, limit_s, log)
     return replace(result, capped=capped, seconds=round(time.monotonic() - began_s, 1))
 
 
-def judge_all(mutants: list[Mutant], copies: list[Copy], found: CoverageMap, cap_s: float, results: Path) -> None:
+def judge_all(mutants: list[Mutant], copies: list[Copy], coverage: CoverageMap, results: Path) -> None:
     """Judge them in all copies at once, and keep each result as it comes."""
     waiting: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
     for mutant in mutants:
@@ -90,7 +91,7 @@ def judge_all(mutants: list[Mutant], copies: list[Copy], found: CoverageMap, cap
             except queue.Empty:
                 return
             try:
-                result = judge(mutant, copy, found, cap_s, copy.root.with_suffix(".log"))
+                result = judge(mutant, copy, coverage, copy.root.with_suffix(".log"))
             except BusyError:
                 print(f"no verdict  {mutant.id}: its tests fail or time out without it; try again", flush=True)
                 continue
@@ -112,38 +113,26 @@ def _kept(results: Path) -> list[dict[str, object]]:
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--tree", type=Path, default=ROOT, help="the checkout that is judged")
-    parser.add_argument("--revision", default="HEAD", help="its commit")
-    parser.add_argument("--selection", help="pytest's arguments for the suite, instead of those of its `make test`")
+    parser.add_argument("--revision", default="HEAD", help="the commit that is judged")
     parser.add_argument("--only", nargs="+", action="extend", metavar="ID", help="only these mutants")
-    parser.add_argument("--first", type=int, metavar="N", help="only the first N")
-    parser.add_argument("--results", type=Path, help="file with a line of JSON for each result")
-    parser.add_argument("--folder", type=Path, default=ROOT / ".tokenpeak" / "mutants", help="for copies and maps")
     parser.add_argument("--workers", type=int, default=2, help="copies in which tests run at once")
-    parser.add_argument("--cap", type=float, default=120.0, metavar="S", help="seconds of tests for a mutant")
-    parser.add_argument("--map-only", action="store_true", help="only find out which tests run which lines")
-    parser.add_argument("--summary", action="store_true", help="only print what was found before")
     asked = parser.parse_args()
-    mutants = [mutant for mutant in read_sample() if not asked.only or mutant.id in asked.only][: asked.first]
+    mutants = [mutant for mutant in read_sample() if not asked.only or mutant.id in asked.only]
     if unknown := set(asked.only or ()) - {mutant.id for mutant in mutants}:
         parser.error(f"no such mutant in the sample: {' '.join(sorted(unknown))}")
-    words = ["git", "-C", str(asked.tree), "rev-parse", f"{asked.revision}^{{commit}}"]
+    words = ["git", "-C", str(ROOT), "rev-parse", f"{asked.revision}^{{commit}}"]
     revision = subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
-    folder = asked.folder.absolute() / revision[:12]
-    results = asked.results or folder / "results.jsonl"
-    if not asked.summary:
-        copies = [Copy(root=folder / f"copy-{number}") for number in range(1, asked.workers + 1)]
-        for copy in copies:
-            copy.make(asked.tree.absolute(), revision)
-        if not (folder / "map.json.gz").exists():
-            selection = shlex.split(asked.selection) if asked.selection else suite(copies[0].root)
-            collect(copies[0], selection, folder / "coverage", asked.workers).write(folder / "map.json.gz")
-        if asked.map_only:
-            return
-        os.nice(19)
-        judged = {result.mutant for result in read_results(_kept(results), revision)}
-        found = read_map(folder / "map.json.gz")
-        judge_all([mutant for mutant in mutants if mutant.id not in judged], copies, found, asked.cap, results)
+    folder = ROOT / ".tokenpeak" / "mutants" / revision[:12]
+    results = folder / "results.jsonl"
+    copies = [Copy(root=folder / f"copy-{number}") for number in range(1, asked.workers + 1)]
+    for copy in copies:
+        copy.make(ROOT, revision)
+    if not (folder / "map.json.gz").exists():
+        collect(copies[0], suite(copies[0].root), folder / "coverage", asked.workers).write(folder / "map.json.gz")
+    os.nice(19)
+    judged = {result.mutant for result in read_results(_kept(results), revision)}
+    waiting = [mutant for mutant in mutants if mutant.id not in judged]
+    judge_all(waiting, copies, read_map(folder / "map.json.gz"), results)
     print(summary(mutants, read_results(_kept(results), revision)))
 
 

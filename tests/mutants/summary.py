@@ -1,13 +1,12 @@
 """What a run over mutants found: shares with their intervals, by package, and what no test noticed."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from scipy.stats import binomtest
 from tests.mutants.sample import PACKAGES, Mutant
 
-Z = 1.959964
 KILLED = ("killed", "timed out")
 MISSED = ("survived", "not covered")
 
@@ -27,22 +26,14 @@ class Result:
     seconds: float = 0.0
 
 
-def wilson(hits: int, n: int) -> tuple[float, float]:
-    """The share's 95% interval, by Wilson's score; all shares when there is nothing to count."""
-    if not n:
-        return 0.0, 1.0
-    share, square = hits / n, Z * Z / n
-    middle = share + square / 2
-    half = Z * math.sqrt(share * (1 - share) / n + square / (4 * n))
-    return max(0.0, (middle - half) / (1 + square)), min(1.0, (middle + half) / (1 + square))
-
-
 def _row(name: str, results: Sequence[Result]) -> str:
     verdicts = [result.verdict for result in results]
     killed = sum(verdicts.count(verdict) for verdict in KILLED)
     n = killed + sum(verdicts.count(verdict) for verdict in MISSED)
-    low, high = wilson(killed, n)
-    share = f"{killed / n:4.0%}  {low:4.0%} to {high:4.0%}" if n else f"{'–':>4}  {'–':>12}"
+    share = f"{'–':>4}  {'–':>12}"
+    if n:
+        interval = binomtest(killed, n).proportion_ci(method="wilson")
+        share = f"{killed / n:4.0%}  {interval.low:4.0%} to {interval.high:4.0%}"
     capped = sum(result.capped for result in results if result.verdict == "survived")
     counts = "".join(f"{count:13}" for count in (*map(verdicts.count, MISSED), capped, verdicts.count("stale")))
     return f"{name:<9}{n:6}{killed:8}  {share}{counts}"

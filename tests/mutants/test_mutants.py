@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.mutants.coverage_map import CoverageMap, noticing, read_map
 from tests.mutants.sample import PACKAGES, Mutant, applied, changed, read_sample
-from tests.mutants.summary import Result, summary, wilson
+from tests.mutants.summary import Result, summary
 
 MODULE = "analysis/tokenpeak/ranking/ties.py"
 SOURCE = """LIMIT = 3
@@ -28,14 +28,6 @@ def tree(tmp_path: Path) -> Path:
     (tmp_path / MODULE).parent.mkdir(parents=True)
     (tmp_path / MODULE).write_text(SOURCE)
     return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("hits", "n", "expected"), [(0, 0, (0.0, 1.0)), (0, 10, (0.0, 0.2775)), (81, 263, (0.2553, 0.3662))]
-)
-def test_interval_of_a_share(hits: int, n: int, expected: tuple[float, float]) -> None:
-    """The last two are Wilson's intervals of Newcombe (1998), table I, to four digits."""
-    assert expected == pytest.approx(wilson(hits, n), abs=5e-5)
 
 
 def test_a_stale_mutant_counts_nowhere() -> None:

@@ -1,8 +1,4 @@
-"""Predictions beside published measurements.
-
-A row below a fifth of that limit was not bound by the GPU, whatever else it measured: a host that
-launches kernels one by one, a client, or a network did.
-"""
+"""Predictions beside published measurements: the tables of the archives, and what is predicted of each row."""
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +12,7 @@ from tokenpeak.predict.deployment import Deployment
 from tokenpeak.predict.hardware import GpuFacts, gpu_facts
 from tokenpeak.predict.memory_plan import MemoryPlan
 from tokenpeak.predict.model import ModelFacts, model_facts
-from tokenpeak.predict.prediction import binding, hardware_limit_tok_per_s, steady_state
+from tokenpeak.predict.prediction import steady_state
 
 TABLES: Mapping[str, Path] = {
     "v100-deepseek-r1-32b": paths.ARCHIVES / "v100-deepseek-r1-32b" / "source" / "ranking.csv",
@@ -28,9 +24,6 @@ TABLES: Mapping[str, Path] = {
 
 PUBLISHED_RELEASE = "0.7.3"
 """Of vLLM, in the two publications whose rows are compared here."""
-
-NOT_GPU_BOUND_BELOW = 0.20
-"""Share of the hardware's limit under which a published row is said not to be bound by the GPU."""
 
 PRESETS: Mapping[str, tuple[str, int]] = {
     "gpu-small": ("Tesla V100-PCIE-16GB", 1),
@@ -57,12 +50,8 @@ ANSWER_SPREAD = 0.5
 class Comparison:
     """One published row. Speeds are output tokens per second of one request while it decodes."""
 
-    row: str
     published_tok_per_s: float
     predicted_tok_per_s: float
-    limit_tok_per_s: float
-    """Of one request, on ideal hardware with as many requests in flight."""
-    binding: str
     output_tok_per_s: tuple[float, float]
     """Of all requests together over the whole run: published and predicted."""
     ttft_s: tuple[float, float] | None = None
@@ -72,16 +61,6 @@ class Comparison:
     def ratio(self) -> float:
         """Predicted ÷ published."""
         return self.predicted_tok_per_s / self.published_tok_per_s
-
-    @property
-    def share_of_limit(self) -> float:
-        """Published ÷ limit."""
-        return self.published_tok_per_s / self.limit_tok_per_s
-
-    @property
-    def gpu_bound(self) -> bool:
-        """The published speed is near enough to what the GPU can give to say anything about it."""
-        return self.share_of_limit >= NOT_GPU_BOUND_BELOW
 
 
 def read_rows(name: str) -> list[dict[str, str]]:
@@ -103,7 +82,6 @@ def _model(name: str) -> ModelFacts:
 
 
 def _compare(
-    row: str,
     published: float,
     deployment: Deployment,
     utilization: float,
@@ -122,13 +100,9 @@ def _compare(
         prefix_caching=False,
     )
     state = steady_state(memory, demand)
-    in_flight = min(float(demand.concurrency or 1), state.running)
     return Comparison(
-        row=row,
         published_tok_per_s=published,
         predicted_tok_per_s=1 / state.tpot_s,
-        limit_tok_per_s=hardware_limit_tok_per_s(memory, demand) / in_flight,
-        binding=binding(memory, demand, state),
         output_tok_per_s=(output_tok_per_s, state.output_tok_per_s),
         ttft_s=None if ttft_s is None else (ttft_s, state.ttft_s),
     )
@@ -175,8 +149,7 @@ def presets() -> Iterator[Comparison]:
             PRESETS_REQUESTS,
             alike=False,
         )
-        label = f"{row['model'].rsplit('/', 1)[-1]} on {row['preset']}, context {row['max_model_len']}"
-        yield _compare(label, speed, deployment, 0.90, asked, output_tok_per_s=float(row["generation_tok_per_s"]))
+        yield _compare(speed, deployment, 0.90, asked, output_tok_per_s=float(row["generation_tok_per_s"]))
 
 
 def a100x8() -> Iterator[Comparison]:
@@ -199,9 +172,7 @@ def a100x8() -> Iterator[Comparison]:
         asked = _demand(
             prompt, float(row["total_generated_tokens"]) / requests, requests, requests, alike=requests == 1
         )
-        label = f"tensor {tensor} × pipeline {pipeline}, {requests} prompts, batched tokens {batched}"
         yield _compare(
-            label,
             1000 / float(row["mean_tpot_ms"]),
             deployment,
             0.95,
