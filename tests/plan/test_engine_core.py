@@ -8,7 +8,7 @@ import pytest
 from tokenpeak.predict.memory_plan import plan_memory
 from tokenpeak.predict.model import model_facts
 from tokenpeak.records import Config, Gpu, ModelName, NodeFacts
-from tokenpeak.vllm.engine_core import CoreQuestion, runs_v1, schedules_ahead
+from tokenpeak.vllm.engine_core import CoreFacts, runs_v1, schedules_ahead
 
 NGRAM = '{"method": "ngram", "num_speculative_tokens": 4}'
 EAGLE = '{"method": "eagle", "model": "e", "num_speculative_tokens": 2}'
@@ -17,7 +17,7 @@ DRAFT = '{"model": "small", "num_speculative_tokens": 2}'
 FP8 = {"kv_cache_dtype": "fp8"}
 ASKED = {"VLLM_USE_V1": "1"}
 HOPPER, AMPERE, ADA, BLACKWELL, VOLTA = (
-    CoreQuestion(release=(0, 8, 5), flags={}, env={}, vendor="nvidia", capability=capability)
+    CoreFacts(release=(0, 8, 5), flags={}, env={}, vendor="nvidia", capability=capability)
     for capability in (90, 80, 89, 100, 70)
 )
 MI300X, CPU = (replace(HOPPER, vendor=vendor, capability=None) for vendor in ("amd", "cpu"))
@@ -61,7 +61,7 @@ MI300X, CPU = (replace(HOPPER, vendor=vendor, capability=None) for vendor in ("a
     ],
 )
 def test_falls_back_to_v0_for_what_v1_lacks(
-    on: CoreQuestion, flags: dict[str, Any], env: dict[str, str], *, expected: tuple[bool, ...]
+    on: CoreFacts, flags: dict[str, Any], env: dict[str, str], *, expected: tuple[bool, ...]
 ) -> None:
     """Between 0.8 and 0.10 the feature decides as much as the device; before and after it does not."""
     releases = ((0, 7, 3), (0, 8, 5), (0, 9, 2), (0, 10, 2), (0, 11, 2))
@@ -145,7 +145,7 @@ def test_the_capability_counted_until_0_10_1() -> None:
         (HOPPER, {"speculative_config": EAGLE}, (False, True, True, True)),
     ],
 )
-def test_scheduling_ahead_by_release(on: CoreQuestion, flags: dict[str, Any], expected: tuple[bool, ...]) -> None:
+def test_scheduling_ahead_by_release(on: CoreFacts, flags: dict[str, Any], expected: tuple[bool, ...]) -> None:
     """The engine schedules ahead by default since 0.14, but not where it cannot."""
     releases = ((0, 13, 0), (0, 14, 1), (0, 24, 0), (0, 32, 0))
     found = tuple(schedules_ahead(replace(on, release=release, flags=flags), v1=True) for release in releases)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.vllm.model_runner import RunnerQuestion, capture_sizes, reserves_graphs, second_runner
+from tokenpeak.vllm.model_runner import RunnerFacts, capture_sizes, reserves_graphs, second_runner
 
-LLAMA = RunnerQuestion(
+LLAMA = RunnerFacts(
     release=(0, 32, 0),
     flags={},
     env={},
@@ -36,7 +36,7 @@ NGRAM = {"speculative_config": '{"method": "ngram", "num_speculative_tokens": 4}
         (replace(LLAMA, vendor="amd", env={"VLLM_USE_V2_MODEL_RUNNER": "0"}), "------", "---rrr"),
     ],
 )
-def test_which_runner_sets_graphs_aside(asked: RunnerQuestion, second: str, reserved: str) -> None:
+def test_which_runner_sets_graphs_aside(asked: RunnerFacts, second: str, reserved: str) -> None:
     """The second runner came model by model, and measures its graphs since 0.30."""
     found = [replace(asked, release=release) for release in RELEASES]
 

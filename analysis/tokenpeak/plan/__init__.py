@@ -1,1 +1,1 @@
-"""What happens before a launch: from a sweep spec and a node's facts to the matrix of configs, and what it costs."""
+"""Plan of a sweep before any launch: from its spec and a node's facts to the matrix of configs and its cost."""

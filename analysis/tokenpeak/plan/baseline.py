@@ -29,11 +29,11 @@ def baselines(spec: SweepSpec, nodes: Sequence[NodeFacts]) -> tuple[tuple[ExtraC
     notes: tuple[str, ...] = ()
     running = next((node for node in nodes if node.production and node.production.arguments), None)
     if PRODUCTION in wanted and running is not None:
-        found = _production(spec, running)
-        if isinstance(found, ExtraConfig):
-            added.append(found)
+        running_config = _production(spec, running)
+        if isinstance(running_config, ExtraConfig):
+            added.append(running_config)
         else:
-            notes = (found,)
+            notes = (running_config,)
     return tuple(added), notes
 
 

@@ -5,10 +5,10 @@ from functools import cached_property
 from typing import Any
 
 from tokenpeak.predict.hardware import GpuFacts
-from tokenpeak.predict.memory_plan import MemoryPlan, core_question, device_of, engine_environment, plan_memory
+from tokenpeak.predict.memory_plan import MemoryPlan, core_facts, device_of, engine_environment, plan_memory
 from tokenpeak.predict.model import ModelFacts
 from tokenpeak.records import Config, NodeFacts
-from tokenpeak.vllm.engine_core import CoreQuestion, runs_v1
+from tokenpeak.vllm.engine_core import CoreFacts, runs_v1
 from tokenpeak.vllm.flags import minor, newest_release, size
 
 MEMORY_MARGIN = 0.02
@@ -49,10 +49,10 @@ class Case:
         return engine_environment(self.config, self.node)
 
     @cached_property
-    def core(self) -> CoreQuestion:
-        """What the choice between V0 and V1 depends on."""
-        asked = core_question(self.config.flags, self.env, self.model, self.gpu, self.version)
-        return replace(asked, capability=self.capability)
+    def core(self) -> CoreFacts:
+        """Facts that the choice between V0 and V1 depends on."""
+        question = core_facts(self.config.flags, self.env, self.model, self.gpu, self.version)
+        return replace(question, capability=self.capability)
 
     @cached_property
     def v1(self) -> bool:
@@ -76,8 +76,8 @@ class Case:
     def number(self, name: str, default: int = 0) -> int:
         """A whole-number flag, `8k` too; `default` where it is left out, negative or not a number."""
         value = self.flag(name)
-        found = None if isinstance(value, bool) or value is None else size(str(value))
-        return default if found is None or found < 0 else found
+        amount = None if isinstance(value, bool) or value is None else size(str(value))
+        return default if amount is None or amount < 0 else amount
 
     @property
     def tensor(self) -> int:

@@ -85,15 +85,15 @@ def agreements(measured: Iterable[tuple[str, str, float]]) -> tuple[Agreement, .
     classes: dict[str, dict[str, list[float]]] = {}
     for config_class, config_id, value in measured:
         classes.setdefault(config_class, {}).setdefault(config_id, []).append(value)
-    found = []
+    spreads = []
     for config_class, configs in classes.items():
         if len(configs) < 2:
             continue
         means = [fmean(values) for values in configs.values()]
         middle = fmean(means)
         spread = (max(means) - min(means)) / middle if middle else 0.0
-        found.append(Agreement(config_class=config_class, configs=len(means), mean=middle, spread=spread))
-    return tuple(sorted(found, key=lambda one: (-one.spread, one.config_class)))
+        spreads.append(Agreement(config_class=config_class, configs=len(means), mean=middle, spread=spread))
+    return tuple(sorted(spreads, key=lambda one: (-one.spread, one.config_class)))
 
 
 def _dtype(memory: MemoryPlan) -> str:

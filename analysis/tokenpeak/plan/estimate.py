@@ -38,7 +38,7 @@ BUSY_POWER = 0.75
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What carrying out a plan takes."""
+    """Cost of carrying out a plan."""
 
     trials: int
     duration_s: float

@@ -42,7 +42,7 @@ def at_value(plan: Plan, name: str) -> Plan:
 
 
 def as_predicted(plan: Plan) -> Plan:
-    """What is searched if the value launched first should be the highest; the plan itself without such an axis."""
+    """Plan that is searched if the value launched first should be the highest; the plan itself without such an axis."""
     ladders = climbers(plan)
     if plan.highest is None or not ladders:
         return plan
@@ -61,7 +61,7 @@ def launches_to_find(plan: Plan) -> int:
 
 
 def highest_lines(plan: Plan) -> list[str]:
-    """What a plan that seeks a highest value means to do, in a sentence; none for another."""
+    """Sentence on how a plan finds a highest value; none for another."""
     ladders = climbers(plan)
     if plan.highest is None or not ladders:
         return []

@@ -27,7 +27,7 @@ AS_SERVED = "as served"
 
 
 def endpoint_config(endpoint: EndpointSpec) -> Config:
-    """What is served there, as far as it is known; its id is a hash of the model's name and the address."""
+    """Config of an endpoint, as far as it is known; its id is a hash of the model's name and the address."""
     content = {"endpoint": endpoint.url, "model": endpoint.model}
     return Config(
         config_id=config_hash(content),
@@ -226,7 +226,7 @@ def _plan(
     all_nodes: Sequence[NodeFacts],
 ) -> Plan:
     node = nodes[0]
-    asked, aim = demands(spec.workloads), objective_demand(spec)
+    demanded, aim = demands(spec.workloads), objective_demand(spec)
     feasible: list[PlannedConfig] = []
     dropped: list[Dropped] = []
     seen: dict[str, str] = {}
@@ -264,7 +264,7 @@ def _plan(
         feasible.append(
             PlannedConfig(
                 config=config,
-                config_class=class_key(config, memory, asked),
+                config_class=class_key(config, memory, demanded),
                 answers=answers_key(config, version),
                 prediction=predicted,
                 advice=advice(config, node, model, version),

@@ -23,28 +23,28 @@ _WHAT = {
 
 def apart(groups: Mapping[str, Sequence[NodeFacts]]) -> dict[str, tuple[str, ...]]:
     """For each label of `hardware_groups`, a sentence for every other kind of equal boards: what differs."""
-    found = {}
+    sentences = {}
     for label, nodes in groups.items():
         others = [(other, same[0]) for other, same in groups.items() if other != label]
         alike = [(other, node) for other, node in others if node.hardware == nodes[0].hardware]
-        found[label] = tuple(
+        sentences[label] = tuple(
             f"apart from {', '.join(each.node for each in groups[other])}: {differences(nodes[0], node)}"
             for other, node in alike
         )
-    return found
+    return sentences
 
 
 def differences(ours: NodeFacts, theirs: NodeFacts) -> str:
-    """What makes two nodes of equal boards two kinds of hardware, ours first."""
+    """Differences that make two nodes of equal boards two kinds of hardware, ours first."""
     here, there = ours.hardware_key, theirs.hardware_key
-    found = [
+    parts = [
         f"{what} {_words(name, here, there)} here, {_words(name, there, here)} there"
         for name, what in _WHAT.items()
         if getattr(here, name) != getattr(there, name)
     ]
     if ours.model != theirs.model:
-        found.append("another model")
-    return "; ".join(found)
+        parts.append("another model")
+    return "; ".join(parts)
 
 
 def _words(name: str, key: HardwareKey, other: HardwareKey) -> str:
@@ -84,10 +84,10 @@ def asked_build(asked: str | None, node: NodeFacts) -> EngineBuild:
         if build.name == asked:
             return _startable(build)
     if _VERSION.fullmatch(asked):
-        found = [build for build in builds if is_version(asked, build.release)]
-        known = [build for build in found if build.release is not None]
-        if found:
-            return _startable((known or found)[0])
+        matches = [build for build in builds if is_version(asked, build.release)]
+        known = [build for build in matches if build.release is not None]
+        if matches:
+            return _startable((known or matches)[0])
     raise PlanError(
         f"no engine build of {node.node} is {asked!r}: it has {_listed(builds)}. Add one to tokenpeak_engines of the "
         "inventory, or ask for one of these"

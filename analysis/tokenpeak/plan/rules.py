@@ -323,6 +323,6 @@ ADVICE: tuple[Callable[[Case], str | None], ...] = (_eager, _weight_only, _kv_we
 
 
 def advice(config: Config, node: NodeFacts, model: ModelFacts | None, engine_version: str | None) -> tuple[str, ...]:
-    """What speaks against a config that may run, in sentences; nothing is dropped for it."""
+    """Sentences that speak against a config that may run; nothing is dropped for it."""
     case = Case(config=config, node=node, model=model, version=config.engine_version or engine_version)
     return tuple(text for check in ADVICE if (text := check(case)))

@@ -28,7 +28,7 @@ class Serving:
 
 
 def for_serving(config: Config, argv: Sequence[str]) -> Serving:
-    """What to serve after the trial that `argv` launched.
+    """Config to serve after the trial that `argv` launched.
 
     A node may hold a model in a folder of its own; that is where it is served from, unless the folder is a temporary
     one, or held no weights.
@@ -114,7 +114,7 @@ class Edit:
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """What a config's engine build is started by, where production's own program is to give way to it."""
+    """Program or image of a config's engine build, where production's own program is to give way to it."""
 
     words: tuple[str, ...] = ()
     image: str | None = None
@@ -140,8 +140,8 @@ def production_edit(
     if served.problem:
         raise PlanError(served.problem)
     known = known_flags(version)
-    asked = command_line(served.config, version)
-    new = _options(asked.arguments, known)
+    command = command_line(served.config, version)
+    new = _options(command.arguments, known)
     place, kept = read_options(production.words, known, program=production.program)
     is_same_model = config.model.name == base_model
     head: list[str | int] = [place if is_same_model and place is not None else served.config.model.name]

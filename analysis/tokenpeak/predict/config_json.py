@@ -50,13 +50,13 @@ class _Keys:
 
     def count(self, *keys: str) -> int:
         """A positive whole number under the first of `keys` present; FactsError when missing or nonsense."""
-        found = self.optional(*keys)
-        if found is None:
+        number = self.optional(*keys)
+        if number is None:
             raise FactsError(
                 f"config.json of {self.name} has no {' or '.join(keys)}. Add it to that file, or add the model to "
                 "analysis/tokenpeak/predict/data/models.json."
             )
-        return found
+        return number
 
     def optional(self, *keys: str) -> int | None:
         for key in keys:
@@ -275,7 +275,7 @@ def quantization_named(method: str) -> Quantization:
 
 
 def quantization_of(config: Mapping[str, Any]) -> Quantization | None:
-    """What config.json's quantization_config says; None when there is none or its method is not known here."""
+    """Quantization by config.json's quantization_config; None when there is none or its method is not known here."""
     raw = config.get("quantization_config") or config.get("compression_config")
     if not isinstance(raw, Mapping):
         return None

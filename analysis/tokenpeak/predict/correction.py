@@ -56,19 +56,19 @@ class MetricError:
 
 
 def measured_as_predicted(trial: TrialRecord, spec: SweepSpec) -> dict[str, float]:
-    """What was measured of each metric of METRICS, in the statistic that is predicted: times are means."""
+    """Measured value of each metric of METRICS, in the statistic that is predicted: times are means."""
     run = objective_run(trial.runs, spec)
-    found = {
+    values = {
         "output_tok_per_s": run.summary.output_tok_per_s if run else None,
         "ttft_s": run.summary.ttft_s.mean if run else None,
         "tpot_s": run.summary.tpot_s.mean if run else None,
         "kv_cache_tokens": float(trial.startup.kv_cache_tokens or 0),
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in values.items() if value}
 
 
 def observed(trial: TrialRecord, spec: SweepSpec) -> PredictedTrial | None:
-    """What a trial says about its prediction; None when it was not predicted or gave no objective run."""
+    """A trial with its prediction; None when it was not predicted or gave no objective run."""
     if trial.prediction is None or trial.status != "ok":
         return None
     measured = measured_as_predicted(trial, spec)
@@ -85,26 +85,26 @@ def errors(observations: Iterable[PredictedTrial]) -> tuple[MetricError, ...]:
     pairs: dict[str, list[tuple[float, float]]] = {metric: [] for metric in METRICS}
     for one in observations:
         for metric in METRICS:
-            predicted, found = _predicted(one.prediction, metric), one.measured.get(metric)
-            if predicted and found:
+            predicted, measured = _predicted(one.prediction, metric), one.measured.get(metric)
+            if predicted and measured:
                 width = one.prediction.uncertainty or 0.0
-                pairs[metric].append((found / predicted, width))
+                pairs[metric].append((measured / predicted, width))
     return tuple(
         MetricError(
             metric=metric,
-            n=len(found),
-            median_ratio=float(np.median([ratio for ratio, _ in found])),
-            mean_absolute_error=sum(abs(ratio - 1) for ratio, _ in found) / len(found),
-            within_interval=sum(1 / (1 + width) <= ratio <= 1 + width for ratio, width in found) / len(found),
+            n=len(ratios),
+            median_ratio=float(np.median([ratio for ratio, _ in ratios])),
+            mean_absolute_error=sum(abs(ratio - 1) for ratio, _ in ratios) / len(ratios),
+            within_interval=sum(1 / (1 + width) <= ratio <= 1 + width for ratio, width in ratios) / len(ratios),
         )
-        for metric, found in pairs.items()
-        if found
+        for metric, ratios in pairs.items()
+        if ratios
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Correction:
-    """What the trials so far teach about each metric's error; without trials it changes nothing."""
+    """Error of each metric as the trials so far show it; without trials it changes nothing."""
 
     features: tuple[tuple[str, str], ...] = ()
     """The alternatives seen, (axis, name)."""
@@ -142,7 +142,7 @@ def _row(config: Config, features: Sequence[tuple[str, str]]) -> list[float]:
 
 @dataclass(frozen=True)
 class _Known:
-    """What trials say of one metric: a row of the design each, the logarithm of measured ÷ predicted, and the width."""
+    """Trials as data of one metric: a row of the design each, the logarithm of measured ÷ predicted, and the width."""
 
     places: list[int]
     """Which of the trials they are."""
@@ -152,16 +152,16 @@ class _Known:
 
 
 def _known(observations: Sequence[PredictedTrial], features: Sequence[tuple[str, str]], metric: str) -> _Known:
-    found = [
+    rows = [
         (place, _row(one.config, features), math.log(measured / predicted), one.prediction.uncertainty or 0.5)
         for place, one in enumerate(observations)
         if (predicted := _predicted(one.prediction, metric)) and (measured := one.measured.get(metric))
     ]
     return _Known(
-        [place for place, *_ in found],
-        np.array([row for _, row, _, _ in found]),
-        np.array([target for _, _, target, _ in found]),
-        np.array([width for *_, width in found]),
+        [place for place, *_ in rows],
+        np.array([row for _, row, _, _ in rows]),
+        np.array([target for _, _, target, _ in rows]),
+        np.array([width for *_, width in rows]),
     )
 
 

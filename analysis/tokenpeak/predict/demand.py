@@ -177,7 +177,7 @@ def _conversation(workload: ConversationWorkload, hits: float) -> _Lengths:
 
 
 def _shared(workload: Workload) -> int | None:
-    """What a prefix cache may go on holding for requests to come, beside what runs."""
+    """Tokens that a prefix cache may go on holding for requests to come, beside what runs."""
     if isinstance(workload, ConversationWorkload):
         longest = _most(workload.starter_tokens)
         return None if longest is None else workload.starters * longest
@@ -233,7 +233,7 @@ def demands(plans: tuple[WorkloadPlan, ...]) -> tuple[Demand, ...]:
 
 
 def objective_demand(spec: SweepSpec) -> Demand:
-    """What the run that the objective is read from asks."""
+    """Demand of the run that the objective is read from."""
     name, label = spec.objective_run()
     for plan in spec.workloads:
         for level in plan.levels:

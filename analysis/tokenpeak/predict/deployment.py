@@ -148,7 +148,7 @@ def activation_peak_bytes(deployment: Deployment) -> float:
 
 
 def graph_bytes(deployment: Deployment) -> float:
-    """What captured graphs take; none when eager."""
+    """Bytes of captured graphs; none when eager."""
     if deployment.eager or deployment.gpu.vendor == "cpu":
         return 0.0
     return deployment.graph_sizes * GRAPH_BYTES_PER_SIZE

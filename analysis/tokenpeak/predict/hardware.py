@@ -71,12 +71,12 @@ def _table() -> Mapping[str, GpuFacts]:
         raise FactsError(
             f"The hardware table {TABLE} cannot be read: {error}. Restore it from the repository."
         ) from error
-    found: dict[str, GpuFacts] = {}
+    boards: dict[str, GpuFacts] = {}
     for entry in raw["gpus"]:
         facts = _facts(entry, raw["sources"])
         for name in (facts.name, *entry["aliases"]):
-            found[_normal(name)] = facts
-    return found
+            boards[_normal(name)] = facts
+    return boards
 
 
 def _facts(entry: Mapping[str, Any], sources: Mapping[str, str]) -> GpuFacts:

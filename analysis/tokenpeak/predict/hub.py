@@ -33,14 +33,14 @@ def facts_from_hub(name: str, env: Mapping[str, str] = os.environ) -> ModelFacts
     headers = {"Authorization": f"Bearer {token}"} if (token := env.get("HF_TOKEN")) else {}
     kept = kept_config(name)
     try:
-        found, beside = asyncio.run(_asked((f"{folder}/config.json", f"{folder}/{BESIDE}"), headers))
+        config, beside = asyncio.run(_asked((f"{folder}/config.json", f"{folder}/{BESIDE}"), headers))
     except (HttpAnswerError, FactsError, ValueError, httpx.InvalidURL):
         return None
-    if found is None:
+    if config is None:
         return None
     if beside is not None:
         _keep(kept.with_name(BESIDE), beside)
-    _keep(kept, found)
+    _keep(kept, config)
     try:
         return model_facts(name)
     except FactsError:
@@ -52,17 +52,17 @@ def facts_from_hub(name: str, env: Mapping[str, str] = os.environ) -> ModelFacts
 
 async def _asked(urls: Sequence[str], headers: Mapping[str, str]) -> list[object]:
     """The JSON at each address; None for one that the hub does not have, and for all when it lacks the first."""
-    found: list[object] = [None] * len(urls)
+    documents: list[object] = [None] * len(urls)
     async with httpx.AsyncClient(timeout=TIMEOUT_S, follow_redirects=True, headers=headers) as client:
         for number, url in enumerate(urls):
             answer = await ask(client, url, limit_bytes=LARGEST_CONFIG_BYTES, limit_s=ANSWER_LIMIT_S)
             if answer.status == httpx.codes.OK:
-                found[number] = bounded.parse_json(
+                documents[number] = bounded.parse_json(
                     answer.content, url, nan="null", most=LARGEST_CONFIG_BYTES, error=FactsError
                 )
             elif number == 0:
                 break
-    return found
+    return documents
 
 
 def _is_set(env: Mapping[str, str], name: str) -> bool:

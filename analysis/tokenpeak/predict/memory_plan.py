@@ -21,14 +21,14 @@ from tokenpeak.predict.model import DTYPE_BYTES, ModelFacts
 from tokenpeak.records import Config, NodeFacts
 from tokenpeak.vllm.engine_core import (
     CORE_VARIABLES,
-    CoreQuestion,
+    CoreFacts,
     batch_defaults,
     chunks_prefill,
     runs_v1,
     schedules_ahead,
 )
 from tokenpeak.vllm.flags import flag_table, newest_release, size
-from tokenpeak.vllm.model_runner import RunnerQuestion, capture_sizes, reserves_graphs, second_runner
+from tokenpeak.vllm.model_runner import RunnerFacts, capture_sizes, reserves_graphs, second_runner
 from tokenpeak.vllm.renames import speculative_config
 
 CPU_WORKER_BYTES = int(0.62 * GIB)
@@ -44,13 +44,13 @@ def device_of(node: NodeFacts) -> GpuFacts | None:
     """The node's device with its probed memory; the smallest one of a mixed node, None when the table lacks it."""
     if not node.gpus:
         return cpu_facts(node.cpu, node.cpu_cores, node.memory_bytes)
-    found = []
+    devices = []
     for gpu in node.gpus:
         facts = gpu_facts(gpu.name)
         if facts is None:
             return None
-        found.append(replace(facts, vram_bytes=gpu.vram_bytes) if gpu.vram_bytes else facts)
-    return min(found, key=lambda facts: (facts.vram_bytes, facts.memory_bytes_per_s))
+        devices.append(replace(facts, vram_bytes=gpu.vram_bytes) if gpu.vram_bytes else facts)
+    return min(devices, key=lambda facts: (facts.vram_bytes, facts.memory_bytes_per_s))
 
 
 def missing_hardware(node: NodeFacts) -> str | None:
@@ -72,16 +72,16 @@ def missing_model(name: str) -> str:
     )
 
 
-def core_question(
+def core_facts(
     flags: Mapping[str, Any],
     env: Mapping[str, str],
     model: ModelFacts | None,
     gpu: GpuFacts | None,
     version: str | None,
-) -> CoreQuestion:
-    """What the choice between V0 and V1 depends on; a device that the table lacks is taken for a new one of NVIDIA."""
+) -> CoreFacts:
+    """Facts that decide between V0 and V1; a device that the table lacks is taken for a new one of NVIDIA."""
     digits = gpu.compute_capability.replace(".", "") if gpu is not None and gpu.vendor == "nvidia" else ""
-    return CoreQuestion(
+    return CoreFacts(
         release=version_tuple(version),
         flags=flags,
         env=env,
@@ -207,7 +207,7 @@ PLANNING_ENV = ("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "VLLM_CPU_KVCACHE_SPACE", "VLLM
 
 
 def engine_environment(config: Config, node: NodeFacts) -> dict[str, str]:
-    """What the engine would find of them: the inventory's, and on top of it the config's own variables."""
+    """Variables that the engine would find: the inventory's, and on top of it the config's own variables."""
     return {**node.engine_env, **config.env}
 
 
@@ -244,16 +244,16 @@ def memory_on(
 ) -> MemoryPlan | None:
     """The memory of an engine with these flags on one device; None for a width that is not known here."""
     numbers = _Numbers(flags, config)
-    asked = core_question(flags, env, model, gpu, version)
-    v1 = runs_v1(asked)
+    core = core_facts(flags, env, model, gpu, version)
+    v1 = runs_v1(core)
     tensor = numbers.count("tensor_parallel_size", 1)
     pipeline = numbers.count("pipeline_parallel_size", 1)
     # The engine itself takes the longest that fits, up to the model's.
     longest = flags.get("max_model_len") in ("auto", "-1", -1)
     length = model.max_context if longest else numbers.count("max_model_len", model.max_context)
-    chunked = chunks_prefill(asked, v1=v1, max_model_len=length)
+    chunked = chunks_prefill(core, v1=v1, max_model_len=length)
     batched, sequences = batch_defaults(
-        asked, v1=v1, device=gpu.name, memory_gib=gpu.usable_bytes / GIB, world=tensor * pipeline
+        core, v1=v1, device=gpu.name, memory_gib=gpu.usable_bytes / GIB, world=tensor * pipeline
     )
     sequences = numbers.count("max_num_seqs", sequences)
     if not chunked:
@@ -269,8 +269,8 @@ def memory_on(
     speculation = speculative_config(flags) or {}
     drafted = speculation.get("num_speculative_tokens", 0)
     drafts = drafted if isinstance(drafted, int) else 0
-    runner = RunnerQuestion(
-        release=asked.release,
+    runner = RunnerFacts(
+        release=core.release,
         flags=flags,
         env=env,
         vendor=gpu.vendor,
@@ -295,7 +295,7 @@ def memory_on(
         max_num_seqs=sequences,
         max_num_batched_tokens=batched,
         custom_all_reduce=not flags.get("disable_custom_all_reduce", False),
-        schedules_ahead=schedules_ahead(asked, v1=v1),
+        schedules_ahead=schedules_ahead(core, v1=v1),
         graph_sizes=len(graphs),
         graphs_reserved=reserves_graphs(runner),
         second_runner=v1 and second_runner(runner),

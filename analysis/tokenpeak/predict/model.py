@@ -26,7 +26,7 @@ LARGEST_CONFIG_BYTES = 4 * 1024**2
 """Of a config.json: those of the largest models, which list every layer, have some hundred kilobytes."""
 
 BESIDE = "hf_quant_config.json"
-"""What ModelOpt says of a checkpoint's quantization, in a file of its own."""
+"""ModelOpt's own file on a checkpoint's quantization."""
 
 DTYPE_BYTES = {"float32": 4.0, "float": 4.0, "float16": 2.0, "half": 2.0, "bfloat16": 2.0, "fp8": 1.0, "int8": 1.0}
 """Bytes of a value; vLLM's names of the fp8 kinds (`fp8_e5m2` …) all start with `fp8`."""

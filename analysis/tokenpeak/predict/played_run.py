@@ -30,7 +30,7 @@ QUANTILES = {"p50": 0.5, "p75": 0.75, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 @dataclass(frozen=True, kw_only=True)
 class Rank:
-    """What one data-parallel rank of an engine does with requests."""
+    """One data-parallel rank of an engine, as it serves requests."""
 
     deployment: Deployment
     seats: int

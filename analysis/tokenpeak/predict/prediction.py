@@ -39,7 +39,7 @@ class SteadyState:
     step: StepTime
     """A decode step with them."""
     prefill_s: float
-    """What one prompt's prefill adds to a step."""
+    """Time that one prompt's prefill adds to a step."""
     ttft_s: float
     tpot_s: float
     output_tok_per_s: float
@@ -114,7 +114,7 @@ def _rank(memory: MemoryPlan, demand: Demand, running: float) -> Rank:
 
 
 def _prefill_s(rank: Rank, demand: Demand, decoding: float) -> float:
-    """What one prompt adds to the steps in which it is prefilled, in chunks of what the batch has left."""
+    """Time that one prompt adds to the steps in which it is prefilled, in chunks of what the batch has left."""
     deployment, cached = rank.deployment, demand.input_tokens * rank.cached
     new, sequences = max(1.0, demand.input_tokens - cached), max(1, round(decoding / deployment.pipeline_parallel))
     chunks = math.ceil(new / max(1.0, deployment.max_num_batched_tokens - decoding)) if rank.chunked_prefill else 1
@@ -145,15 +145,15 @@ def steady_state(memory: MemoryPlan, demand: Demand) -> SteadyState:
         demand = replace(demand, requests=search.confirming_requests, rate_per_s=rate or None)
     ranks = memory.data_parallel
     one = _of_rank(memory, _share(demand, ranks))
-    found = replace(one, running=one.running * ranks, output_tok_per_s=one.output_tok_per_s * ranks)
+    whole = replace(one, running=one.running * ranks, output_tok_per_s=one.output_tok_per_s * ranks)
     if search is None or demand.rate_per_s is None:
-        return found
+        return whole
     # What a search records is the rate, not a run with a beginning and an end.
-    return replace(found, output_tok_per_s=demand.rate_per_s * demand.output_tokens)
+    return replace(whole, output_tok_per_s=demand.rate_per_s * demand.output_tokens)
 
 
 def _share(demand: Demand, ranks: int) -> Demand:
-    """What each of `ranks` is asked."""
+    """Demand on each of `ranks`."""
     demand = replace(demand, search=None)
     if ranks == 1:
         return demand
@@ -277,7 +277,7 @@ def predict(memory: MemoryPlan, demand: Demand) -> Prediction:
 
 
 def binding(memory: MemoryPlan, demand: Demand, state: SteadyState) -> str:
-    """What limits the run: too few sequences for want of KV cache, else whichever resource most of its time goes to."""
+    """Limit of the run: too few sequences for want of KV cache, else whichever resource most of its time goes to."""
     if state.kv_short:
         return "kv_capacity"
     prefill = state.running * state.prefill_s
@@ -299,8 +299,8 @@ def slo_rate_per_s(memory: MemoryPlan, demand: Demand, slo: Slo) -> float | None
 
     def holds(rate: float) -> bool:
         played = play(rank, replace(asked, rate_per_s=rate))
-        found = {"ttft_s": played.ttft_s, "tpot_s": played.tpot_s, "latency_s": played.latency_s}
-        return all(found[metric].get(quantile, 0.0) <= limit for metric, quantile, limit in limits)
+        metrics = {"ttft_s": played.ttft_s, "tpot_s": played.tpot_s, "latency_s": played.latency_s}
+        return all(metrics[metric].get(quantile, 0.0) <= limit for metric, quantile, limit in limits)
 
     # Beyond the highest rate no SLO holds for long; the search ends within a share of it.
     low, high = 0.0, highest

@@ -132,8 +132,8 @@ class Api:
         messages = body.get("messages")
         if not isinstance(messages, list) or not messages:
             raise ApiError(400, "1 validation error:\n  {'type': 'missing', 'loc': ('body', 'messages')}", None)
-        asked = body.get("max_completion_tokens", body.get("max_tokens"))
-        self._generate(request, reply, body, [self._tokens(chat_prompt(messages))], chat=True, asked_tokens=asked)
+        wanted = body.get("max_completion_tokens", body.get("max_tokens"))
+        self._generate(request, reply, body, [self._tokens(chat_prompt(messages))], chat=True, asked_tokens=wanted)
 
     def _generate(
         self,
@@ -151,7 +151,7 @@ class Api:
         longest = max(map(len, prompts))
         name = request.headers.get("x-request-id") or f"{self._random.getrandbits(64):016x}"
         options = body.get("stream_options") or {}
-        asked = GenerationRequest(
+        wanted = GenerationRequest(
             request_id=f"{'chatcmpl' if chat else 'cmpl'}-{name}",
             model=body.get("model") or self.settings.served_names[0],
             chat=chat,
@@ -170,7 +170,7 @@ class Api:
             greedy=body.get("temperature") == 0,
         )
         damage = self.faults.get("damaged_answers", 0.0)
-        ApiAnswer(asked, reply, self.settings, self.pace, self.dirty, damage=damage).begin()
+        ApiAnswer(wanted, reply, self.settings, self.pace, self.dirty, damage=damage).begin()
 
     def _play_faults(self) -> None:
         faults, memory = self.faults, self.settings.memory.gpu_memory_utilization
@@ -182,7 +182,7 @@ class Api:
         if "error_500" in faults and self._generations % max(1, int(faults["error_500"])) == 0:
             raise ApiError(500, "EngineCore encountered an issue. See stack trace (above) for the root cause.", None)
 
-    def _max_tokens(self, asked: object, prompt_tokens: int) -> int:
+    def _max_tokens(self, wanted: object, prompt_tokens: int) -> int:
         limit = self.settings.max_model_len
         if prompt_tokens >= limit:
             raise _too_long(
@@ -191,19 +191,19 @@ class Api:
                 "input tokens, which exceeds this limit even without any output tokens. Please reduce the length of "
                 "the input prompt.",
             )
-        if asked is None:
+        if wanted is None:
             return limit - prompt_tokens
-        if not isinstance(asked, int) or asked < 1:
-            message = f"max_tokens must be at least 1, got {asked}. (parameter=max_tokens, value={asked})"
+        if not isinstance(wanted, int) or wanted < 1:
+            message = f"max_tokens must be at least 1, got {wanted}. (parameter=max_tokens, value={wanted})"
             raise ApiError(400, message, "max_tokens")
-        if prompt_tokens + asked > limit:
+        if prompt_tokens + wanted > limit:
             raise _too_long(
                 prompt_tokens,
-                f"This model's maximum context length is {limit} tokens. However, you requested {asked} output tokens "
-                f"and your prompt contains {prompt_tokens} input tokens, for a total of {prompt_tokens + asked} "
+                f"This model's maximum context length is {limit} tokens. However, you requested {wanted} output tokens "
+                f"and your prompt contains {prompt_tokens} input tokens, for a total of {prompt_tokens + wanted} "
                 "tokens. Please reduce the length of the input prompt or the number of requested output tokens.",
             )
-        return asked
+        return wanted
 
     def _check_model(self, body: dict[str, Any]) -> None:
         model = body.get("model")
@@ -229,14 +229,14 @@ def _too_long(prompt_tokens: int, message: str) -> ApiError:
 
 def _top(body: dict[str, Any], name: str) -> int | None:
     """How many of the likeliest tokens a completion is to list; None: none."""
-    asked = body.get(name)
-    if not isinstance(asked, int) or isinstance(asked, bool) or "prompt" not in body:
+    wanted = body.get(name)
+    if not isinstance(wanted, int) or isinstance(wanted, bool) or "prompt" not in body:
         return None
-    if asked > MAX_LOGPROBS:
+    if wanted > MAX_LOGPROBS:
         kind = "prompt logprobs" if name == "prompt_logprobs" else "sample logprobs"
-        words = f"Requested {kind} of {asked}, which is greater than max allowed: {MAX_LOGPROBS}"
+        words = f"Requested {kind} of {wanted}, which is greater than max allowed: {MAX_LOGPROBS}"
         raise ApiError(400, words, name)
-    return asked
+    return wanted
 
 
 def _body(request: HttpRequest) -> dict[str, Any]:

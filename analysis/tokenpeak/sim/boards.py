@@ -25,7 +25,7 @@ from tokenpeak.sim.settings import Settings
 
 @dataclass(frozen=True, kw_only=True)
 class Holder:
-    """What one process holds and draws, on each GPU of `gpus` alike."""
+    """Memory and power of one process, on each GPU of `gpus` alike."""
 
     pid: int
     process_started: str
@@ -55,7 +55,7 @@ class Holder:
 
 @dataclass(frozen=True, kw_only=True)
 class _Ledger:
-    """What outlives the processes, by GPU index: energy, and how warm a board was, and when, as the last one left."""
+    """Energy by GPU index of processes that have ended, and how warm each board was, and when, as the last one left."""
 
     since_unix_s: float
     launches: int = 0
@@ -192,7 +192,7 @@ def after_c(temperature_c: float, share: float, seconds: float) -> float:
 
 
 def leakage_w(power_w: float, temperature_c: float) -> float:
-    """What a board draws at a temperature beyond what it would draw when as cool as an idle one."""
+    """Power that a board draws at a temperature beyond that of one as cool as an idle one."""
     return power_w * LEAKAGE_PER_DEGREE * (temperature_c - resting_c(IDLE_SHARE))
 
 
@@ -201,12 +201,12 @@ WINDOW_S = 0.1
 
 
 def idle_power_w(tdp_w: float) -> float:
-    """What a board draws with nothing on it."""
+    """Power of a board with nothing on it."""
     return tdp_w * IDLE_SHARE
 
 
 def step_power_w(tdp_w: float, step: StepTime) -> float:
-    """What a board draws during a step."""
+    """Power of a board during a step."""
     if step.total_s <= 0:
         return tdp_w * (IDLE_SHARE + CONTEXT_SHARE)
     memory = min(1.0, (step.weights_s + step.kv_s) / step.total_s)

@@ -64,15 +64,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", default=None)
     parser.add_argument("--speed", default=None, help="share of such a machine's usual speed, such as 0.92")
     parser.add_argument("--power-limit-w", default=None, help="what its boards are limited to; their TDP when absent")
-    asked = parser.parse_args(argv)
-    environment = {"TOKENPEAK_SIM_GPU": asked.gpu, "TOKENPEAK_SIM_GPU_COUNT": str(asked.count)}
-    for name, value in (("LINKS", asked.links), ("DRIVER", asked.driver), ("VERSION", asked.version),
-                        ("START_S", asked.start_s), ("NOISE", asked.noise), ("SEED", asked.seed),
-                        ("SPEED", asked.speed), ("POWER_LIMIT_W", asked.power_limit_w)):  # fmt: skip
+    options = parser.parse_args(argv)
+    environment = {"TOKENPEAK_SIM_GPU": options.gpu, "TOKENPEAK_SIM_GPU_COUNT": str(options.count)}
+    for name, value in (("LINKS", options.links), ("DRIVER", options.driver), ("VERSION", options.version),
+                        ("START_S", options.start_s), ("NOISE", options.noise), ("SEED", options.seed),
+                        ("SPEED", options.speed), ("POWER_LIMIT_W", options.power_limit_w)):  # fmt: skip
         if value:
             environment[f"TOKENPEAK_SIM_{name}"] = value
-    releases = [word for word in asked.releases.split(",") if word]
-    for path in install(asked.folder, environment, with_gpu=asked.count > 0, releases=releases):
+    releases = [word for word in options.releases.split(",") if word]
+    for path in install(options.folder, environment, with_gpu=options.count > 0, releases=releases):
         print(path)
     return 0
 

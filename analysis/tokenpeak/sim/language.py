@@ -106,8 +106,8 @@ def scored(tokens: Sequence[int], start: int, top: int, vocabulary: int, damage:
     """From the place `start` on: the `top` likeliest tokens and the one that stands there, with log-probabilities."""
     rows = []
     for place in range(start, len(tokens)):
-        found = likely(tuple(tokens[max(0, place - 2) : place]), vocabulary, damage)
-        row = dict(list(found.items())[:top])
-        row[tokens[place]] = found.get(tokens[place], log(_REST / max(1, vocabulary - LIKELY)))
+        distribution = likely(tuple(tokens[max(0, place - 2) : place]), vocabulary, damage)
+        row = dict(list(distribution.items())[:top])
+        row[tokens[place]] = distribution.get(tokens[place], log(_REST / max(1, vocabulary - LIKELY)))
         rows.append(row)
     return rows

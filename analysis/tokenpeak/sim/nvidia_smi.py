@@ -210,17 +210,17 @@ def _chosen(gpus: list[SimulatedGpu], wanted: str | None) -> list[SimulatedGpu]:
     return named
 
 
-def _rows(asked: argparse.Namespace, gpus: Sequence[SimulatedGpu]) -> list[str]:
+def _rows(query: argparse.Namespace, gpus: Sequence[SimulatedGpu]) -> list[str]:
     """The lines that answer a query."""
-    if asked.topology:
+    if query.topology:
         return _topology(gpus)
-    fields: Mapping[str, tuple[Callable[..., object], str]] = GPU_FIELDS if asked.query_gpu else APP_FIELDS
-    names = [name.strip() for name in (asked.query_gpu or asked.query_compute_apps or "").split(",")]
+    fields: Mapping[str, tuple[Callable[..., object], str]] = GPU_FIELDS if query.query_gpu else APP_FIELDS
+    names = [name.strip() for name in (query.query_gpu or query.query_compute_apps or "").split(",")]
     for name in names:
         if name not in fields:
             raise SmiCommandError(f'Field "{name}" is not a valid field to query.\n', 2)
-    each = [(gpu,) for gpu in gpus] if asked.query_gpu else [(gpu, one) for gpu in gpus for one in gpu.holders]
-    bare = "nounits" in asked.format.split(",")
+    each = [(gpu,) for gpu in gpus] if query.query_gpu else [(gpu, one) for gpu in gpus for one in gpu.holders]
+    bare = "nounits" in query.format.split(",")
     return [", ".join(_cell(*fields[name], of, bare=bare) for name in names) for of in each]
 
 
@@ -245,18 +245,18 @@ def main(argv: list[str] | None = None) -> int:
     node = devices(dict(os.environ, CUDA_VISIBLE_DEVICES=""))
     folder = os.environ.get("TOKENPEAK_SIM_DIR")
     try:
-        asked = _parser().parse_args(argv)
+        query = _parser().parse_args(argv)
         if node.is_cpu or folder is None:
             raise SmiCommandError("No devices were found", 6)
         state, average = NodeState(Path(folder)), PowerAverage()
         due = time.monotonic()
         while True:
-            gpus = _chosen(simulated_gpus(node, state, average), asked.id)
-            sys.stdout.write("".join(f"{line}\n" for line in _rows(asked, gpus)))
+            gpus = _chosen(simulated_gpus(node, state, average), query.id)
+            sys.stdout.write("".join(f"{line}\n" for line in _rows(query, gpus)))
             sys.stdout.flush()
-            if asked.loop_ms is None:
+            if query.loop_ms is None:
                 return 0
-            due += asked.loop_ms / 1000
+            due += query.loop_ms / 1000
             time.sleep(max(0.0, due - time.monotonic()))
     except SmiCommandError as refused:
         print(refused)

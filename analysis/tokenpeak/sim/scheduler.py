@@ -36,7 +36,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class SchedulerLimits:
-    """What the flags allow."""
+    """Limits of a step, by the flags."""
 
     max_num_seqs: int
     max_num_batched_tokens: int

@@ -156,13 +156,13 @@ class BlockPool:
 
     def find(self, hashes: SequenceOf[int]) -> list[int]:
         """The blocks of the longest prefix of `hashes` that is in the cache."""
-        found = []
+        cached = []
         for block_hash in hashes:
             block = self._by_hash.get(block_hash)
             if block is None:
                 break
-            found.append(block)
-        return found
+            cached.append(block)
+        return cached
 
     def free_among(self, blocks: SequenceOf[int]) -> int:
         """How many of these blocks nobody holds: holding them takes as many from what is free."""

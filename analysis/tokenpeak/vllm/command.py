@@ -40,7 +40,7 @@ entrypoints/cli/serve.py alone reads the word)."""
 
 @dataclass(frozen=True, kw_only=True)
 class CommandLine:
-    """What a config asks of one release: the flags as arguments, and environment variables."""
+    """A config in the words of one release: the flags as arguments, and environment variables."""
 
     arguments: tuple[str, ...]
     env: dict[str, str]
@@ -195,16 +195,16 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 def paste_command(config: Config, program: Sequence[str] = ("vllm", "serve")) -> str:
     """The config as a line to paste into a shell: environment, the program, the model and its flags."""
-    asked = command_line(config, config.engine_version)
-    env = [f"{name}={shlex.quote(value)}" for name, value in asked.env.items()]
-    if not all(map(_VARIABLE.fullmatch, asked.env)):
+    command = command_line(config, config.engine_version)
+    env = [f"{name}={shlex.quote(value)}" for name, value in command.env.items()]
+    if not all(map(_VARIABLE.fullmatch, command.env)):
         # A shell takes what is no variable's name for words of its own.
-        env = [shlex.join(["env", *(f"{name}={value}" for name, value in asked.env.items())])]
+        env = [shlex.join(["env", *(f"{name}={value}" for name, value in command.env.items())])]
     named = config.model.served_name != config.model.name
     words = [*program, *model_words(program, config.model.name)]
     words += ["--revision", config.model.revision] if config.model.revision else []
     words += ["--served-model-name", config.model.served_name] if named else []
-    return " ".join([*env, shlex.join([*words, *asked.arguments])])
+    return " ".join([*env, shlex.join([*words, *command.arguments])])
 
 
 def _says_nothing(name: str, value: Any) -> bool:
@@ -242,7 +242,7 @@ def _written(config: Config, facts: FlagFacts, value: Any, version: str | None) 
 
 
 def _wrong(facts: FlagFacts, value: Any) -> str | None:
-    """What a flag wants instead of this value; None when it takes it."""
+    """Values that a flag takes instead of this one; None when it takes it."""
     kind = facts.kind
     if kind == "value":
         return None

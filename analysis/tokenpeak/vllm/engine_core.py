@@ -49,8 +49,8 @@ V1_BACKENDS: Mapping[str, tuple[int, int]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoreQuestion:
-    """What the choice of the core depends on. `capability` is 80 for 8.0, None where it is not known."""
+class CoreFacts:
+    """Facts that the choice of the core depends on. `capability` is 80 for 8.0, None where it is not known."""
 
     release: tuple[int, int, int]
     flags: Mapping[str, Any]
@@ -69,49 +69,49 @@ class CoreQuestion:
         return self.release[:2]
 
 
-def runs_v1(asked: CoreQuestion) -> bool:
+def runs_v1(engine: CoreFacts) -> bool:
     """Whether the engine core is V1."""
-    variable = asked.env.get("VLLM_USE_V1")
-    if asked.minor >= (0, 11) or asked.minor < (0, 8):
-        return asked.minor >= (0, 11) or variable == "1"
-    if variable == "0" or lacking_in_v1(asked):
+    variable = engine.env.get("VLLM_USE_V1")
+    if engine.minor >= (0, 11) or engine.minor < (0, 8):
+        return engine.minor >= (0, 11) or variable == "1"
+    if variable == "0" or lacking_in_v1(engine):
         return False
-    return variable == "1" or experimental_in_v1(asked) is None
+    return variable == "1" or experimental_in_v1(engine) is None
 
 
-def lacking_in_v1(asked: CoreQuestion) -> str | None:
-    """What V1 of 0.8 to 0.10 does not know: the engine falls back to V0, or refuses it with VLLM_USE_V1=1."""
-    flags = asked.flags
+def lacking_in_v1(engine: CoreFacts) -> str | None:
+    """Feature that V1 of 0.8 to 0.10 does not know: the engine falls back to V0, or refuses it with VLLM_USE_V1=1."""
+    flags = engine.flags
     for name, default, last in V0_FLAGS:
-        if asked.minor <= last and flags.get(name) not in (None, default):
+        if engine.minor <= last and flags.get(name) not in (None, default):
             return f"{name} {flags[name]}"
-    early, backend = asked.minor < (0, 9), asked.env.get("VLLM_ATTENTION_BACKEND")
+    early, backend = engine.minor < (0, 9), engine.env.get("VLLM_ATTENTION_BACKEND")
     structured = str(flags.get("guided_decoding_backend") or "auto").split(":")[0]
     # 0.10.1.1 1400-1405; 0.10.2 no longer looks at the compute capability.
-    if asked.vendor == "nvidia" and asked.capability is not None and asked.capability < 80 <= _least(asked):
-        return f"compute capability {asked.capability / 10}"
+    if engine.vendor == "nvidia" and engine.capability is not None and engine.capability < 80 <= _least(engine):
+        return f"compute capability {engine.capability / 10}"
     if flags.get("load_format") in (("sharded_state", "tensorizer") if early else ("sharded_state",)):
         return f"load_format {flags['load_format']}"
-    if asked.minor < (0, 10) and structured not in ("auto", "xgrammar", "guidance"):
+    if engine.minor < (0, 10) and structured not in ("auto", "xgrammar", "guidance"):
         return f"guided_decoding_backend {structured}"
-    if not _keeps_kv_cache(asked):
+    if not _keeps_kv_cache(engine):
         return f"kv_cache_dtype {flags['kv_cache_dtype']}"
-    if asked.minor < (0, 10) and _speculation(asked) == "other":
+    if engine.minor < (0, 10) and _speculation(engine) == "other":
         return "this speculation"
-    if backend is not None and V1_BACKENDS.get(backend, (9, 9)) > asked.minor:
+    if backend is not None and V1_BACKENDS.get(backend, (9, 9)) > engine.minor:
         return f"VLLM_ATTENTION_BACKEND={backend}"
-    if asked.vendor == "cpu" and (early or asked.windowed):
+    if engine.vendor == "cpu" and (early or engine.windowed):
         return "the CPU" if early else "a sliding window on the CPU"
-    return _lacking_in_0_8(asked) if early else None
+    return _lacking_in_0_8(engine) if early else None
 
 
-def _least(asked: CoreQuestion) -> int:
+def _least(engine: CoreFacts) -> int:
     """The compute capability that V1 asks for."""
-    return 80 if asked.release < (0, 10, 2) else 0
+    return 80 if engine.release < (0, 10, 2) else 0
 
 
-def _lacking_in_0_8(asked: CoreQuestion) -> str | None:
-    flags = asked.flags
+def _lacking_in_0_8(engine: CoreFacts) -> str | None:
+    flags = engine.flags
     if flags.get("dtype") in ("float32", "float"):
         return "dtype float32"
     if flags.get("quantization") == "gguf":
@@ -125,89 +125,91 @@ def _lacking_in_0_8(asked: CoreQuestion) -> str | None:
     return None
 
 
-def experimental_in_v1(asked: CoreQuestion) -> str | None:
-    """What V1 does only with VLLM_USE_V1=1: in 0.8 n-gram and EAGLE, and GPUs that are not NVIDIA's (1484-1496)."""
-    if asked.minor >= (0, 9):
+def experimental_in_v1(engine: CoreFacts) -> str | None:
+    """Feature that needs VLLM_USE_V1=1: in 0.8 n-gram and EAGLE, and GPUs that are not NVIDIA's (1484-1496)."""
+    if engine.minor >= (0, 9):
         return None
-    if (kind := _speculation(asked)) is not None:
+    if (kind := _speculation(engine)) is not None:
         return kind
-    return "this device" if asked.vendor != "nvidia" else None
+    return "this device" if engine.vendor != "nvidia" else None
 
 
-def _speculation(asked: CoreQuestion) -> str | None:
+def _speculation(engine: CoreFacts) -> str | None:
     """ngram, or the trained head that V1 knows; `other` for what it does not know, None without speculation."""
-    config = speculative_config(asked.flags)
+    config = speculative_config(engine.flags)
     if config is None:
         return None
     method = config.get("method") or ("ngram" if config.get("model") in ("ngram", "[ngram]") else "other")
     method = "ngram" if method == "[ngram]" else str(method)
     known = (
-        ("ngram", "eagle", "eagle3") if asked.minor < (0, 9) else ("ngram", "eagle", "eagle3", "medusa", "deepseek_mtp")
+        ("ngram", "eagle", "eagle3")
+        if engine.minor < (0, 9)
+        else ("ngram", "eagle", "eagle3", "medusa", "deepseek_mtp")
     )
     return method if method in known else "other"
 
 
-def _keeps_kv_cache(asked: CoreQuestion) -> bool:
+def _keeps_kv_cache(engine: CoreFacts) -> bool:
     """Whether V1 takes the KV cache's dtype.
 
     0.8.5 engine/arg_utils.py 1358-1373, 0.9.2 1366-1382; 0.10.1.1 platforms/cuda.py 498-508, 0.10.2 522-563.
     """
-    dtype, backend = str(asked.flags.get("kv_cache_dtype") or "auto"), asked.env.get("VLLM_ATTENTION_BACKEND")
-    if dtype == "auto" or (asked.vendor == "nvidia" and asked.capability is None):
+    dtype, backend = str(engine.flags.get("kv_cache_dtype") or "auto"), engine.env.get("VLLM_ATTENTION_BACKEND")
+    if dtype == "auto" or (engine.vendor == "nvidia" and engine.capability is None):
         return True
-    if asked.vendor != "nvidia":
-        return asked.vendor == "amd" and asked.minor >= (0, 9)
-    fp8, hopper = dtype.startswith("fp8"), (asked.capability or 0) // 10 == 9
-    flash_3 = hopper and asked.env.get("VLLM_FLASH_ATTN_VERSION", "3") == "3"
-    if asked.release < (0, 10, 2):
-        blackwell = asked.capability == 100 and asked.minor == (0, 10)
+    if engine.vendor != "nvidia":
+        return engine.vendor == "amd" and engine.minor >= (0, 9)
+    fp8, hopper = dtype.startswith("fp8"), (engine.capability or 0) // 10 == 9
+    flash_3 = hopper and engine.env.get("VLLM_FLASH_ATTN_VERSION", "3") == "3"
+    if engine.release < (0, 10, 2):
+        blackwell = engine.capability == 100 and engine.minor == (0, 10)
         return blackwell or (fp8 and flash_3 and backend in (None, "FLASH_ATTN_VLLM_V1"))
-    if asked.mla:
+    if engine.mla:
         return backend in (None, "FLASHMLA", "CUTLASS_MLA") or not fp8
-    if asked.capability == 100 or backend == "FLASHINFER":
+    if engine.capability == 100 or backend == "FLASHINFER":
         return True
     if backend == "TRITON_ATTN_VLLM_V1":
-        return (asked.capability or 0) >= 89
+        return (engine.capability or 0) >= 89
     return backend in (None, "FLASH_ATTN_VLLM_V1") and (flash_3 or not fp8)
 
 
-def chunks_prefill(asked: CoreQuestion, *, v1: bool, max_model_len: int) -> bool:
+def chunks_prefill(engine: CoreFacts, *, v1: bool, max_model_len: int) -> bool:
     """Whether prompts are prefilled in chunks.
 
     V1 up to 0.10 sets `enable_chunked_prefill` itself, whatever was asked: engine/arg_utils.py in 0.8.5 1569, 0.9.2
     1579, 0.10.2 1623. V0 chunks of its own accord only for contexts beyond 32,768 (0.8.5 1506-1533).
     """
-    given = asked.flags.get("enable_chunked_prefill")
-    if v1 and asked.minor < (0, 11):
+    given = engine.flags.get("enable_chunked_prefill")
+    if v1 and engine.minor < (0, 11):
         return True
     if v1 or given is not None:
         return given is None or bool(given)
-    flags = asked.flags
+    flags = engine.flags
     plain = not (flags.get("enable_lora") or flags.get("enable_prompt_adapter") or speculative_config(flags))
-    return max_model_len > 32768 and asked.vendor == "nvidia" and plain and not (asked.mla or asked.windowed)
+    return max_model_len > 32768 and engine.vendor == "nvidia" and plain and not (engine.mla or engine.windowed)
 
 
-def schedules_ahead(asked: CoreQuestion, *, v1: bool) -> bool:
+def schedules_ahead(engine: CoreFacts, *, v1: bool) -> bool:
     """Whether the next step is scheduled while the device computes this one (`async_scheduling`).
 
     The default since 0.14, not on a CPU, under Ray, or with speculation by other means than trained heads; with
     pipeline stages not before 0.24. Sources: config/vllm.py in 0.14.1 588-628, 0.24.0 964-1004 and 0.32.0 1585-1644;
     platforms/cpu.py in 0.14.1 197 and 0.32.0 331; v1/engine/core.py in 0.24.0 519 (`step_with_batch_queue`).
     """
-    flags, given = asked.flags, asked.flags.get("async_scheduling")
-    if not v1 or asked.vendor == "cpu" or given is False:
+    flags, given = engine.flags, engine.flags.get("async_scheduling")
+    if not v1 or engine.vendor == "cpu" or given is False:
         return False
-    if given is not None or asked.minor < (0, 14):
+    if given is not None or engine.minor < (0, 14):
         return bool(given)
     if flags.get("distributed_executor_backend") == "ray":
         return False
-    if (size(str(flags.get("pipeline_parallel_size") or 1)) or 1) > 1 and asked.minor < (0, 24):
+    if (size(str(flags.get("pipeline_parallel_size") or 1)) or 1) > 1 and engine.minor < (0, 24):
         return False
     config = speculative_config(flags)
     return config is None or str(config.get("method")).endswith(("eagle", "eagle3", "mtp", "ngram_gpu"))
 
 
-def batch_defaults(asked: CoreQuestion, *, v1: bool, device: str, memory_gib: float, world: int) -> tuple[int, int]:
+def batch_defaults(engine: CoreFacts, *, v1: bool, device: str, memory_gib: float, world: int) -> tuple[int, int]:
     """(max_num_batched_tokens, max_num_seqs) of an OpenAI server; `world` is tensor × pipeline parallel devices.
 
     Sources, engine/arg_utils.py: 0.8.5 1596-1610 (the A100 as all others), 0.9.2 1629-1674, 0.10.2 1669-1715,
@@ -215,10 +217,10 @@ def batch_defaults(asked: CoreQuestion, *, v1: bool, device: str, memory_gib: fl
     """
     if not v1:
         return 2048, 256
-    if asked.vendor == "cpu":
-        return (2048, 32) if asked.minor < (0, 10) else (2048 * world, 128 * world)
-    if memory_gib >= 160 and asked.minor >= (0, 28):
+    if engine.vendor == "cpu":
+        return (2048, 32) if engine.minor < (0, 10) else (2048 * world, 128 * world)
+    if memory_gib >= 160 and engine.minor >= (0, 28):
         return 16384, 1024
-    if memory_gib >= 70 and ("a100" not in device.casefold() or asked.minor < (0, 9)):
+    if memory_gib >= 70 and ("a100" not in device.casefold() or engine.minor < (0, 9)):
         return 8192, 1024
     return 2048, 256

@@ -42,7 +42,7 @@ _DAMAGE = "TOKENPEAK_SIM_FAULT"
 
 
 def answer_settings(config: Config, engine_version: str | None = None) -> dict[str, object]:
-    """What of a config can change answers: model, flags that are not at their default, environment, engine build."""
+    """Settings of a config that can change answers: model, flags beside their defaults, environment, build."""
     try:
         defaults = {name: facts.default for name, facts in known_flags(config.engine_version or engine_version).items()}
     except FactsError:
@@ -69,7 +69,7 @@ def answers_key(config: Config, engine_version: str | None = None) -> str:
 
 
 def other_settings(ours: Mapping[str, object], theirs: Mapping[str, object]) -> dict[str, object]:
-    """What of `ours` is otherwise in `theirs`; None for what only they have."""
+    """Settings of `ours` that are otherwise in `theirs`; None for what only they have."""
     return {
         name: ours.get(name) for name in (*ours, *(theirs.keys() - ours.keys())) if ours.get(name) != theirs.get(name)
     }

@@ -15,7 +15,7 @@ from typing import Any
 from tokenpeak.errors import FactsError
 
 DEFAULT_RELEASE = "0.32.0"
-"""What the simulated engine reports, and what a prediction without a node is of, where no release is asked for."""
+"""Release of the simulated engine, and of a prediction without a node, where none is given."""
 
 TABLE = Path(__file__).parent / "data" / "flags.json"
 
@@ -119,12 +119,12 @@ def known_flags(engine_version: str | None) -> Mapping[str, FlagFacts]:
     """Name → facts of the flags that a version takes; None: the newest release of the table."""
     table = flag_table()
     index = table.index(engine_version)
-    found: dict[str, FlagFacts] = {}
+    flags: dict[str, FlagFacts] = {}
     for name, spans in table.flags.items():
         for first, last, facts in spans:
             if first <= index <= last:
                 choices = facts.get("choices")
-                found[name] = FlagFacts(
+                flags[name] = FlagFacts(
                     name=name,
                     kind=str(facts["kind"]),
                     default=facts.get("default"),
@@ -132,7 +132,7 @@ def known_flags(engine_version: str | None) -> Mapping[str, FlagFacts]:
                     deprecated=bool(facts.get("deprecated")),
                     short=tuple(facts.get("short", ())),
                 )
-    return found
+    return flags
 
 
 @cache
@@ -170,7 +170,7 @@ def parse_help(text: str, engine_version: str | None) -> Mapping[str, FlagFacts]
     such as whether a value is a number, comes from the table of that version.
     """
     table = known_flags(engine_version)
-    found: dict[str, FlagFacts] = {}
+    flags: dict[str, FlagFacts] = {}
     for line in text.splitlines():
         if not (header := _HELP_FLAG.match(line)):
             continue
@@ -182,8 +182,8 @@ def parse_help(text: str, engine_version: str | None) -> Mapping[str, FlagFacts]
             facts = table.get(name, FlagFacts(name=name, kind="value"))
             kind = _help_kind(name, names, usage)
             fits = facts.kind in _SAME_FORM.get(kind, (kind,))
-            found[name] = replace(facts, kind=facts.kind if fits else kind, choices=_help_choices(usage))
-    return found
+            flags[name] = replace(facts, kind=facts.kind if fits else kind, choices=_help_choices(usage))
+    return flags
 
 
 @cache
@@ -203,7 +203,7 @@ _SAME_FORM = {
     "value": ("int", "float", "size", "size_or_auto", "str", "json", "append", "value"),
     "bool_or_str": ("bool_or_str", "bool_value"),
 }
-"""What the help prints alike."""
+"""Kinds that the help prints alike."""
 
 
 def _help_kind(name: str, names: list[str], usage: str) -> str:

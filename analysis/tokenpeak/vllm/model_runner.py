@@ -19,8 +19,8 @@ SECOND_SPECULATES = ("eagle", "eagle3", "mtp", "dflash", "dspark")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunnerQuestion:
-    """What the choice of the runner and its graphs depend on."""
+class RunnerFacts:
+    """Facts that the choice of the runner and its graphs depend on."""
 
     release: tuple[int, int, int]
     flags: Mapping[str, Any]
@@ -33,39 +33,39 @@ class RunnerQuestion:
     quantized: bool
 
 
-def second_runner(asked: RunnerQuestion) -> bool:
+def second_runner(engine: RunnerFacts) -> bool:
     """Whether V1 runs the model with its second runner.
 
     Source: `use_v2_model_runner`, config/vllm.py in 0.22.1 493-533, 0.24.0 522-561, 0.28.0 615-712, 0.32.0 703-737.
     """
-    release, variable = asked.release[:2], asked.env.get("VLLM_USE_V2_MODEL_RUNNER")
-    if release < (0, 22) or asked.vendor == "cpu":
+    release, variable = engine.release[:2], engine.env.get("VLLM_USE_V2_MODEL_RUNNER")
+    if release < (0, 22) or engine.vendor == "cpu":
         return False
     if variable is not None:
         return variable.casefold() in ("1", "true")
-    config = speculative_config(asked.flags)
+    config = speculative_config(engine.flags)
     if config is not None and str(config.get("method")) not in SECOND_SPECULATES:
         return False
-    if asked.flags.get("enable_dbo") or asked.flags.get("enable_prompt_embeds"):
+    if engine.flags.get("enable_dbo") or engine.flags.get("enable_prompt_embeds"):
         return False
     if release < (0, 24):
-        return asked.model_type == "qwen3" and not asked.quantized
+        return engine.model_type == "qwen3" and not engine.quantized
     if release < (0, 28):
-        return asked.model_type in SECOND_SINCE_0_24
-    return release >= (0, 30) or not asked.experts or asked.model_type in SECOND_MIXTURES_0_28
+        return engine.model_type in SECOND_SINCE_0_24
+    return release >= (0, 30) or not engine.experts or engine.model_type in SECOND_MIXTURES_0_28
 
 
-def reserves_graphs(asked: RunnerQuestion) -> bool:
+def reserves_graphs(engine: RunnerFacts) -> bool:
     """Whether the engine sets the graphs' memory aside before it sizes the KV cache.
 
     The first runner does since 0.21, on AMD not before 0.28 (0.24.0 v1/worker/gpu_worker.py 445). The second one says
     0 in 0.22.1, 0.24.0 and 0.28.0 (v1/worker/gpu/model_runner.py 620, 684, 843) and measures in 0.30.0
     (v1/worker/gpu/cudagraph_utils.py 847).
     """
-    release = asked.release[:2]
-    if second_runner(asked):
+    release = engine.release[:2]
+    if second_runner(engine):
         return release >= (0, 30)
-    return release >= ((0, 28) if asked.vendor == "amd" else (0, 21))
+    return release >= ((0, 28) if engine.vendor == "amd" else (0, 21))
 
 
 def _compilation(flags: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -81,7 +81,7 @@ def _numbers(value: object) -> list[int]:
 
 
 def capture_sizes(
-    asked: RunnerQuestion, *, max_num_seqs: int, max_num_batched_tokens: int, draft_tokens: int = 0
+    engine: RunnerFacts, *, max_num_seqs: int, max_num_batched_tokens: int, draft_tokens: int = 0
 ) -> tuple[int, ...]:
     """The batch sizes that get a CUDA graph, ascending; none without graphs.
 
@@ -89,16 +89,16 @@ def capture_sizes(
     compute capability 10.x. By 8 throughout before 0.11. Source, `_set_cudagraph_sizes`: 0.9.2 config.py 4727-4744,
     0.10.2 config/__init__.py 3652-3670, 0.11.2 config/vllm.py 801-890, 0.28.0 1884-1942, 0.32.0 2292-2499.
     """
-    compilation, flags = _compilation(asked.flags), asked.flags
+    compilation, flags = _compilation(engine.flags), engine.flags
     if str(compilation.get("cudagraph_mode", "")).upper() == "NONE":
         return ()
-    release = asked.release[:2]
+    release = engine.release[:2]
     named = flags.get("cudagraph_capture_sizes", compilation.get("cudagraph_capture_sizes"))
     older = _numbers(flags.get("cuda_graph_sizes"))
     given = _numbers(named) or (older if len(older) > 1 else [])
     if given:
         return tuple(sorted({number for number in given if number <= max_num_batched_tokens}))
-    most = 1024 if release >= (0, 28) and asked.compute_capability.startswith("10.") else 512
+    most = 1024 if release >= (0, 28) and engine.compute_capability.startswith("10.") else 512
     limit = flags.get("max_cudagraph_capture_size", compilation.get("max_cudagraph_capture_size"))
     largest = (size(str(limit)) if limit is not None else None) or (older[0] if older else 0)
     if not largest:

@@ -58,7 +58,7 @@ ADVICE = {
     "calculate_kv_scales": "Scales come from the checkpoint; leave it out.",
     "VLLM_USE_V1": "V0 is gone since 0.11; pin an older engine to measure it.",
 }
-"""What to do about a flag or variable that is gone and has no successor."""
+"""Advice on a flag or variable that is gone and has no successor."""
 
 
 def succeed(
@@ -95,8 +95,8 @@ def _fold(flags: dict[str, Any], known: Collection[str], keys: Mapping[str, str]
 
 def _object(given: object) -> dict[str, Any] | None:
     """The object of a flag's JSON text; None for what is none."""
-    found = json_value(given) if isinstance(given, str) else None
-    return found if isinstance(found, dict) else None
+    value = json_value(given) if isinstance(given, str) else None
+    return value if isinstance(value, dict) else None
 
 
 def _speculation(flags: dict[str, Any], known: Collection[str]) -> None:
@@ -171,8 +171,8 @@ def speculative_config(flags: Mapping[str, Any]) -> dict[str, Any] | None:
     if isinstance(given, dict):
         return given
     if isinstance(given, str) and given.startswith("{"):
-        found = json_value(given)
-        return found if isinstance(found, dict) else None
+        value = json_value(given)
+        return value if isinstance(value, dict) else None
     config = {key: flags[name] for name, key in SPECULATIVE.items() if flags.get(name) is not None}
     return config if "model" in config or "num_speculative_tokens" in config else None
 

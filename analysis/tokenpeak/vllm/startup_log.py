@@ -18,7 +18,7 @@ VALUE_CHARACTERS = 200
 KV_BLOCK_SIZES = (1, 8, 16, 32, 64, 128, 256)
 
 LINE_CHARACTERS = 4096
-"""What is looked through of a line: the engine chooses how long it is."""
+"""Characters of a line that are looked through: the engine chooses how long it is."""
 
 _COUNT = r"(\d[\d,]{0,14})"
 _AMOUNT = r"(\d{1,6}(?:\.\d{1,9})?)"
@@ -67,7 +67,7 @@ FOLLOWED: tuple[re.Pattern[str], ...] = tuple(
         r"Engine process failed to start",
     )
 )
-"""What only says that the cause stands further up."""
+"""Lines that only say that the cause stands further up."""
 
 DIED = re.compile(
     # 0.8.5 and later v1/executor/multiproc_executor.py; the exit code since 0.32.0
@@ -108,7 +108,7 @@ LEAKED = re.compile(r"nanobind|^ - (?:leaked|\.\.\. skipped)|resource_tracker|^\
 
 
 def startup_facts(log: str) -> StartupFacts:
-    """What the engine said while it started; None for whatever it did not say.
+    """Facts of a start by its log; None for whatever it does not say.
 
     Of several workers or engine cores, the smallest KV cache and the longest times count: the slowest holds the rest.
     `weights_bytes` and `kv_cache_bytes` are those of one device. The log does not have `ready_s`.
@@ -158,8 +158,8 @@ def classify_failure(log: str, *, phase: str, exit_status: int | None, timed_out
     ended it. A cause that the log names counts before the deadline: an engine that ran out of memory often hangs too.
     """
     lines = _lines(log)
-    if found := _symptom(lines):
-        index, symptom, match = found
+    if hit := _symptom(lines):
+        index, symptom, match = hit
         values = {name: (value or "?")[:VALUE_CHARACTERS] for name, value in match.groupdict().items()}
         return Failure(
             phase=phase,
