@@ -12,7 +12,7 @@ from tokenpeak.sweep.ansible.result import Event
 from tokenpeak.sweep.downtime_budget import Granted
 from tokenpeak.sweep.limits import ConcurrencyLimiter, NodeFailures
 from tokenpeak.sweep.trial.execution import TrialResult
-from tokenpeak.sweep.trial.request import RequestFiles, TrialRequest
+from tokenpeak.sweep.trial.request import TrialRequest
 from tokenpeak.sweep.trial.worker import SharedParts, Worker
 
 
@@ -22,9 +22,7 @@ class Gone(Worker):
     def _hindrance(self) -> str | None:
         return f"{self.node} is gone"
 
-    def _carry_out(
-        self, request: TrialRequest, on_files: Callable[[RequestFiles], None], on_event: Callable[[Event], None]
-    ) -> TrialResult:
+    def _carry_out(self, request: TrialRequest, on_event: Callable[[Event], None]) -> TrialResult:
         raise AssertionError("no trial begins")
 
 

@@ -25,7 +25,7 @@ from tokenpeak.sweep.inventory.nodes import Node
 from tokenpeak.sweep.resume import _given_back_meanwhile_s
 from tokenpeak.sweep.trial.execution import _with_own_account
 from tokenpeak.sweep.trial.failure import TrialEvidence, failure_of, is_retryable
-from tokenpeak.sweep.trial.record import failed_before_launch
+from tokenpeak.sweep.trial.record import trial_record as record_of
 from tokenpeak.sweep.trial.request import TrialRequest
 from tokenpeak.sweep.trial_queue import TrialQueue
 from tokenpeak.vllm.errors import symptoms
@@ -255,7 +255,7 @@ def test_controller_that_slept_counts_the_time(monkeypatch: pytest.MonkeyPatch) 
     """A trial is as long as it was, on a machine that was suspended meanwhile too."""
     monkeypatch.setattr(clock, "boot_s", lambda: 80.0)
 
-    assert 80.0 == failed_before_launch(evidence(LIVED), "No such flag.", PROVENANCE).duration_s
+    assert 80.0 == record_of(evidence(LIVED), PROVENANCE, refused="No such flag.")[0].duration_s
 
 
 def test_every_cause_is_declared_once() -> None:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -169,34 +170,22 @@ class EndpointWorker(Worker):
 
     gives_back = False
 
-    def _carry_out(
-        self, request: TrialRequest, on_files: Callable[[RequestFiles], None], on_event: Callable[[Event], None]
-    ) -> TrialResult:
-        return measure(request, self._shared.site, on_files=on_files, on_event=on_event)
+    def _carry_out(self, request: TrialRequest, on_event: Callable[[Event], None]) -> TrialResult:
+        return measure(request, self._shared.site, on_event)
 
 
-def measure(
-    request: TrialRequest,
-    site: TrialSite,
-    *,
-    on_files: Callable[[RequestFiles], None],
-    on_event: Callable[[Event], None],
-) -> TrialResult:
+def measure(request: TrialRequest, site: TrialSite, on_event: Callable[[Event], None]) -> TrialResult:
     """All runs of the spec, once; returns in every case. A client that is ended leaves an interrupted trial."""
     evidence = TrialEvidence(
         request=request, started_at=datetime.now(UTC), started_boot_s=clock.boot_s(), launch=LaunchAnswer(ready=True)
     )
     files = _write_job(request, inside(site.folder, request.trial_id), evidence.started_at.timestamp())
-    on_files(files)
     began_s = time.time()
     on_event(Event(kind="started", node=request.node.name, step="load"))
     failure = _offer(files, site.interrupt.gentle)
-    evidence = TrialEvidence(
-        request=request,
-        started_at=evidence.started_at,
-        started_boot_s=evidence.started_boot_s,
+    evidence = replace(
+        evidence,
         output=files.output,
-        launch=evidence.launch,
         spans={"load": (began_s, time.time())},
         failure=failure,
         cancelled=site.interrupt.gentle() and failure is not None,

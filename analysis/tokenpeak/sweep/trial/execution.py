@@ -28,7 +28,7 @@ from tokenpeak.sweep.secret import MasterSecret
 from tokenpeak.sweep.trial.failure import TrialEvidence
 from tokenpeak.sweep.trial.load_hosts import LoadHostScheduler
 from tokenpeak.sweep.trial.play import Assignment, TrialPlay
-from tokenpeak.sweep.trial.record import failed_before_launch, trial_record
+from tokenpeak.sweep.trial.record import trial_record
 from tokenpeak.sweep.trial.request import RequestFiles, TrialRequest, at_start, write_finish, write_requests
 
 _AGAIN_S = 3.0
@@ -98,7 +98,6 @@ def run_trial(
     request: TrialRequest,
     site: TrialSite,
     *,
-    on_files: Callable[[RequestFiles], None],
     on_event: Callable[[Event], None],
     is_overlapped: Callable[[], bool] = lambda: False,
     let_lapse: Callable[[], float | None] = lambda: None,
@@ -123,12 +122,11 @@ def run_trial(
         )
     except PlanError as error:
         return TrialResult(
-            record=failed_before_launch(evidence, str(error), site.provenance),
+            record=trial_record(evidence, site.provenance, refused=str(error))[0],
             requests_parquet=None,
             log_text="",
             node_trouble=None,
         )
-    on_files(files)
 
     def is_cut_short() -> bool:
         return site.interrupt.gentle() or is_overlapped()

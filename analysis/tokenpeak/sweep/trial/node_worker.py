@@ -12,7 +12,7 @@ from tokenpeak.sweep.ansible.result import Event, restored_by, unknown
 from tokenpeak.sweep.downtime_budget import Later
 from tokenpeak.sweep.limits import lease_offset_s
 from tokenpeak.sweep.trial.execution import TrialResult, run_trial
-from tokenpeak.sweep.trial.request import RequestFiles, TrialRequest
+from tokenpeak.sweep.trial.request import TrialRequest
 from tokenpeak.sweep.trial.worker import Worker
 
 _HEARD_WITHIN_S = 30.0
@@ -71,15 +71,12 @@ class NodeWorker(Worker):
         channel.__exit__()
         return channel.heard_at_unix_s
 
-    def _carry_out(
-        self, request: TrialRequest, on_files: Callable[[RequestFiles], None], on_event: Callable[[Event], None]
-    ) -> TrialResult:
+    def _carry_out(self, request: TrialRequest, on_event: Callable[[Event], None]) -> TrialResult:
         self._trial_id, self._is_overlapped = request.trial_id, False
         self.restore_pending = self._is_down = True
         result = run_trial(
             request,
             self._shared.site,
-            on_files=on_files,
             on_event=on_event,
             is_overlapped=lambda: self._is_overlapped,
             let_lapse=self._let_lapse,

@@ -15,14 +15,11 @@ from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer, Samples
 from tokenpeak.predict.hardware import gpu_facts
 from tokenpeak.records import (
     Failure,
-    IdlePower,
     Phase,
     Provenance,
     Reason,
-    Restoration,
     RunRecord,
     Series,
-    StartupFacts,
     TrialRecord,
 )
 from tokenpeak.records.quality import QualityMeasurement
@@ -75,14 +72,14 @@ def unpacked_log(packed: str) -> str:
 _RUNS = TypeAdapter(tuple[RunRecord, ...])
 
 
-def failed_before_launch(evidence: TrialEvidence, reason: str, provenance: Provenance) -> TrialRecord:
-    """The record of a config that no engine of this version can be asked for; production was not touched."""
-    failure = Failure(phase="plan", cause="refused", message=reason)
-    return _record(evidence, provenance, status="failed", failure=failure)
+def trial_record(
+    evidence: TrialEvidence, provenance: Provenance, refused: str | None = None
+) -> tuple[TrialRecord, str]:
+    """The trial's record, and its engine's log (empty when the engine never wrote one).
 
-
-def trial_record(evidence: TrialEvidence, provenance: Provenance) -> tuple[TrialRecord, str]:
-    """The trial's record, and its engine's log (empty when the engine never wrote one)."""
+    `refused`: why no engine of this version can be asked for the config; production was not touched then.
+    """
+    request = evidence.request
     log = _engine_log(evidence)
     started_unix_s = evidence.started_at.timestamp()
     offset_s = _offset_s(evidence)
@@ -95,7 +92,9 @@ def trial_record(evidence: TrialEvidence, provenance: Provenance) -> tuple[Trial
     )
     if is_overlapped(evidence):
         runs = tuple(run.model_copy(update={"verdict": run.verdict.with_reasons((OVERLAP,))}) for run in runs)
-    failure = failure_of(evidence, runs, log)
+    failure = (
+        failure_of(evidence, runs, log) if refused is None else Failure(phase="plan", cause="refused", message=refused)
+    )
     quality = quality_of(evidence)
     status = "ok" if failure is None else "interrupted" if is_retryable(failure) else "failed"
     startup = startup_facts(log)
@@ -111,68 +110,34 @@ def trial_record(evidence: TrialEvidence, provenance: Provenance) -> tuple[Trial
         *load_phase(runs, windows),
         *_quality_phase(quality, evidence),
     ]
-    record = _record(
-        evidence,
-        provenance,
+    duration_s = clock.boot_s() - evidence.started_boot_s
+    record = TrialRecord(
+        sweep_id=request.sweep_id,
+        trial_id=request.trial_id,
+        node=request.node.name,
+        hardware=request.hardware,
+        config=request.config,
+        config_class=request.planned.config_class,
+        replicate=request.replicate,
+        holdout=request.holdout,
+        simulated=request.facts.simulated,
         status=status,
         failure=failure,
-        phases=spans,
+        started_at=evidence.started_at,
+        duration_s=duration_s,
+        argv=evidence.argv,
+        phases=fill_gaps(spans, duration_s, step_spans(evidence.spans.items(), started_unix_s)),
         startup=startup,
+        idle_power=measured_idle_power(telemetry, spans, boards_sensor(request.facts.gpus)),
         runs=runs,
         quality=quality,
-        idle_power=measured_idle_power(telemetry, spans, boards_sensor(evidence.request.facts.gpus)),
+        left_out=outcome_of(evidence.output).left_out,
         series=merged(_read_metrics(evidence.output), telemetry),
         restoration=recorded(evidence.finish.restoration),
+        prediction=request.planned.prediction,
+        provenance=provenance,
     )
     return record, log
-
-
-def _record(
-    evidence: TrialEvidence,
-    provenance: Provenance,
-    *,
-    status: str,
-    failure: Failure | None,
-    phases: list[Phase] | None = None,
-    startup: StartupFacts | None = None,
-    runs: tuple[RunRecord, ...] = (),
-    quality: QualityMeasurement | None = None,
-    idle_power: tuple[IdlePower, ...] = (),
-    series: Series | None = None,
-    restoration: Restoration | None = None,
-) -> TrialRecord:
-    request = evidence.request
-    duration_s = clock.boot_s() - evidence.started_boot_s
-    return TrialRecord.model_validate(
-        {
-            "sweep_id": request.sweep_id,
-            "trial_id": request.trial_id,
-            "node": request.node.name,
-            "hardware": request.hardware,
-            "config": request.config,
-            "config_class": request.planned.config_class,
-            "replicate": request.replicate,
-            "holdout": request.holdout,
-            "simulated": request.facts.simulated,
-            "status": status,
-            "failure": failure,
-            "started_at": evidence.started_at,
-            "duration_s": duration_s,
-            "argv": evidence.argv,
-            "phases": fill_gaps(
-                phases or [], duration_s, step_spans(evidence.spans.items(), evidence.started_at.timestamp())
-            ),
-            "startup": startup or StartupFacts(),
-            "idle_power": idle_power,
-            "runs": runs,
-            "quality": quality,
-            "left_out": outcome_of(evidence.output).left_out,
-            "series": series or Series(),
-            "restoration": restoration,
-            "prediction": request.planned.prediction,
-            "provenance": provenance,
-        }
-    )
 
 
 def _offset_s(evidence: TrialEvidence) -> float:

@@ -119,47 +119,25 @@ class TrialRequest:
         return known_flags_of(build_of(self.config, self.facts), self.asked_version)
 
 
-@dataclass(frozen=True, kw_only=True)
 class RequestFiles:
     """Where the trial's request files lie and where its client writes."""
 
-    folder: Path
-
-    @property
-    def launch(self) -> Path:
-        """Sent to the node's launch command."""
-        return self.folder / "launch.json"
-
-    @property
-    def finish(self) -> Path:
-        """Sent to the node's finish command."""
-        return self.folder / "finish.json"
-
-    @property
-    def job(self) -> Path:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.launch, self.finish = folder / "launch.json", folder / "finish.json"
+        """Sent to the node's commands of these names."""
+        self.job, self.api_key = folder / "job.json", folder / "api-key"
         """Read by the load client."""
-        return self.folder / "job.json"
-
-    @property
-    def api_key(self) -> Path:
-        """Read by the load client."""
-        return self.folder / "api-key"
-
-    @property
-    def output(self) -> Path:
+        self.output = folder / "load"
         """Where the load client writes its results."""
-        return self.folder / "load"
+        self.progress = folder / "progress.json"
+        """Rewritten by the load client about once a second."""
 
     @property
     def answers(self) -> Path | None:
         """What the engine answered when its quality was measured; None where it was not, or not to the end."""
         path = self.output / ANSWERS
         return path if path.is_file() else None
-
-    @property
-    def progress(self) -> Path:
-        """Rewritten by the load client about once a second."""
-        return self.folder / "progress.json"
 
 
 def write_requests(

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from tokenpeak.errors import ArchiveError, FencedError, TokenpeakError
 from tokenpeak.loadgen.workers.remote_pool import LoadHost
+from tokenpeak.names import inside
 from tokenpeak.node.protocol.requests import limits
 from tokenpeak.records import TrialRecord
 from tokenpeak.results.board_readings import ASKED_S
@@ -149,9 +150,7 @@ class Worker(threading.Thread, ABC):
         return None
 
     @abstractmethod
-    def _carry_out(
-        self, request: TrialRequest, on_files: Callable[[RequestFiles], None], on_event: Callable[[Event], None]
-    ) -> TrialResult:
+    def _carry_out(self, request: TrialRequest, on_event: Callable[[Event], None]) -> TrialResult:
         """Make one trial; returns in every case."""
 
     def _pause(self, later: Later) -> None:
@@ -247,16 +246,14 @@ class Worker(threading.Thread, ABC):
             early_stop_threshold=proposal.early_stop_threshold,
             idle_s=ASKED_S if self._ready.facts.power_meters and not self._is_idle_known else 0.0,
         )
+        files = RequestFiles(folder=inside(self._shared.site.folder, trial_id))
         self._shared.progress.trial_begins(self.node, trial_id, request.config.name, proposal.reason)
+        self._shared.progress.follow(self.node, files.progress)
         made: TrialRecord | None = None
         kept = False
         try:
             try:
-                result = self._carry_out(
-                    request,
-                    lambda files: self._shared.progress.follow(self.node, files.progress),
-                    self._show_step,
-                )
+                result = self._carry_out(request, self._show_step)
                 made = result.record
                 self._is_idle_known = self._is_idle_known or bool(made.idle_power)
             finally:
