@@ -31,7 +31,7 @@ with open(sys.argv[1], "ab") as turns:
 @contextmanager
 def others(state: State, number: int, word: str) -> Iterator[None]:
     """So many other processes that have a turn of this word, in one."""
-    first = root_command.COMMANDS.index(word) * root_command.MOST_AT_ONCE
+    first = root_command.TRIAL_COMMANDS.index(word) * root_command.MOST_AT_ONCE
     words = [str(state.path(root_command.TURNS)), str(first), str(number)]
     with subprocess.Popen([sys.executable, "-S", "-c", HOLD, *words], stdout=subprocess.PIPE) as holding:
         assert holding.stdout

@@ -17,7 +17,7 @@ from tokenpeak.node.production import production
 from tokenpeak.node.production.answering import Shortfall
 from tokenpeak.node.production.managers import make_manager
 from tokenpeak.node.production.managers.command import STARTED
-from tokenpeak.node.protocol.requests import LaunchRequest, as_json
+from tokenpeak.node.protocol.requests import LaunchRequest
 
 NO_TIME_S = 1e-9
 URL = "http://127.0.0.1:9"
@@ -82,6 +82,6 @@ def test_engine_that_ends_at_once(given_s: float, expected: str, state: State, m
     times = {"deadline_s": 60, "lease_s": 60, "trial_deadline_s": 600, "engine_stop_s": given_s}
     request = LaunchRequest(trial_id="a", holder="h", argv=["/bin/true"], env={}, served_model="m", **times)
 
-    engine.Engine(state).start(as_json(request), {}, {}, None)
+    engine.Engine(state).start(request, {}, {}, None)
 
     assert f"--property=TimeoutStopSec={expected}" in next(each for each in commands if each[0] == "systemd-run")

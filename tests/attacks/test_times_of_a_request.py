@@ -3,17 +3,20 @@
 Production stayed down that long. All times of a request together are at most what the node's declaration allows.
 """
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tokenpeak.node.machine.error import ScriptError
-from tokenpeak.node.protocol import apply, requests
+from tokenpeak.node.__main__ import answered
+from tokenpeak.node.engine.builds import require_allowed
+from tokenpeak.node.machine.state import DECLARATION, State, content_of
+from tokenpeak.node.protocol.requests import LaunchRequest, parse
 
-DECLARATION = {"limits": {"lease_max_s": 600, "trial_deadline_max_s": 10_000}}
+TRIAL = {"trial_id": "0000-a", "holder": "h"}
 LAUNCH: dict[str, Any] = {
-    "trial_id": "0000-a",
-    "holder": "h",
+    **TRIAL,
     "argv": ["vllm", "serve"],
     "env": {},
     "served_model": "m",
@@ -21,43 +24,36 @@ LAUNCH: dict[str, Any] = {
     "lease_s": 60,
     "trial_deadline_s": 600,
 }
+CHANGE = {"apply_id": "a", "holder": "h", "was_sha256": "0" * 64, "lease_s": 5, "confirm_within_s": 9}
 MONTH_S = 31 * 86_400
-SAID = "tokenpeak_trial_deadline_max_s of the inventory is 10000"
 
 
-@pytest.mark.parametrize("declaration", [DECLARATION, {}])
-@pytest.mark.parametrize("field", ["engine_stop_s", "production_ready_s", "trial_deadline_s", "deadline_s"])
-def test_launch(declaration: dict[str, Any], field: str) -> None:
-    """Each is bounded, by the default too where nothing is declared."""
-    requests.check_declared(declaration, requests.parse(requests.LaunchRequest, LAUNCH))
-    request = requests.parse(requests.LaunchRequest, {**LAUNCH, field: MONTH_S})
+@pytest.mark.parametrize("limits", [{"trial_deadline_max_s": 10_000}, {}])
+@pytest.mark.parametrize(
+    ("command", "request_", "times"),
+    [
+        *(
+            ("launch", LAUNCH, {field: MONTH_S})
+            for field in ("engine_stop_s", "production_ready_s", "trial_deadline_s", "deadline_s")
+        ),
+        ("launch", LAUNCH, {"trial_deadline_s": 86_000, "engine_stop_s": 600, "production_ready_s": 600}),
+        *(("finish", TRIAL, {field: MONTH_S}) for field in ("engine_stop_s", "production_ready_s")),
+        *(("change", CHANGE, {field: MONTH_S}) for field in ("confirm_within_s", "production_ready_s")),
+    ],
+)
+def test_times(
+    tmp_path: Path, limits: dict[str, float], command: str, request_: dict[str, Any], times: dict[str, float]
+) -> None:
+    """Each is bounded, by the default too where nothing is declared, and so are all together."""
+    State.make(tmp_path / "state").put(DECLARATION, content_of({"limits": limits}), 0o600)
+    path = tmp_path / "request.json"
+    path.write_text(json.dumps({**request_, **times}))
 
-    with pytest.raises(ScriptError, match="tokenpeak_trial_deadline_max_s"):
-        requests.check_declared(declaration, request)
+    answer, _ = answered(command, tmp_path / "state", str(path))
 
-
-def test_times_together() -> None:
-    """None alone is too long, and all of them are."""
-    times = {"trial_deadline_s": 9_000, "engine_stop_s": 600, "production_ready_s": 600}
-
-    with pytest.raises(ScriptError, match=SAID):
-        requests.check_declared(DECLARATION, requests.parse(requests.LaunchRequest, {**LAUNCH, **times}))
-
-
-@pytest.mark.parametrize("field", ["engine_stop_s", "production_ready_s"])
-def test_finish(field: str) -> None:
-    """So is how a trial ends."""
-    request = requests.parse(requests.FinishRequest, {"trial_id": "0000-a", "holder": "h", field: MONTH_S})
-
-    with pytest.raises(ScriptError, match=SAID):
-        requests.check_finish(DECLARATION, request)
+    assert "tokenpeak_trial_deadline_max_s of the inventory is" in answer["error"]["text"]
 
 
-@pytest.mark.parametrize("field", ["confirm_within_s", "production_ready_s"])
-def test_change(field: str) -> None:
-    """And how long an apply waits."""
-    given = {"apply_id": "a", "holder": "h", "was_sha256": "0" * 64, "lease_s": 5, "confirm_within_s": 9}
-    request = requests.parse(apply.ChangeRequest, {**given, field: MONTH_S})
-
-    with pytest.raises(ScriptError, match=SAID):
-        apply.check_declared(DECLARATION, request)
+def test_times_that_are_allowed() -> None:
+    """A launch within the limits is not refused."""
+    require_allowed({}, parse(LaunchRequest, LAUNCH))

@@ -13,7 +13,7 @@ import pytest
 from tests.node.conftest import Node, node_in
 
 from tokenpeak.node.machine import process_files, trust
-from tokenpeak.node.protocol import requests
+from tokenpeak.node.protocol import frame, requests
 
 
 @pytest.fixture
@@ -79,8 +79,8 @@ def test_request_in_a_file(tmp_path: Path) -> None:
     with path.open("wb") as stream:
         stream.truncate(1 << 40)
 
-    with pytest.raises(requests.ScriptError, match="more than 1048576 bytes"):
-        requests.read(str(path))
+    with pytest.raises(frame.ScriptError, match="more than 1048576 bytes"):
+        frame.read(str(path))
 
 
 def test_observation_of_too_many_readings(node: Node) -> None:

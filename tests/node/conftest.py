@@ -25,7 +25,6 @@ from tokenpeak.node.machine import clock, process
 from tokenpeak.node.machine.process import start_detached
 from tokenpeak.node.machine.process_files import command_line
 from tokenpeak.node.protocol.answers import parse
-from tokenpeak.node.protocol.commands import ANSWERS
 
 STANDIN = Path(__file__).with_name("standin.py")
 SCRIPT_SERVER = Path(__file__).with_name("script_server.py")

@@ -19,7 +19,6 @@ from tokenpeak.node.engine import serving
 from tokenpeak.node.installation.bundle import write_bundle
 from tokenpeak.node.machine import clock
 from tokenpeak.node.protocol.answers import parse
-from tokenpeak.node.protocol.commands import ANSWERS
 from tokenpeak.sweep.ansible.dispatch import Step, printed_answer
 
 pytestmark = [pytest.mark.e2e]

@@ -17,7 +17,7 @@ from tokenpeak.node.protocol.answers import (
     as_json,
     parse,
 )
-from tokenpeak.node.protocol.commands import ANSWERS
+from tokenpeak.node.protocol.commands import COMMANDS
 from tokenpeak.sweep.ansible.runner import _Collector
 from tokenpeak.sweep.trial.record import LOG_LIMIT_BYTES, unpacked_log, unusable_reasons
 
@@ -96,7 +96,7 @@ def test_unknown_fields_are_named() -> None:
     assert SENT.restoration == found.restoration
 
 
-@pytest.mark.parametrize("kind", ANSWERS.values())
+@pytest.mark.parametrize("kind", [command.answer for command in COMMANDS.values()])
 def test_error_takes_the_place_of_an_answer(kind: Any) -> None:
     """A command that could not do its work says why, and nothing is missing then."""
     found = parse(kind, {"error": {"code": "locked", "text": "The node is held."}, "script": "abc"})

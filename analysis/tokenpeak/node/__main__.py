@@ -20,98 +20,93 @@ from tokenpeak.node.installation.bundle import own_digest, require_same
 from tokenpeak.node.machine.error import ScriptError, refusal
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_output
+from tokenpeak.node.protocol import frame, requests
 from tokenpeak.node.protocol.answers import NodeAnswer, as_json
-from tokenpeak.node.protocol.frame import framed
-
-COMMANDS = (
-    "put",
-    "install",
-    "probe",
-    "launch",
-    "finish",
-    "restore",
-    "status",
-    "lease",
-    "guard",
-    "telemetry",
-    "produce",
-    "notify",
-    "uninstall",
-    "describe",
-    "observe",
-    "change",
-    "confirm",
-)
-WITH_REQUEST = ("put", "launch", "finish", "restore", "uninstall", "observe", "change", "confirm")
-OPTIONAL_REQUEST = ("restore", "uninstall")
+from tokenpeak.node.protocol.commands import COMMANDS, NOTIFY
+from tokenpeak.node.protocol.fields import checks
 
 
 def answer(
-    command: str, state: State, request_source: str | None, *, limited: bool, for_apply: bool = False
+    name: str, state: State, request_source: str | None, *, limited: bool, for_apply: bool = False
 ) -> NodeAnswer:
     """Carry out one command; its modules are imported only then."""
     try:
         declaration = state.declaration()
     except ScriptError:
-        # What gives the node back needs the record alone, and must not fail for what somebody did to another file;
-        # `put` replaces that file.
-        if command not in ("guard", "restore", "lease", "telemetry", "put"):
+        if COMMANDS[name].needs_declaration:
             raise
         declaration = {}
-    if limited:
-        from tokenpeak.node.installation import root_command
-        from tokenpeak.node.machine import root_environment
+    if not limited:
+        return _answer(name, state, declaration, request_source, limited=False)
+    from tokenpeak.node.installation import root_command
+    from tokenpeak.node.machine import root_environment
 
-        root_environment.require_left()
-        root_command.check(command, request_source, declaration, for_apply)
-        with root_command.turn(state, command, for_apply):
-            return _answer(command, state, declaration, request_source, limited=True)
-    return _answer(command, state, declaration, request_source, limited=False)
+    root_environment.require_left()
+    root_command.check(name, request_source, declaration, for_apply)
+    with root_command.turn(state, name, for_apply):
+        return _answer(name, state, declaration, request_source, limited=True)
 
 
-def _answer(command: str, state: State, declaration: Json, request_source: str | None, *, limited: bool) -> NodeAnswer:
+def _answer(name: str, state: State, declaration: Json, request_source: str | None, *, limited: bool) -> NodeAnswer:
     if _may_use_tools(declaration):
         os.environ["PATH"] = f"{declaration['tools']}{os.pathsep}{os.environ.get('PATH', '')}"
-    if command in WITH_REQUEST:
-        return _answer_request(command, state, declaration, request_source, limited=limited)
-    if command == "install":
-        from tokenpeak.node.engine import images
-        from tokenpeak.node.guard import guard
-        from tokenpeak.node.installation import removal, rights, root_command
+    command = COMMANDS[name]
+    if command.request is None:
+        return _carry_out(name, state, declaration, limited=limited)
+    source = request_source
+    if source is None and (limited or not command.may_lack_request):
+        source = "-"
+    given = {} if source is None else frame.read(source)
+    if "script" in checks(command.request):
+        # Before its fields are looked at, which another version may have others of.
+        require_same(given)
+    return _carry_out_request(name, state, declaration, requests.parse(command.request, given), limited=limited)
 
-        rights.check(declaration, state)
-        pulled = images.pull_missing(declaration)
-        removal.remove_retired(state, declaration)
-        changed = root_command.install(state, declaration)
-        installed = guard.install(state)
-        return replace(installed, changed=installed.changed or changed or pulled)
-    if command == "probe":
+
+def _carry_out(name: str, state: State, declaration: Json, *, limited: bool) -> NodeAnswer:
+    """Carry out a command without a request."""
+    if name == "install":
+        return _install(state, declaration)
+    if name == "probe":
         from tokenpeak.node.probe.facts import probe
 
         return probe(state, declaration)
-    if command == "status":
+    if name == "status":
         from tokenpeak.node.guard.status import status
 
         return status(state, declaration)
-    if command == "describe":
+    if name == "describe":
         from tokenpeak.node.production.describe import describe
 
         return describe(state, declaration, limited=limited)
-    if command == "lease":
+    if name == "lease":
         from tokenpeak.node.guard import lease
 
         return lease.listen(state)
-    if command == "guard":
+    if name == "guard":
         from tokenpeak.node.guard import guard
 
         return guard.watch(state)
-    if command == "telemetry":
+    if name == "telemetry":
         from tokenpeak.node.probe import sampler
 
         return sampler.sample_forever(state, declaration)
     from tokenpeak.node.produce import produce
 
     return produce(state, declaration)
+
+
+def _install(state: State, declaration: Json) -> NodeAnswer:
+    from tokenpeak.node.engine import images
+    from tokenpeak.node.guard import guard
+    from tokenpeak.node.installation import removal, rights, root_command
+
+    rights.check(declaration, state)
+    pulled = images.pull_missing(declaration)
+    removal.remove_retired(state, declaration)
+    changed = root_command.install(state, declaration)
+    installed = guard.install(state)
+    return replace(installed, changed=installed.changed or changed or pulled)
 
 
 def _may_use_tools(declaration: Json) -> bool:
@@ -123,67 +118,48 @@ def _may_use_tools(declaration: Json) -> bool:
     return not rights.tools_problems(declaration)
 
 
-def _answer_request(
-    command: str, state: State, declaration: Json, request_source: str | None, *, limited: bool
-) -> NodeAnswer:
+def _carry_out_request(name: str, state: State, declaration: Json, request: Any, *, limited: bool) -> NodeAnswer:
     """Carry out a command that has a request, once all of that is known to be right."""
-    from tokenpeak.node.protocol import requests
-
-    source = request_source
-    if source is None and (limited or command not in OPTIONAL_REQUEST):
-        source = "-"
-    given = {} if source is None else requests.read(source)
-    if command == "put":
+    if name == "put":
         from tokenpeak.node.installation.bundle import put
 
-        return put(state, requests.parse(requests.PutRequest, given), Path(sys.argv[0]))
-    if command == "uninstall":
+        return put(state, request, Path(sys.argv[0]))
+    if name == "uninstall":
         from tokenpeak.node.installation.removal import uninstall
 
-        return uninstall(state, declaration, requests.parse(requests.UninstallRequest, given))
-    if command in ("observe", "change", "confirm"):
-        return _answer_apply(command, state, declaration, given, limited=limited)
-    if command == "launch":
+        return uninstall(state, declaration, request)
+    if name == "observe":
+        from tokenpeak.node.probe.observation import observe
+
+        return observe(state, declaration, request)
+    if name == "confirm":
+        from tokenpeak.node.production.change import confirm
+
+        return confirm(state, request)
+    if name == "launch":
+        from tokenpeak.node.engine.builds import require_allowed
         from tokenpeak.node.engine.launch import launch
         from tokenpeak.node.installation import root_command
 
-        # Before its fields are looked at, which another version may have others of.
-        require_same(given)
-
-        launch_request = requests.parse(requests.LaunchRequest, given)
-        requests.check_declared(declaration, launch_request)
+        require_allowed(declaration, request)
         if limited:
-            root_command.check_launch(declaration, launch_request)
-        return launch(state, declaration, launch_request)
-    if command == "finish":
+            root_command.check_launch(declaration, request)
+        return launch(state, declaration, request)
+    if name == "restore":
+        from tokenpeak.node.production.restore import restore_command
+
+        return restore_command(state, request)
+    # What follows the trial's own time is bounded by the declaration too.
+    after_s = request.production_ready_s
+    if name == "finish":
         from tokenpeak.node.engine.finish import finish
 
-        finish_request = requests.parse(requests.FinishRequest, given)
-        requests.check_finish(declaration, finish_request)
-        return finish(state, declaration, finish_request)
-    from tokenpeak.node.production.restore import restore_command
-
-    return restore_command(state, requests.parse(requests.RestoreRequest, given))
-
-
-def _answer_apply(command: str, state: State, declaration: Json, given: Json, *, limited: bool) -> NodeAnswer:
-    """Carry out a command of an apply."""
-    from tokenpeak.node.protocol import apply, requests
-
-    if command == "observe":
-        from tokenpeak.node.probe.observation import observe
-
-        return observe(state, declaration, requests.parse(apply.ObserveRequest, given))
-    if command == "confirm":
-        from tokenpeak.node.production.change import confirm
-
-        return confirm(state, requests.parse(apply.ConfirmRequest, given))
+        requests.require_within_limits(declaration, name, 0.0, request.engine_stop_s + after_s)
+        return finish(state, declaration, request)
     from tokenpeak.node.production.change import change
 
-    require_same(given)
-    change_request = requests.parse(apply.ChangeRequest, given)
-    apply.check_declared(declaration, change_request)
-    return change(state, declaration, change_request, limited=limited)
+    requests.require_within_limits(declaration, name, request.lease_s, request.confirm_within_s + after_s)
+    return change(state, declaration, request, limited=limited)
 
 
 def answered(
@@ -213,7 +189,7 @@ def answered(
 def main() -> int:
     """Parse the command line, answer, and return the exit status."""
     parser = argparse.ArgumentParser(prog="tokenpeak-node", description=__doc__, allow_abbrev=False)
-    parser.add_argument("command", choices=COMMANDS)
+    parser.add_argument("command", choices=[*COMMANDS, NOTIFY])
     parser.add_argument("--state", type=Path, required=True, help="the node's state folder")
     parser.add_argument("--request", help="a JSON file, or - for stdin")
     parser.add_argument("--limited", action="store_true", help="refuse what only root may ask")
@@ -234,7 +210,7 @@ def main() -> int:
     # Nothing that this starts takes anything from the folder that its caller is in.
     sys.argv[0] = str(Path(sys.argv[0]).absolute())
     os.chdir("/")
-    if arguments.command == "notify" and not arguments.limited:
+    if arguments.command == NOTIFY and not arguments.limited:
         from tokenpeak.node.guard.notify import main as send_notification
 
         return send_notification()
@@ -243,7 +219,7 @@ def main() -> int:
         # It answers line by line from here on.
         print(flush=True)
     result, exit_status = answered(arguments.command, folder, source, **options)
-    print(framed(result), end="", flush=True)
+    print(frame.framed(result), end="", flush=True)
     return exit_status
 
 

@@ -8,7 +8,7 @@ from typing import Iterator
 
 from tokenpeak.node.machine.state import State
 from tokenpeak.node.protocol.answers import PhaseMark, PhaseName, PhaseSpan
-from tokenpeak.node.protocol.bounds import structure
+from tokenpeak.node.protocol.fields import structure
 
 FILE = "phase.json"
 

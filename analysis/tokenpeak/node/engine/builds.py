@@ -8,9 +8,12 @@ is the short form of one.
 
 from __future__ import annotations
 
+from tokenpeak.node.machine import environment
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import shown_value
+from tokenpeak.node.probe import boards
+from tokenpeak.node.protocol.requests import LaunchRequest, refuse, too_long
 
 ONLY = "engine"
 """The name of the one build that `tokenpeak_engine_command` declares."""
@@ -46,6 +49,23 @@ def engine_build(declaration: Json, name: str | None) -> Json:
             "it to tokenpeak_engines of the inventory, then `make install`.",
         )
     return builds[name]
+
+
+def require_allowed(declaration: Json, request: LaunchRequest) -> None:
+    """Raise ScriptError for what the node's own declaration does not allow of a launch."""
+    longest_s = max(request.trial_deadline_s, request.deadline_s)
+    wrong = too_long(declaration, request.lease_s, longest_s + request.engine_stop_s + request.production_ready_s)
+    engine_build(declaration, request.engine)
+    engine = declaration.get("engine") or {}
+    has_chosen = boards.chosen_boards(declaration) is not None
+    allowed = environment.allowed_names(engine.get("env_allowed"), bool(declaration.get("simulated")), has_chosen)
+    # A config may empty a variable that the inventory itself sets.
+    own = engine.get("env") or {}
+    wrong += filter(
+        None,
+        (environment.why_not(name, allowed, text) for name, text in request.env.items() if text or name not in own),
+    )
+    refuse("launch", wrong)
 
 
 def is_version(asked: str | None, found: str | None) -> bool:

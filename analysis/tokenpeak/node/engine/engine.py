@@ -23,6 +23,7 @@ from tokenpeak.node.machine.words import shown_output, shown_value
 from tokenpeak.node.probe import boards
 from tokenpeak.node.production.identity import IsMember, in_control_group
 from tokenpeak.node.production.managers.systemd import parse_show
+from tokenpeak.node.protocol.requests import LaunchRequest
 
 FILE = "engine.json"
 LOG = "engine.log"
@@ -85,6 +86,10 @@ def _uid_of(user: Any) -> int | None:
         return None
 
 
+def _not_started(request: LaunchRequest, reason: str) -> ScriptError:
+    return ScriptError("engine", f"The engine {shown_value(request.argv[0])} cannot be started: {reason}")
+
+
 class Engine:
     """The engine of a state folder, if any."""
 
@@ -136,27 +141,28 @@ class Engine:
             return []
         return [uid] if uid else []
 
-    def start(self, request: Json, env: dict[str, str], declared: Json, in_container: ContainerStart | None) -> int:
+    def start(
+        self, request: LaunchRequest, env: dict[str, str], declared: Json, in_container: ContainerStart | None
+    ) -> int:
         """Start it with `argv` of the request, as a command or `in_container`; the leader's pid."""
-        argv = [str(word) for word in request["argv"]]
         root_files.empty(self.log)
-        output = {name: request.get(name) for name in KEPT_OF_REQUEST}
+        output = {name: getattr(request, name) for name in KEPT_OF_REQUEST}
         self.state.write(OUTPUT, output, durable=False)
         if in_container is not None:
-            return self._start_container(in_container, argv, env, request)
+            return self._start_container(in_container, env, request)
         as_unit = has_systemd() and declared.get("isolation") != "process"
         uid = _uid_of(declared.get("user"))
-        found: Json = {"trial_id": request["trial_id"], "unit": self.unit if as_unit else None, "uid": uid}
+        found: Json = {"trial_id": request.trial_id, "unit": self.unit if as_unit else None, "uid": uid}
         if as_unit:
             # Recorded before it starts: whatever dies now, the unit's name is known.
             self.state.write(FILE, found)
-            pid = self._start_unit(argv, env, request, declared)
+            pid = self._start_unit(env, request, declared)
         else:
             whole = {**os.environ, **env}
             user = declared.get("user")
             try:
                 self.child = process.start_detached(
-                    argv,
+                    request.argv,
                     log=self.log,
                     env=whole,
                     cwd=declared.get("cwd"),
@@ -168,18 +174,20 @@ class Engine:
                     "engine", f"tokenpeak_engine_user is {shown_value(user)}, which this node does not know."
                 ) from None
             except OSError as error:
-                raise ScriptError("engine", f"The engine {shown_value(argv[0])} cannot be started: {error}.") from error
+                raise ScriptError(
+                    "engine", f"The engine {shown_value(request.argv[0])} cannot be started: {error}."
+                ) from error
             pid = self.child.pid
         self.state.write(FILE, {**found, **process.identity(pid)})
         return pid
 
-    def _start_container(self, made_of: ContainerStart, argv: list[str], env: dict[str, str], request: Json) -> int:
+    def _start_container(self, made_of: ContainerStart, env: dict[str, str], request: LaunchRequest) -> int:
         container = EngineContainer.planned(self.state, made_of.build)
-        found: Json = {"trial_id": request["trial_id"], "unit": None}
+        found: Json = {"trial_id": request.trial_id, "unit": None}
         # Recorded before it is made: whatever dies now, its name is known, and which runtime has it.
         self.state.write(FILE, {**found, "container": container.recorded})
-        labels = [f"--label={LABEL}.{name.partition('_')[0]}={request[name]}" for name in ("trial_id", "holder")]
-        container.create(made_of.build, [*made_of.options, *labels], argv, env)
+        labels = [f"--label={LABEL}.trial={request.trial_id}", f"--label={LABEL}.holder={request.holder}"]
+        container.create(made_of.build, [*made_of.options, *labels], request.argv, env)
         self.state.write(FILE, {**found, "container": container.recorded})
         pid = container.start()
         if pid:
@@ -196,7 +204,7 @@ class Engine:
         if container is not None:
             container.write_log(self.log)
 
-    def _start_unit(self, argv: list[str], env: dict[str, str], request: Json, declared: Json) -> int:
+    def _start_unit(self, env: dict[str, str], request: LaunchRequest, declared: Json) -> int:
         process.run(["systemctl", "reset-failed", self.unit])
         secrets = self.state.path(ENVIRONMENT)
         root_files.put(secrets, "".join(environment_line(name, value) for name, value in env.items()).encode(), 0o600)
@@ -207,14 +215,13 @@ class Engine:
             "KillMode": "control-group",
             # As long as `stop` waits: systemd must not kill it before.
             # systemd takes neither `0` for no time nor an exponent.
-            "TimeoutStopSec": f"{max(1.0, float(request['engine_stop_s'])):.15g}",
+            "TimeoutStopSec": f"{max(1.0, request.engine_stop_s):.15g}",
             "NoNewPrivileges": "yes",
             "OOMScoreAdjust": "500",
             "LimitNOFILE": "1048576",
             **{str(key): str(value) for key, value in (declared.get("limits") or {}).items()},
         }
-        if request.get("trial_deadline_s"):
-            properties["RuntimeMaxSec"] = f"{max(1.0, float(request['trial_deadline_s'])):.0f}"
+        properties["RuntimeMaxSec"] = f"{max(1.0, request.trial_deadline_s):.0f}"
         if declared.get("user"):
             properties["User"] = str(declared["user"])
         if declared.get("cwd"):
@@ -222,9 +229,11 @@ class Engine:
         options = [f"--property={name}={value}" for name, value in properties.items()]
         path = f"--setenv=PATH={os.environ.get('PATH', '/usr/bin:/bin')}"
         command = ["systemd-run", "--quiet", f"--unit={self.unit}", "--service-type=exec", path, *options, "--"]
-        ran = process.run([*command, *unit_argv(argv)], timeout_s=60)
+        ran = process.run([*command, *unit_argv(request.argv)], timeout_s=60)
         if ran.status != 0:
-            raise ScriptError("engine", f"The engine {shown_value(argv[0])} cannot be started: {shown_output(ran.err)}")
+            raise ScriptError(
+                "engine", f"The engine {shown_value(request.argv[0])} cannot be started: {shown_output(ran.err)}"
+            )
         return int(self._show().get("MainPID", "0"))
 
     def _show(self) -> dict[str, str]:

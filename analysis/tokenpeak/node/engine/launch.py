@@ -6,7 +6,7 @@ import os
 import secrets
 import time
 from pathlib import Path
-from typing import Mapping
+from typing import Any, Mapping
 
 from tokenpeak.node import memory
 from tokenpeak.node.engine import serving
@@ -30,7 +30,7 @@ from tokenpeak.node.production.answering import standing
 from tokenpeak.node.production.identity import Check, ForeignServerError, of_processes
 from tokenpeak.node.production.restore import restore, stop_engine
 from tokenpeak.node.protocol.answers import LaunchAnswer, ProductionState, picked
-from tokenpeak.node.protocol.requests import LaunchRequest, as_json, sweep_of
+from tokenpeak.node.protocol.requests import LaunchRequest, sweep_of
 
 LOG_TAIL_BYTES = 32_768
 LEASE_LAPSED = "lease_lapsed"
@@ -53,7 +53,7 @@ def launch(state: State, declaration: Json, request: LaunchRequest) -> LaunchAns
     engine = Engine(state)
     host = declaration.get("host", "127.0.0.1")
     port = int(declaration.get("port", 8099))
-    key = api_key(state, as_json(request))
+    key = api_key(state, vars(request))
     env = environment(declaration, request, key)
     hidden = secret_values(declaration, key)
     build = engine_build(declaration, request.engine)
@@ -89,7 +89,7 @@ def launch(state: State, declaration: Json, request: LaunchRequest) -> LaunchAns
                 time.sleep(request.idle_s)
         began = time.monotonic()
         try:
-            pid: int | None = engine.start(as_json(request), env, declaration.get("engine") or {}, in_container)
+            pid: int | None = engine.start(request, env, declaration.get("engine") or {}, in_container)
             if not request.idle_s:
                 sampler.start(state)
         except ScriptError as error:
@@ -349,7 +349,7 @@ def _await_ready(
     }
 
 
-def api_key(state: State, request: Json) -> str | None:
+def api_key(state: State, request: Mapping[str, Any]) -> str | None:
     """The trial's key, derived from the node's secret for the controller that asks; None where it names none.
 
     `request` is a launch request, or what was kept of one.

@@ -14,7 +14,7 @@ from tokenpeak.node.guard import fence, overlap
 from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
-from tokenpeak.node.protocol import requests
+from tokenpeak.node.protocol import frame, requests
 from tokenpeak.node.protocol.answers import (
     HeardAnswer,
     LeaseAnswer,
@@ -24,6 +24,7 @@ from tokenpeak.node.protocol.answers import (
     as_json,
     picked,
 )
+from tokenpeak.node.protocol.fields import SECONDS_MAX
 
 FILE = "lease.json"
 SILENT_S = 120.0
@@ -57,7 +58,7 @@ def remaining_s(state: State) -> float | None:
         return -1.0
     left_s = renewed_s + lease_s - clock.boot_s()
     # A file without a checksum, of an older script, may hold numbers that `renew` never writes.
-    is_possible = math.isfinite(left_s) and 0 < lease_s <= requests.SECONDS_MAX and left_s <= lease_s + _AHEAD_S
+    is_possible = math.isfinite(left_s) and 0 < lease_s <= SECONDS_MAX and left_s <= lease_s + _AHEAD_S
     return left_s if is_possible else -1.0
 
 
@@ -87,7 +88,7 @@ def listen(state: State) -> LeaseAnswer:
     try:
         while line := _line():
             heard_s[0] = time.monotonic()
-            beat = requests.parse(requests.HeartbeatRequest, requests.parsed(line))
+            beat = requests.parse(requests.HeartbeatRequest, frame.parsed(line))
             fence.refuse_older(state, beat.claim, beat.holder)
             lease = state.read(FILE)
             if lease is not None and not has_lapsed(state) and lease.get("holder") == beat.holder:

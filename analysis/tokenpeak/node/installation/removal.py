@@ -15,6 +15,7 @@ from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import KEPT_TWICE, Json, State, copy_name
 from tokenpeak.node.probe import sampler
 from tokenpeak.node.protocol.answers import UninstallAnswer
+from tokenpeak.node.protocol.fields import SECRET_NAME
 from tokenpeak.node.protocol.requests import ENGINE_STOP_S, UninstallRequest
 
 OWN = (
@@ -48,7 +49,7 @@ def remove_retired(state: State, declaration: Json) -> None:
     """Remove the secrets that their controller has replaced; one whose trial has the node stays until the next time."""
     used = (records.read(state) or {}).get("secret")
     for name in declaration.get("retired_secrets") or []:
-        if root_command.SECRET_NAME.fullmatch(str(name)) and name != used:
+        if SECRET_NAME.fullmatch(str(name)) and name != used:
             state.remove(str(name))
 
 
@@ -151,7 +152,7 @@ def _remove_files(state: State, produced: bool) -> None:
     with root_files.open_folder(state.folder) as folder:
         for name in folder.names():
             half_written = name.startswith(".") and name.endswith(".tmp")
-            if name in OWN or root_command.SECRET_NAME.fullmatch(name) or half_written:
+            if name in OWN or SECRET_NAME.fullmatch(name) or half_written:
                 folder.remove(name)
         if produced:
             folder.remove_tree(DEMONSTRATION)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import shlex
 import stat
 import sys
@@ -26,10 +25,11 @@ from tokenpeak.node.machine import process, root_environment, root_files, root_p
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_command, shown_value
+from tokenpeak.node.protocol.commands import COMMANDS
 from tokenpeak.node.protocol.requests import LaunchRequest
 
-COMMANDS = ("probe", "launch", "finish", "restore", "status", "lease")
-APPLY_COMMANDS = ("probe", "describe", "observe", "change", "confirm", "restore", "status", "lease")
+TRIAL_COMMANDS = tuple(name for name, command in COMMANDS.items() if command.is_for_trials)
+APPLY_COMMANDS = tuple(name for name, command in COMMANDS.items() if command.is_for_applies)
 
 TURNS = "turns"
 """A file of the state folder whose bytes are locked: one for each limited command that may run at a time."""
@@ -37,7 +37,6 @@ MOST_AT_ONCE = 8
 """Of one word of one of the two commands: whoever may ask for one could start them without end."""
 
 MARK = "# TokenPeak's guard command"
-SECRET_NAME = re.compile("secret-[0-9a-f]{8}")
 SYSTEMD_RUN = "/usr/bin/systemd-run"
 UNIT_OPTIONS = (
     *("--quiet", "--collect", "--pipe", "--wait", "--slice=system.slice"),
@@ -66,7 +65,7 @@ exec "$@"
 
 def install(state: State, declaration: Json) -> bool:
     """Put the command where the declaration wants it, if it wants one; whether anything changed."""
-    kinds = (("guard_command", COMMANDS, ""), ("apply_command", APPLY_COMMANDS, " --for-apply"))
+    kinds = (("guard_command", TRIAL_COMMANDS, ""), ("apply_command", APPLY_COMMANDS, " --for-apply"))
     changed = [
         _put(state, str(declaration[key]), commands, option) for key, commands, option in kinds if declaration.get(key)
     ]
@@ -113,7 +112,7 @@ def complain_if_writable(folder: Path) -> None:
 
 def check(command: str, request_source: str | None, declaration: Json, for_apply: bool = False) -> None:
     """Raise ScriptError for what does not come through the limited command, or the one of applies."""
-    permitted = APPLY_COMMANDS if for_apply else COMMANDS
+    permitted = APPLY_COMMANDS if for_apply else TRIAL_COMMANDS
     if command not in permitted:
         raise ScriptError("refused", f"{shown_value(command)} is for root alone; permitted are {', '.join(permitted)}.")
     if request_source is not None:
@@ -145,8 +144,8 @@ def turn(state: State, command: str, for_apply: bool) -> Iterator[None]:
     The kernel lets go of it when this process dies. On a disk that takes no file there is no bound: production is given
     back there too.
     """
-    words = APPLY_COMMANDS if for_apply else COMMANDS
-    first = (words.index(command) + (len(COMMANDS) if for_apply else 0)) * MOST_AT_ONCE
+    words = APPLY_COMMANDS if for_apply else TRIAL_COMMANDS
+    first = (words.index(command) + (len(TRIAL_COMMANDS) if for_apply else 0)) * MOST_AT_ONCE
     try:
         descriptor = root_files.appending(state.path(TURNS))
     except OSError:

@@ -12,11 +12,12 @@ from typing import Any, Iterator, Literal, Mapping, TypeVar, get_args
 
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import one_line, shown_value
-from tokenpeak.node.protocol.bounds import (
+from tokenpeak.node.protocol.fields import (
     SAMPLES_LIMIT,
     TEXT,
     WORD,
     bound,
+    checks,
     columns,
     flag,
     integer,
@@ -24,11 +25,11 @@ from tokenpeak.node.protocol.bounds import (
     number,
     one_of,
     optional,
-    readers,
     sentence,
     several,
     structure,
     text,
+    usable,
     word,
 )
 
@@ -99,10 +100,10 @@ class Samples:
 
 def samples(value: Any) -> Samples:
     """Samples whose columns are all of one length; raises ValueError."""
-    found: Samples = structure(Samples)(value)
-    if any(len(column) != len(found.t_s) for column in found.columns.values()):
-        raise ValueError
-    return found
+    read: Samples = structure(Samples)(value)
+    if any(len(column) != len(read.t_s) for column in read.columns.values()):
+        raise ValueError("has columns of another length than t_s")
+    return read
 
 
 NO_SAMPLES = Samples(t_s=(), columns={})
@@ -395,7 +396,7 @@ class UninstallAnswer(NodeAnswer):
 
 def as_json(answer: NodeAnswer) -> Json:
     """The answer's own fields as they are sent; `json.dumps` takes them with `default=vars`."""
-    return {name: getattr(answer, name) for name in readers(type(answer)) if name != "script"}
+    return {name: getattr(answer, name) for name in checks(type(answer)) if name != "script"}
 
 
 def picked(kind: type[Any], known: Mapping[str, Any]) -> Any:
@@ -405,27 +406,21 @@ def picked(kind: type[Any], known: Mapping[str, Any]) -> Any:
 
 def parse(kind: type[AnyAnswer], given: Json) -> AnyAnswer:
     """The answer with all of it that can be used; `unusable` names the rest."""
-    found: dict[str, Any] = {}
-    unusable = []
-    for name, reader in readers(kind).items():
-        if name not in given:
-            unusable.append(f"{name} is missing")
-            continue
-        try:
-            found[name] = reader(given[name])
-        except (ValueError, RecursionError):
-            unusable.append(f"{name} makes no sense")
+    values, wrong = usable(kind, given)
     error = given.get("error")
     if isinstance(error, dict):
         refusal = CommandFailure(
             one_line(str(error.get("code"))[:WORD]), one_line(str(error.get("text") or error)[:TEXT])
         )
-        return kind(script=found.get("script"), error=refusal)
-    return replace(kind(**found), unusable=(*sorted(unusable), *_unknown(kind, given)))
+        return kind(script=values.get("script"), error=refusal)
+    # What cannot be used is not repeated: it may hold anything.
+    left_out = [f"{name} makes no sense" for name in wrong]
+    left_out += [f"{name} is missing" for name in checks(kind) if name not in given]
+    return replace(kind(**values), unusable=(*sorted(left_out), *_unknown(kind, given)))
 
 
 def _unknown(kind: type[Any], given: Json) -> Iterator[str]:
-    unknown = sorted(given.keys() - readers(kind).keys())
+    unknown = sorted(given.keys() - checks(kind).keys())
     yield from (f"{shown_value(name)} is unknown" for name in unknown[:_UNKNOWN_NAMED])
     if len(unknown) > _UNKNOWN_NAMED:
         yield f"{len(unknown) - _UNKNOWN_NAMED} more are unknown"

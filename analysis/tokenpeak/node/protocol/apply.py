@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Mapping
 
-from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.protocol.answers import (
     NO_SAMPLES,
@@ -16,20 +15,29 @@ from tokenpeak.node.protocol.answers import (
     Samples,
     samples,
 )
-from tokenpeak.node.protocol.bounds import (
+from tokenpeak.node.protocol.fields import (
+    SECONDS_MAX,
     bound,
+    edited,
+    edited_environment,
+    entries,
     flag,
     integer,
+    name,
+    needed,
     number,
     optional,
     sentence,
     several,
+    sha256,
     structure,
     text,
+    time_s,
+    trial_name,
     variables,
     word,
 )
-from tokenpeak.node.protocol.requests import PRODUCTION_READY_S, NodeRequest, too_long
+from tokenpeak.node.protocol.requests import PRODUCTION_READY_S, NodeRequest
 
 _word = optional(word)
 _sentence = optional(sentence)
@@ -122,16 +130,18 @@ class ConfirmAnswer(NodeAnswer):
 
 OBSERVE_MAX_S = 7200.0
 CONCURRENCY_MAX = 64
+_settle_s = number(0, SECONDS_MAX, "0 or a number of seconds")
+_edit = entries(words=edited, env=edited_environment, image=optional(name))
 
 
 @dataclass(frozen=True)
 class ObserveRequest(NodeRequest):
     """Read production's metrics for `seconds`, every `period_s`, after `settle_s`; with a test load of so many."""
 
-    seconds: float
-    period_s: float
-    settle_s: float = 0.0
-    concurrency: int = 0
+    seconds: float = needed(time_s)
+    period_s: float = needed(time_s)
+    settle_s: float = bound(_settle_s, 0.0)
+    concurrency: int = bound(integer(0, CONCURRENCY_MAX), 0)
 
 
 @dataclass(frozen=True)
@@ -143,27 +153,21 @@ class ChangeRequest(NodeRequest):
     the definition that was shown.
     """
 
-    apply_id: str
-    holder: str
-    was_sha256: str
-    lease_s: float
-    confirm_within_s: float
-    edit: Json | None = None
-    engine_version: str | None = None
+    apply_id: str = needed(trial_name)
+    holder: str = needed(name)
+    was_sha256: str = needed(sha256)
+    lease_s: float = needed(time_s)
+    confirm_within_s: float = needed(time_s)
+    edit: Json | None = bound(optional(_edit))
+    engine_version: str | None = bound(optional(name))
     """The version that production is to report afterwards; None: any."""
-    production_ready_s: float = PRODUCTION_READY_S
-    script: str | None = None
+    production_ready_s: float = bound(time_s, PRODUCTION_READY_S)
+    script: str | None = bound(optional(name))
 
 
 @dataclass(frozen=True)
 class ConfirmRequest(NodeRequest):
     """Make the changed definition production's own."""
 
-    apply_id: str
-    holder: str
-
-
-def check_declared(declaration: Json, request: ChangeRequest) -> None:
-    """Raise ScriptError for what the node's own declaration does not allow of a change."""
-    if wrong := too_long(declaration, request.lease_s, request.confirm_within_s + request.production_ready_s):
-        raise ScriptError("refused", f"The change request is refused, and nothing was touched: {'; '.join(wrong)}.")
+    apply_id: str = needed(trial_name)
+    holder: str = needed(name)

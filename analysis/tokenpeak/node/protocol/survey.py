@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Mapping
 
 from tokenpeak.node.protocol.answers import GpuState, NodeAnswer
-from tokenpeak.node.protocol.bounds import (
+from tokenpeak.node.protocol.fields import (
     bound,
     flag,
     integer,

@@ -23,7 +23,7 @@ from tokenpeak.deletion import delete
 from tokenpeak.errors import NodeError
 from tokenpeak.node.machine.words import one_line
 from tokenpeak.node.protocol.answers import NodeAnswer, parse
-from tokenpeak.node.protocol.commands import ANSWERS
+from tokenpeak.node.protocol.commands import COMMANDS
 from tokenpeak.node.protocol.survey import SurveyAnswer
 from tokenpeak.sweep.ansible.dispatch import Step
 from tokenpeak.sweep.ansible.login_failures import Login, logins_of, with_remedy
@@ -67,7 +67,7 @@ _CHANNEL = "channel"
 _NOTE = "note_failure"
 OnRound = Callable[[str, int | None, NodeResult], None]
 """Takes host, number of the round and what came of it; without a number, why the host asks for no more."""
-_ANSWERS = {**ANSWERS, "survey": SurveyAnswer}
+_ANSWERS = {**{name: command.answer for name, command in COMMANDS.items()}, "survey": SurveyAnswer}
 
 
 @dataclass(frozen=True, kw_only=True)
