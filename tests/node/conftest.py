@@ -25,6 +25,7 @@ from tokenpeak.node.machine import clock, process
 from tokenpeak.node.machine.process import start_detached
 from tokenpeak.node.machine.process_files import command_line
 from tokenpeak.node.protocol.answers import parse
+from tokenpeak.node.protocol.commands import COMMANDS
 
 STANDIN = Path(__file__).with_name("standin.py")
 SCRIPT_SERVER = Path(__file__).with_name("script_server.py")
@@ -81,7 +82,7 @@ class Node:
         """What a command printed, once it is known that the controller can read it."""
         answer = json.loads(printed)
         assert isinstance(answer, dict)
-        assert () == parse(ANSWERS[command], answer).unusable
+        assert () == parse(COMMANDS[command].answer, answer).unusable
         return answer
 
     def _start_detached(self, *args: Any, **options: Any) -> "subprocess.Popen[bytes]":

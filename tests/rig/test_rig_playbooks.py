@@ -19,6 +19,7 @@ from tokenpeak.node.engine import serving
 from tokenpeak.node.installation.bundle import write_bundle
 from tokenpeak.node.machine import clock
 from tokenpeak.node.protocol.answers import parse
+from tokenpeak.node.protocol.commands import COMMANDS
 from tokenpeak.sweep.ansible.dispatch import Step, printed_answer
 
 pytestmark = [pytest.mark.e2e]
@@ -104,7 +105,7 @@ class Controller:
         request.write_text(json.dumps(content))
         trial = {"tokenpeak_trial": {step: str(request)}}
         found = self.play("probe.yml") if step == "probe" else self.play("trial.yml", **trial)
-        return {name: parse(ANSWERS[step], answer) for name, answer in found.items()}
+        return {name: parse(COMMANDS[step].answer, answer) for name, answer in found.items()}
 
 
 def answers(node: RigNode) -> bool:

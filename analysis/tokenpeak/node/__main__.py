@@ -23,7 +23,7 @@ from tokenpeak.node.machine.words import shown_output
 from tokenpeak.node.protocol import frame, requests
 from tokenpeak.node.protocol.answers import NodeAnswer, as_json
 from tokenpeak.node.protocol.commands import COMMANDS, NOTIFY
-from tokenpeak.node.protocol.fields import checks
+from tokenpeak.node.protocol.field import checks
 
 
 def answer(

@@ -8,7 +8,7 @@ from typing import Iterator
 
 from tokenpeak.node.machine.state import State
 from tokenpeak.node.protocol.answers import PhaseMark, PhaseName, PhaseSpan
-from tokenpeak.node.protocol.fields import structure
+from tokenpeak.node.protocol.field import structure
 
 FILE = "phase.json"
 

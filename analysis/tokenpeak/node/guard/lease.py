@@ -24,7 +24,7 @@ from tokenpeak.node.protocol.answers import (
     as_json,
     picked,
 )
-from tokenpeak.node.protocol.fields import SECONDS_MAX
+from tokenpeak.node.protocol.field import SECONDS_MAX
 
 FILE = "lease.json"
 SILENT_S = 120.0

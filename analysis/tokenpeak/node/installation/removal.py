@@ -15,7 +15,7 @@ from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import KEPT_TWICE, Json, State, copy_name
 from tokenpeak.node.probe import sampler
 from tokenpeak.node.protocol.answers import UninstallAnswer
-from tokenpeak.node.protocol.fields import SECRET_NAME
+from tokenpeak.node.protocol.field import SECRET_NAME
 from tokenpeak.node.protocol.requests import ENGINE_STOP_S, UninstallRequest
 
 OWN = (

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Mapping
 
 from tokenpeak.node.machine.state import Json
+from tokenpeak.node.protocol import field
 from tokenpeak.node.protocol.answers import (
     NO_SAMPLES,
     NodeAnswer,
@@ -15,72 +16,51 @@ from tokenpeak.node.protocol.answers import (
     Samples,
     samples,
 )
-from tokenpeak.node.protocol.fields import (
-    SECONDS_MAX,
-    bound,
-    edited,
-    edited_environment,
-    entries,
-    flag,
-    integer,
-    name,
-    needed,
-    number,
-    optional,
-    sentence,
-    several,
-    sha256,
-    structure,
-    text,
-    time_s,
-    trial_name,
-    variables,
-    word,
-)
+from tokenpeak.node.protocol.field import bound, needed
 from tokenpeak.node.protocol.requests import PRODUCTION_READY_S, NodeRequest
 
-_word = optional(word)
-_sentence = optional(sentence)
-_words = several(text(), 10_000)
-_seconds = optional(number(-1e9, 1e10))
-_phases = several(structure(PhaseSpan), 10_000)
+_word = field.optional(field.word)
+_sentence = field.optional(field.sentence)
+_words = field.several(field.text(), 10_000)
+_seconds = field.optional(field.number(-1e9, 1e10))
+_phases = field.several(field.structure(PhaseSpan), 10_000)
 
 
 @dataclass(frozen=True)
 class AppliedState:
     """The last apply that was confirmed on the node; texts are definitions as they are shown."""
 
-    apply_id: str = bound(word)
-    holder: str = bound(word)
+    apply_id: str = bound(field.word)
+    holder: str = bound(field.word)
     at_unix_s: float | None = bound(_seconds)
-    was_sha256: str = bound(word)
-    new_sha256: str = bound(word)
-    was_text: str = bound(text())
-    new_text: str = bound(text())
+    was_sha256: str = bound(field.word)
+    new_sha256: str = bound(field.word)
+    was_text: str = bound(field.text())
+    new_text: str = bound(field.text())
 
 
 @dataclass(frozen=True)
 class DescribeAnswer(NodeAnswer):
     """Production's definition as it is; what may be secret in it is hidden, and every word is in its place."""
 
-    production: ProductionState | None = bound(optional(structure(ProductionState)))
+    production: ProductionState | None = bound(field.optional(field.structure(ProductionState)))
     problem: str | None = bound(_sentence)
     """Why an apply is not possible here."""
     place: str | None = bound(_sentence)
     words: tuple[str, ...] = bound(_words, ())
-    program: int | None = bound(optional(integer(0)))
+    program: int | None = bound(field.optional(field.integer(0)))
     """How many of the words are the program."""
-    env: Mapping[str, str] | None = bound(optional(variables))
+    env: Mapping[str, str] | None = bound(field.optional(field.variables))
     image: str | None = bound(_sentence)
-    text: str | None = bound(optional(text()))
+    text: str | None = bound(field.optional(field.text()))
     sha256: str | None = bound(_word)
     engine_version: str | None = bound(_word)
     """That production itself reports."""
-    max_model_len: int | None = bound(optional(integer(0)))
+    max_model_len: int | None = bound(field.optional(field.integer(0)))
     """The longest context that it serves, as it says itself."""
-    test_load: bool | None = bound(flag)
+    test_load: bool | None = bound(field.flag)
     """The inventory allows a test load."""
-    applied: AppliedState | None = bound(optional(structure(AppliedState)))
+    applied: AppliedState | None = bound(field.optional(field.structure(AppliedState)))
     unconfirmed: str | None = bound(_word)
     """The apply that has the node and waits to be confirmed."""
 
@@ -92,8 +72,8 @@ class ObserveAnswer(NodeAnswer):
     readings: Samples = bound(samples, NO_SAMPLES)
     ended: str | None = bound(_sentence)
     """Why the readings end early: production ended, or does not answer any more."""
-    load_sent: int | None = bound(integer(0))
-    load_failed: int | None = bound(integer(0))
+    load_sent: int | None = bound(field.integer(0))
+    load_failed: int | None = bound(field.integer(0))
     load_failure: str | None = bound(_sentence)
     """What the first failed request of the test load came to."""
 
@@ -102,7 +82,7 @@ class ObserveAnswer(NodeAnswer):
 class ChangeAnswer(NodeAnswer):
     """Production with another definition, unconfirmed; or why not, and how production stands."""
 
-    changed: bool | None = bound(flag)
+    changed: bool | None = bound(field.flag)
     message: str | None = bound(_sentence)
     failed_in: str | None = bound(_word)
     """The phase in which it failed."""
@@ -110,19 +90,19 @@ class ChangeAnswer(NodeAnswer):
     started_at_unix_s: float | None = bound(_seconds)
     was_sha256: str | None = bound(_word)
     new_sha256: str | None = bound(_word)
-    was_text: str | None = bound(optional(text()))
-    new_text: str | None = bound(optional(text()))
+    was_text: str | None = bound(field.optional(field.text()))
+    new_text: str | None = bound(field.optional(field.text()))
     engine_version: str | None = bound(_word)
     downtime_s: float | None = bound(_seconds)
     """From production's stop to its first real answer."""
-    restoration: RestoreOutcome | None = bound(optional(structure(RestoreOutcome)))
+    restoration: RestoreOutcome | None = bound(field.optional(field.structure(RestoreOutcome)))
 
 
 @dataclass(frozen=True)
 class ConfirmAnswer(NodeAnswer):
     """The changed definition is production's own from now on; or why not."""
 
-    confirmed: bool | None = bound(flag)
+    confirmed: bool | None = bound(field.flag)
     message: str | None = bound(_sentence)
     sha256: str | None = bound(_word)
     phases: tuple[PhaseSpan, ...] = bound(_phases, ())
@@ -130,18 +110,18 @@ class ConfirmAnswer(NodeAnswer):
 
 OBSERVE_MAX_S = 7200.0
 CONCURRENCY_MAX = 64
-_settle_s = number(0, SECONDS_MAX, "0 or a number of seconds")
-_edit = entries(words=edited, env=edited_environment, image=optional(name))
+_settle_s = field.number(0, field.SECONDS_MAX, "0 or a number of seconds")
+_edit = field.entries(words=field.edited, env=field.edited_environment, image=field.optional(field.name))
 
 
 @dataclass(frozen=True)
 class ObserveRequest(NodeRequest):
     """Read production's metrics for `seconds`, every `period_s`, after `settle_s`; with a test load of so many."""
 
-    seconds: float = needed(time_s)
-    period_s: float = needed(time_s)
+    seconds: float = needed(field.time_s)
+    period_s: float = needed(field.time_s)
     settle_s: float = bound(_settle_s, 0.0)
-    concurrency: int = bound(integer(0, CONCURRENCY_MAX), 0)
+    concurrency: int = bound(field.integer(0, CONCURRENCY_MAX), 0)
 
 
 @dataclass(frozen=True)
@@ -153,21 +133,21 @@ class ChangeRequest(NodeRequest):
     the definition that was shown.
     """
 
-    apply_id: str = needed(trial_name)
-    holder: str = needed(name)
-    was_sha256: str = needed(sha256)
-    lease_s: float = needed(time_s)
-    confirm_within_s: float = needed(time_s)
-    edit: Json | None = bound(optional(_edit))
-    engine_version: str | None = bound(optional(name))
+    apply_id: str = needed(field.trial_name)
+    holder: str = needed(field.name)
+    was_sha256: str = needed(field.sha256)
+    lease_s: float = needed(field.time_s)
+    confirm_within_s: float = needed(field.time_s)
+    edit: Json | None = bound(field.optional(_edit))
+    engine_version: str | None = bound(field.optional(field.name))
     """The version that production is to report afterwards; None: any."""
-    production_ready_s: float = bound(time_s, PRODUCTION_READY_S)
-    script: str | None = bound(optional(name))
+    production_ready_s: float = bound(field.time_s, PRODUCTION_READY_S)
+    script: str | None = bound(field.optional(field.name))
 
 
 @dataclass(frozen=True)
 class ConfirmRequest(NodeRequest):
     """Make the changed definition production's own."""
 
-    apply_id: str = needed(trial_name)
-    holder: str = needed(name)
+    apply_id: str = needed(field.trial_name)
+    holder: str = needed(field.name)

@@ -12,26 +12,8 @@ from typing import TypeVar
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import shown_value
-from tokenpeak.node.protocol.fields import (
-    arguments,
-    bound,
-    checks,
-    entries,
-    flag,
-    integer,
-    key_nonce,
-    model_name,
-    name,
-    needed,
-    number,
-    optional,
-    request_variables,
-    secret_name,
-    time_s,
-    tree,
-    trial_name,
-    usable,
-)
+from tokenpeak.node.protocol import field
+from tokenpeak.node.protocol.field import bound, needed
 
 HEARTBEAT_BYTES = 1 << 14
 LEASE_MAX_S = 600.0
@@ -42,10 +24,10 @@ ENGINE_STOP_S = 60.0
 PRODUCTION_READY_S = 900.0
 _WRONG_NAMED = 10
 
-_name = optional(name)
-_claim = optional(entries(sweep_id=name, generation=integer(1, (1 << 31) - 1)))
-_served = optional(entries(running=flag, model=_name))
-_idle_s = number(0, IDLE_MAX_S, f"0 to {IDLE_MAX_S:g} s")
+_name = field.optional(field.name)
+_claim = field.optional(field.entries(sweep_id=field.name, generation=field.integer(1, (1 << 31) - 1)))
+_served = field.optional(field.entries(running=field.flag, model=_name))
+_idle_s = field.number(0, IDLE_MAX_S, f"0 to {IDLE_MAX_S:g} s")
 
 
 @dataclass(frozen=True)
@@ -57,8 +39,8 @@ class NodeRequest:
 class PutRequest(NodeRequest):
     """Put the node's declaration and its controller's secret into the state folder, beside the script that runs."""
 
-    declaration: Json = needed(tree)
-    secret: str | None = bound(optional(secret_name))
+    declaration: Json = needed(field.tree)
+    secret: str | None = bound(field.optional(field.secret_name))
     """The secret's name."""
     secret_value: str | None = bound(_name, shown=False)
 
@@ -71,18 +53,18 @@ class LaunchRequest(NodeRequest):
     controller, and after `trial_deadline_s` in any case, the node gives itself back.
     """
 
-    trial_id: str = needed(trial_name)
-    holder: str = needed(name)
-    argv: list[str] = needed(arguments)
-    env: dict[str, str] = needed(request_variables)
-    served_model: str = needed(name)
-    deadline_s: float = needed(time_s)
-    lease_s: float = needed(time_s)
-    trial_deadline_s: float = needed(time_s)
-    engine_stop_s: float = bound(time_s, ENGINE_STOP_S)
-    production_ready_s: float = bound(time_s, PRODUCTION_READY_S)
-    secret: str | None = bound(optional(secret_name))
-    key_nonce: str | None = bound(optional(key_nonce))
+    trial_id: str = needed(field.trial_name)
+    holder: str = needed(field.name)
+    argv: list[str] = needed(field.arguments)
+    env: dict[str, str] = needed(field.request_variables)
+    served_model: str = needed(field.name)
+    deadline_s: float = needed(field.time_s)
+    lease_s: float = needed(field.time_s)
+    trial_deadline_s: float = needed(field.time_s)
+    engine_stop_s: float = bound(field.time_s, ENGINE_STOP_S)
+    production_ready_s: float = bound(field.time_s, PRODUCTION_READY_S)
+    secret: str | None = bound(field.optional(field.secret_name))
+    key_nonce: str | None = bound(field.optional(field.key_nonce))
     """With the node's secret and the holder, what the trial's API key follows from."""
     engine: str | None = bound(_name)
     """The name of the declared engine build that `argv` starts; None: the default one."""
@@ -90,7 +72,7 @@ class LaunchRequest(NodeRequest):
     """The version that this engine is to report; None: any."""
     engine_digest: str | None = bound(_name)
     """What this engine is started from, as the probe found it; None: whatever is there."""
-    model: str | None = bound(optional(model_name))
+    model: str | None = bound(field.optional(field.model_name))
     """What it is to serve: a folder, or a name of the hub; None: the declared one."""
     script: str | None = bound(_name)
     """The digest of the controller's own node script: one of another version is refused before this is parsed."""
@@ -106,12 +88,12 @@ class LaunchRequest(NodeRequest):
 class FinishRequest(NodeRequest):
     """End a trial and give the node back. `keep_lock` leaves it to the sweep."""
 
-    trial_id: str = needed(trial_name)
-    holder: str = needed(name)
-    restore_production: bool = bound(flag, default=True)
-    keep_lock: bool = bound(flag, default=False)
-    engine_stop_s: float = bound(time_s, ENGINE_STOP_S)
-    production_ready_s: float = bound(time_s, PRODUCTION_READY_S)
+    trial_id: str = needed(field.trial_name)
+    holder: str = needed(field.name)
+    restore_production: bool = bound(field.flag, default=True)
+    keep_lock: bool = bound(field.flag, default=False)
+    engine_stop_s: float = bound(field.time_s, ENGINE_STOP_S)
+    production_ready_s: float = bound(field.time_s, PRODUCTION_READY_S)
     claim: Json | None = bound(_claim)
 
 
@@ -122,9 +104,9 @@ class RestoreRequest(NodeRequest):
     holder: str | None = bound(_name)
     production_at_start: Json | None = bound(_served)
     claim: Json | None = bound(_claim)
-    accept: bool = bound(flag, default=False)
+    accept: bool = bound(field.flag, default=False)
     """Whatever model production serves now is the right one."""
-    release: bool = bound(flag, default=False)
+    release: bool = bound(field.flag, default=False)
     """Sweeps may have the node again: nothing is held, and what was held is not any more."""
 
 
@@ -132,15 +114,15 @@ class RestoreRequest(NodeRequest):
 class UninstallRequest(NodeRequest):
     """Take TokenPeak off the node; with `produced`, its demonstration production too."""
 
-    produced: bool = bound(flag, default=False)
+    produced: bool = bound(field.flag, default=False)
 
 
 @dataclass(frozen=True)
 class HeartbeatRequest(NodeRequest):
     """A line on the lease's channel: its holder is alive. The answer has the same number."""
 
-    number: int = needed(integer(0))
-    holder: str = needed(name)
+    number: int = needed(field.integer(0))
+    holder: str = needed(field.name)
     claim: Json | None = bound(_claim)
 
 
@@ -154,8 +136,8 @@ def sweep_of(claim: Json | None) -> str | None:
 
 def parse(kind: type[Request], given: Json) -> Request:
     """The request, every field of it checked; raises ScriptError that names each field that is wrong."""
-    values, unusable = usable(kind, given)
-    wrong = [f"{shown_value(each)} is unknown" for each in given if each not in checks(kind)]
+    values, unusable = field.usable(kind, given)
+    wrong = [f"{shown_value(each)} is unknown" for each in given if each not in field.checks(kind)]
     wrong += [f"{each} {reason}" for each, reason in unusable.items()]
     wrong += [f"{one.name} is missing" for one in fields(kind) if one.name not in given and one.default is MISSING]
     if wrong:
