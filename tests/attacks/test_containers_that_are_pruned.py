@@ -24,7 +24,7 @@ from tokenpeak.node.production.managers.containers import LABEL
 from tokenpeak.node.production.managers.docker import DockerDefinition
 from tokenpeak.node.production.managers.podman import PodmanDefinition
 from tokenpeak.node.production.restore import restore
-from tokenpeak.node.protocol.answers import RestoreOutcome
+from tokenpeak.node.protocol.parts import RestoreOutcome
 
 OLD, NEW, HAND = "aa" * 32, "bb" * 32, "cc" * 32
 DECLARED = {"manager": "docker", "unit": "prod"}

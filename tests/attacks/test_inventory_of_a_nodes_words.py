@@ -13,7 +13,7 @@ import pytest
 import yaml
 from tests.sweep.resolved import answers, inventory_request
 
-from tokenpeak.node.protocol.answers import GpuState
+from tokenpeak.node.protocol.parts import Gpu
 from tokenpeak.node.protocol.survey import FoundEngine, FoundServer, SurveyAnswer
 from tokenpeak.spec.located import LocatedYaml
 from tokenpeak.sweep.inventory.first_inventory import Surveyed, first_inventory
@@ -36,7 +36,7 @@ def full_of(payload: str, manager: str) -> SurveyAnswer:
     server = filled(
         FoundServer, manager=manager, engine=engine, model=payload if manager == "process" else f"/{payload}"
     )
-    board = filled(GpuState, index=0)
+    board = filled(Gpu, index=0)
     return filled(
         SurveyAnswer, servers=(server,), engines=(engine,), gpus=(board,), is_root=True, error=None, unusable=()
     )

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tokenpeak.node.machine.words import no_command
-from tokenpeak.node.protocol.answers import RestoreAnswer, RestoreOutcome, as_json
+from tokenpeak.node.protocol.answers import RestoreAnswer, as_json
 from tokenpeak.node.protocol.frame import framed
+from tokenpeak.node.protocol.parts import RestoreOutcome
 from tokenpeak.sweep.ansible.result import Event, failure_words
 from tokenpeak.sweep.ansible.runner import _Collector
 

@@ -69,7 +69,7 @@ def test_survey(monkeypatch: pytest.MonkeyPatch) -> None:
 
 HIDING = {"without_secrets", "hidden_words", "served_with"}
 """`served_with` is what `without_secrets` leaves."""
-FIELDS = {"FoundServer": "argv", "ProductionState": "arguments"}
+FIELDS = {"FoundServer": "argv", "Production": "arguments"}
 
 
 def test_no_other_function_shows_words() -> None:

@@ -17,7 +17,7 @@ def node(
 ) -> NodeFacts:
     """A node with V100s."""
     board = {"name": "Tesla V100-PCIE", "vram_bytes": int(gib * GIB), "driver": driver}
-    gpus = tuple(Gpu.model_validate({"index": index, **board}) for index in range(count))
+    gpus = tuple(Gpu(index=index, **board) for index in range(count))
     return NodeFacts(node=name, source="probed", gpus=gpus, memory_bytes=256 * GIB, interconnect=links)
 
 

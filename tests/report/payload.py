@@ -16,11 +16,12 @@ from typing import Any, Literal, TypeVar
 import polars as pl
 import yaml
 import zstandard
-from pydantic import BaseModel, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from archive_factory import make_archive
 from tokenpeak.errors import TokenpeakError
 from tokenpeak.records import EndRecord, Imported, SourceFile, SweepRecord, TrialRecord
+from tokenpeak.report.site.disclosure import fields_of, is_record
 from tokenpeak.spec.sweep import parse_spec
 
 HOST = "evil.example"
@@ -36,31 +37,32 @@ LONGEST = "-._" * 38
 JOINING = frozenset({"level_label"})
 """Fields by which pages find the runs that are ranked; poisoned, some pages have nothing to show."""
 
-ModelT = TypeVar("ModelT", bound=BaseModel)
+ModelT = TypeVar("ModelT")
 
 
 def poisoned(record: ModelT, spare: frozenset[str] = frozenset()) -> ModelT:
     """The record with the payload in every field that takes it, but for the fields named in `spare`."""
     kind = type(record)
-    raw = record.model_dump(mode="json", by_alias=True)
-    for name, field in kind.model_fields.items():
+    form = TypeAdapter[ModelT](kind)
+    raw = form.dump_python(record, mode="json", by_alias=True)
+    for name, field in fields_of(kind).items():
         if name in spare or name in ("spec", "calibration", "sweep_id", "trial_id", "config_id", "inventory"):
             continue
         value = _value(getattr(record, name), field.annotation, spare)
         tried = {**raw, field.alias or name: value}
         try:
-            kind.model_validate_json(json.dumps(tried))
+            form.validate_json(json.dumps(tried))
         except (ValidationError, ValueError):
             continue
         raw = tried
-    return kind.model_validate_json(json.dumps(raw))
+    return form.validate_json(json.dumps(raw))
 
 
 def _value(value: Any, kind: Any, spare: frozenset[str]) -> Any:
     """A JSON value like `value`, of the declared kind, with the payload wherever a text may be."""
     kinds = _members(kind)
-    if isinstance(value, BaseModel):
-        return poisoned(value, spare).model_dump(mode="json", by_alias=True)
+    if is_record(value):
+        return TypeAdapter(type(value)).dump_python(poisoned(value, spare), mode="json", by_alias=True)
     if isinstance(value, str):
         return value if any(typing.get_origin(each) is Literal for each in kinds) else text(value)
     if value is None:

@@ -4,6 +4,7 @@ import itertools
 import json
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +166,7 @@ def test_the_image_that_ran_is_named(config: Config) -> None:
     found = snippets(config, gpus=1, engine_version="0.32.0", launched=OWN, build=build)
     assert isinstance(found, Snippets)
     assert f"in {IMAGE}." in found.snippets[0].note
-    known = build.model_copy(update={"digest": "sha256:14af"})
+    known = replace(build, digest="sha256:14af")
     found = snippets(config, gpus=1, engine_version="0.32.0", launched=OWN, build=known)
     assert isinstance(found, Snippets)
     assert f"in {IMAGE} (sha256:14af)." in found.snippets[0].note
@@ -380,7 +381,7 @@ def test_winner_is_given_the_gpus_that_it_uses(tmp_path: Path) -> None:
     archive = make_archive(tmp_path / "a", axes={"max_num_seqs": [64]}, gpus=("NVIDIA L4",), seconds=2)
     record = archive.read_sweep()
     (node,) = record.nodes
-    two = node.model_copy(update={"gpus": (*node.gpus, node.gpus[0].model_copy(update={"index": 1}))})
+    two = node.model_copy(update={"gpus": (*node.gpus, replace(node.gpus[0], index=1))})
     plans = [plan.model_copy(update={"hardware": two.hardware}) for plan in record.plans]
     (archive.path / "sweep.json").unlink()
     archive.write_sweep(record.model_copy(update={"nodes": (two,), "plans": tuple(plans)}))

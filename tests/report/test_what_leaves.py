@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 import zstandard
 from click.testing import CliRunner
-from pydantic import BaseModel, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from archive_factory import make_archive
 from leak_search import leaks
@@ -21,7 +21,7 @@ from tokenpeak.cli import tokenpeak as commands
 from tokenpeak.loadgen.calibration.network_path import Calibration
 from tokenpeak.records import ApplyRecord, EndRecord, SweepRecord, TrialRecord
 from tokenpeak.records.quality import SweepQuality
-from tokenpeak.report.site.disclosure import RULES, holds_text, parts_of
+from tokenpeak.report.site.disclosure import RULES, fields_of, holds_text, is_record, parts_of
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.store.frames import open_frames
 
@@ -107,10 +107,10 @@ def spread(kind: Any, raw: Any, place: str = "") -> None:
     if isinstance(raw, list):
         for item in raw:
             spread(kind, item, place)
-    elif isinstance(raw, dict) and raw and raw.keys() <= kind.model_fields.keys():
-        if "kind" in raw and raw["kind"] not in typing.get_args(kind.model_fields["kind"].annotation):
+    elif isinstance(raw, dict) and raw and raw.keys() <= fields_of(kind).keys():
+        if "kind" in raw and raw["kind"] not in typing.get_args(fields_of(kind)["kind"].annotation):
             return
-        for name, field in kind.model_fields.items():
+        for name, field in fields_of(kind).items():
             if name in JOINED:
                 pass
             elif name in PLAIN:
@@ -124,7 +124,7 @@ def spread(kind: Any, raw: Any, place: str = "") -> None:
             spread(kind, item, place)
 
 
-def _put(kind: type[BaseModel], raw: dict[str, Any], name: str, annotation: Any) -> None:
+def _put(kind: type[Any], raw: dict[str, Any], name: str, annotation: Any) -> None:
     before = raw.get(name)
     seed = f"{kind.__name__}.{name}.{raw.get('config_id')}"
     if is_text(annotation):
@@ -139,7 +139,7 @@ def _put(kind: type[BaseModel], raw: dict[str, Any], name: str, annotation: Any)
     else:
         return
     try:
-        kind.model_validate({**raw})
+        TypeAdapter(kind).validate_python({**raw})
     except ValidationError as error:
         if any(name in each["loc"] for each in error.errors()):
             if before is None:
@@ -149,7 +149,7 @@ def _put(kind: type[BaseModel], raw: dict[str, Any], name: str, annotation: Any)
 
 
 def _parts(annotation: Any) -> list[Any]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    if isinstance(annotation, type) and is_record(annotation):
         return [annotation]
     return [found for part in typing.get_args(annotation) for found in _parts(part)]
 

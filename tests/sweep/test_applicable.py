@@ -11,8 +11,8 @@ import pytest
 from archive_factory import GPUS, MODEL, config_of, make_archive, node_facts
 from node_models import LLAMA, named, serving
 from tokenpeak.errors import InputError, InventoryError, PlanError
-from tokenpeak.node.protocol.answers import ProductionState, Samples
 from tokenpeak.node.protocol.apply import DescribeAnswer
+from tokenpeak.node.protocol.parts import Production, Series
 from tokenpeak.plan.matrix import kinds_of
 from tokenpeak.records import (
     ApplyRecord,
@@ -44,7 +44,7 @@ WORDS = (
 def described(**changes: Any) -> DescribeAnswer:
     """A node's answer of a production that serves the sweep's model by the measured version."""
     given: dict[str, Any] = {
-        "production": ProductionState(
+        "production": Production(
             manager="systemd", unit="vllm.service", running=True, url="http://127.0.0.1:8000", model=MODEL.name
         ),
         "place": "systemd unit vllm.service",
@@ -141,7 +141,7 @@ def test_invalid_result(result: SweepResult) -> None:
     [
         node_facts("node-1", GPUS[1], simulated=False),
         node_facts("node-1", GPUS[0], simulated=False, count=2),
-        A100.model_copy(update={"gpus": (A100.gpus[0].model_copy(update={"driver": "590.1"}),)}),
+        A100.model_copy(update={"gpus": (replace(A100.gpus[0], driver="590.1"),)}),
     ],
     ids=["boards", "number", "driver"],
 )
@@ -155,7 +155,7 @@ def test_other_model(result: SweepResult) -> None:
     """Production that serves another model than was measured."""
     other = described(
         words=("vllm", "serve", "org/other"),
-        production=ProductionState(manager="systemd", running=True, model="org/other"),
+        production=Production(manager="systemd", running=True, model="org/other"),
     )
 
     assert "production serves org/other, and the sweep measured" in reasons(applicable(result, A100, other, None))[0]
@@ -370,7 +370,7 @@ def test_too_little_traffic_before_a_change_ends_it_before_production_is_touched
         # Production's counter goes on from window to window.
         first, start_s = 9.0 * len(asked), 10.0 * len(asked)
         counts = {"ttft_count": (first, first + 9.0)}
-        asked.append(Observed(readings=Samples(t_s=(start_s, start_s + 10.0), columns=counts)))
+        asked.append(Observed(readings=Series(t_s=(start_s, start_s + 10.0), columns=counts)))
         return asked[-1]
 
     monkeypatch.setattr(NodeApply, "_observe", observe)

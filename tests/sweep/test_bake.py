@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from tokenpeak.node.protocol.answers import NO_SAMPLES, Samples
+from tokenpeak.node.protocol.parts import Series
 from tokenpeak.results.bake import Observed, judge
 
 BOUNDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.0, 2.0, 5.0, 10.0)
@@ -80,7 +80,7 @@ class Server:
             rows.append(dict(self.columns))
             at.append(look)
         columns = {name: tuple(row[name] for row in rows) for name in rows[0]}
-        return Observed(readings=Samples(t_s=tuple(at), columns=columns))
+        return Observed(readings=Series(t_s=tuple(at), columns=columns))
 
     def _count(self, ttft_s: float, tpot_s: float) -> None:
         for metric, value in (("ttft", ttft_s), ("tpot", tpot_s)):
@@ -158,7 +158,7 @@ def test_failing_requests() -> None:
     before = Server(1).window()
     counted = Server(2).window()
     errors = tuple(float(k) for k in range(len(counted.readings.t_s)))
-    counted = Observed(readings=Samples(counted.readings.t_s, {**counted.readings.columns, "finished:error": errors}))
+    counted = Observed(readings=Series(counted.readings.t_s, {**counted.readings.columns, "finished:error": errors}))
     seen = Server(3).window()
     seen = Observed(readings=seen.readings, load_sent=100, load_failed=10)
     one = Observed(readings=Server(4).window().readings, load_sent=100, load_failed=1)
@@ -178,6 +178,6 @@ def test_production_that_ends_or_starts_again() -> None:
     }
 
     assert "failing" == judge(before, Observed(readings=after.readings, ended="It ended."), margin=MARGIN).status
-    restarted = judge(before, Observed(readings=Samples(after.readings.t_s, columns)), margin=MARGIN)
+    restarted = judge(before, Observed(readings=Series(after.readings.t_s, columns)), margin=MARGIN)
     assert ("failing", True) == (restarted.status, "started again" in restarted.reason)
-    assert "failing" == judge(before, Observed(readings=NO_SAMPLES, ended="Gone."), margin=MARGIN).status
+    assert "failing" == judge(before, Observed(readings=Series(), ended="Gone."), margin=MARGIN).status

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenpeak.node.protocol.answers import Overlap
+from tokenpeak.node.protocol.parts import Overlap
 from tokenpeak.sweep.ansible.lease import LeaseChannel
 
 LISTENER = """

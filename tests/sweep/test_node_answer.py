@@ -7,17 +7,9 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.node.protocol.answers import (
-    NO_SAMPLES,
-    FinishAnswer,
-    LaunchAnswer,
-    PhaseSpan,
-    RestoreOutcome,
-    Samples,
-    as_json,
-    parse,
-)
+from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer, as_json, parse
 from tokenpeak.node.protocol.commands import COMMANDS
+from tokenpeak.node.protocol.parts import Phase, RestoreOutcome, Series
 from tokenpeak.sweep.ansible.runner import _Collector
 from tokenpeak.sweep.trial.record import LOG_LIMIT_BYTES, unpacked_log, unusable_reasons
 
@@ -25,13 +17,13 @@ RESTORE = {"task_action": "node_command"}
 BACK = RestoreOutcome(restored=True, was_running=True, model="m", downtime_s=3.5, message="Back.", by="finish")
 SENT = FinishAnswer(
     script="abc",
-    phases=(PhaseSpan(name="recording", kind="orchestration", started_s=0.1, duration_s=2),),
+    phases=(Phase(name="recording", kind="orchestration", started_s=0.1, duration_s=2),),
     started_at_unix_s=1.7e9,
     engine_ran=True,
     exit_status=0,
     engine_stopped=True,
     restoration=BACK,
-    telemetry=Samples(t_s=(1.0, 2.0), columns={"gpu0_power_w": (100, None)}),
+    telemetry=Series(t_s=(1.0, 2.0), columns={"gpu0_power_w": (100, None)}),
     log="",
 )
 GOOD: dict[str, Any] = json.loads(json.dumps({**as_json(SENT), "script": "abc"}, default=vars))
@@ -84,7 +76,7 @@ def test_missing_field_is_named() -> None:
     found = parse(FinishAnswer, {name: value for name, value in GOOD.items() if name != "telemetry"})
 
     assert ("telemetry is missing",) == found.unusable
-    assert NO_SAMPLES == found.telemetry
+    assert Series() == found.telemetry
 
 
 def test_unknown_fields_are_named() -> None:

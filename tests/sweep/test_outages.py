@@ -9,14 +9,8 @@ import pytest
 
 from archive_factory import GPUS, PROVENANCE, node_facts, plan_of, sweep_spec, trial_record
 from tokenpeak.node.machine import clock
-from tokenpeak.node.protocol.answers import (
-    FinishAnswer,
-    LaunchAnswer,
-    PhaseSpan,
-    ProductionState,
-    RestoreOutcome,
-    StatusAnswer,
-)
+from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer, StatusAnswer
+from tokenpeak.node.protocol.parts import Phase, Production, RestoreOutcome
 from tokenpeak.records import FAILURE_CAUSES, Failure, Reason, RunRecord, Verdict
 from tokenpeak.search.history import Proposal
 from tokenpeak.store.archive import Archive
@@ -226,8 +220,8 @@ def test_outage_is_requeued() -> None:
 
 def test_outage_of_which_the_node_knows_nothing_more() -> None:
     """Another has the node, whose disk kept no outcome: production was down for as long as it was seen to be here."""
-    stop = PhaseSpan(name="production_stop", kind="orchestration", started_s=1.0, duration_s=2.0)
-    launch = replace(READY, phases=(stop,), production=ProductionState(running=True, manager="systemd"))
+    stop = Phase(name="production_stop", kind="orchestration", started_s=1.0, duration_s=2.0)
+    launch = replace(READY, phases=(stop,), production=Production(running=True, manager="systemd"))
     taken = replace(LIVED, given_back_by="another", restoration=RestoreOutcome(restored=True, was_running=False))
     lost = evidence(taken, launch=launch, spans={"launch": (100.0, 110.0)})
 

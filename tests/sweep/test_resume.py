@@ -8,7 +8,8 @@ from unittest.mock import Mock
 import pytest
 from tests.archive_factory import make_archive
 
-from tokenpeak.node.protocol.answers import RestoreAnswer, RestoreOutcome, StatusAnswer
+from tokenpeak.node.protocol.answers import RestoreAnswer, StatusAnswer
+from tokenpeak.node.protocol.parts import RestoreOutcome
 from tokenpeak.records import Restoration
 from tokenpeak.store.archive import Archive
 from tokenpeak.sweep import resume

@@ -7,9 +7,10 @@ import pytest
 from driven_home import MODEL, Home
 
 from tokenpeak.cli.nodes import problems, sentences
-from tokenpeak.node.protocol.answers import ProductionState, RestoreOutcome, StatusAnswer
+from tokenpeak.node.protocol.answers import StatusAnswer
+from tokenpeak.node.protocol.parts import Production, RestoreOutcome
 
-PRODUCTION = ProductionState(
+PRODUCTION = Production(
     manager="systemd", unit="prod.service", running=True, url="http://n:8000", model="llama", enabled=True
 )
 STOPPED = replace(PRODUCTION, running=False, model=None)

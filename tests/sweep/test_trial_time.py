@@ -2,7 +2,7 @@
 
 import pytest
 
-from tokenpeak.node.protocol.answers import LaunchAnswer, PhaseSpan
+from tokenpeak.node.protocol.answers import LaunchAnswer
 from tokenpeak.records import Phase, Series
 from tokenpeak.results.trial_time import clock_offset_s, fill_gaps, merged, node_phases
 
@@ -27,7 +27,7 @@ def test_unclaimed_time_is_named_after_the_step_that_ran() -> None:
 
 def test_node_phases_are_put_on_the_trials_clock() -> None:
     """A node whose clock is a minute ahead has its phases where they happened here."""
-    started = PhaseSpan(name="engine_start", kind="engine_start", started_s=1.0, duration_s=9.0)
+    started = Phase(name="engine_start", kind="engine_start", started_s=1.0, duration_s=9.0)
     answer = LaunchAnswer(started_at_unix_s=1065.0, phases=(started,))
     offset_s = clock_offset_s(answer, 1015.0, is_local=False)
     (phase,) = node_phases(answer, offset_s=offset_s, trial_started_unix_s=1000.0)

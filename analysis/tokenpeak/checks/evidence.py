@@ -69,7 +69,7 @@ class Evidence:
         if configs.is_empty() or nodes.is_empty():
             return None
         config, node = configs.row(0, named=True), nodes.row(0, named=True)
-        gpus = tuple(Gpu.model_validate(gpu) for gpu in json.loads(node["gpus"]))
+        gpus = tuple(Gpu(**gpu) for gpu in json.loads(node["gpus"]))
         facts = NodeFacts(
             node=node["node"],
             source="declared",

@@ -12,7 +12,8 @@ from tokenpeak.exit_status import ExitStatus
 from tokenpeak.node.guard import lock
 from tokenpeak.node.guard import notify as sending
 from tokenpeak.node.production.answering import standing
-from tokenpeak.node.protocol.answers import ProductionState, StatusAnswer, UninstallAnswer, as_json
+from tokenpeak.node.protocol.answers import StatusAnswer, UninstallAnswer, as_json
+from tokenpeak.node.protocol.parts import Production
 from tokenpeak.sweep.ansible.by_name import play
 from tokenpeak.sweep.ansible.runner import run_playbook
 from tokenpeak.sweep.installation import install as put
@@ -126,7 +127,7 @@ def sentences(answer: StatusAnswer) -> Iterator[str]:
         yield f"It is held for production since {when}, by a restore: no trial begins there until {lock.RELEASE}."
 
 
-def _state(production: ProductionState, *, is_borrowed: bool) -> str:
+def _state(production: Production, *, is_borrowed: bool) -> str:
     if production.running is None:
         return "is not known to run or not"
     if not production.running:

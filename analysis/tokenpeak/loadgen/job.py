@@ -151,7 +151,7 @@ def run_job(job: LoadJob, on_status: OnStatus = lambda _: None) -> tuple[RunReco
     finally:
         scraper.stop()
         request_rows.write(job.output_dir / "requests.parquet", tables)
-        write_atomically(job.output_dir / "metrics.json", scraper.series(origin).model_dump_json())
+        write_atomically(job.output_dir / "metrics.json", json.dumps(vars(scraper.series(origin))))
         write_atomically(
             job.output_dir / "runs.json", json.dumps([record.model_dump(mode="json") for record in records])
         )

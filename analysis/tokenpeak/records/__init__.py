@@ -26,16 +26,14 @@ Files are written atomically, and raw ones are never edited. Missing is null, ne
 are UTC.
 """
 
+from tokenpeak.node.protocol.parts import EnergyBoundary, Gpu, Phase, PowerMeter, Production, Restoration, Series
 from tokenpeak.records.apply import ApplyRecord, Bake, BakeFigure, Despite, ProductionDefinition
-from tokenpeak.records.base import FORMAT_VERSION, Distribution, EnergyBoundary, Record
+from tokenpeak.records.base import FORMAT_VERSION, Distribution, Record
 from tokenpeak.records.node import (
     Container,
     EngineBuild,
-    Gpu,
     HardwareKey,
     NodeFacts,
-    PowerMeter,
-    Production,
     hardware_groups,
 )
 from tokenpeak.records.plan import Config, Dropped, ModelName, Plan, PlannedConfig, Prediction, config_hash
@@ -57,7 +55,6 @@ from tokenpeak.records.run import (
     RunRecord,
     RunState,
     RunSummary,
-    Series,
     SteadyStateRecord,
     TurnSummary,
     Verdict,
@@ -71,8 +68,6 @@ from tokenpeak.records.trial import (
     Failure,
     FailureCause,
     IdlePower,
-    Phase,
-    Restoration,
     StartupFacts,
     TrialRecord,
 )

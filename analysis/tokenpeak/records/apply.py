@@ -3,10 +3,10 @@
 from datetime import datetime
 from typing import Literal
 
+from tokenpeak.node.protocol.parts import Phase, Restoration
 from tokenpeak.records.base import FORMAT_VERSION, PathName, Record
 from tokenpeak.records.plan import Config
 from tokenpeak.records.sweep import Provenance
-from tokenpeak.records.trial import Phase, Restoration
 
 BakeStatus = Literal["passed", "slower", "failing", "not_judged"]
 Despite = Literal["simulated", "interrupted", "shorter_context"]

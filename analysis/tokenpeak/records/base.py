@@ -1,6 +1,6 @@
 """The base of all records, and a distribution of a figure."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -8,8 +8,6 @@ from tokenpeak.names import NAME
 
 FORMAT_VERSION = 3
 PathName = Annotated[str, Field(pattern=NAME)]
-EnergyBoundary = Literal["gpu_boards", "cpu_package", "cpu_and_dram", "node"]
-"""What an energy or power is of: nothing outside is in it."""
 
 
 class Record(BaseModel):

@@ -2,41 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, NamedTuple
 
 from tokenpeak.node.engine.builds import ONLY
-from tokenpeak.records.base import EnergyBoundary, Record
+from tokenpeak.node.protocol.parts import Gpu, InstalledEngine, PowerMeter, Production
+from tokenpeak.records.base import Record
 from tokenpeak.records.plan import ModelName
-
-
-class Gpu(Record):
-    """One device as the node's own tools report it; None where they do not say."""
-
-    index: int
-    """Its number, as nvidia-smi counts."""
-    name: str
-    """Its name, as nvidia-smi has it."""
-    vram_bytes: int | None = None
-    """Its memory."""
-    vram_used_bytes: int | None = None
-    """What of it is in use."""
-    driver: str | None = None
-    """The driver's version."""
-    power_limit_w: float | None = None
-    """The power limit that it is set to."""
-    compute_capability: str | None = None
-    """CUDA's, such as 7.0."""
-    uuid: str | None = None
-    """What nvidia-smi calls its UUID."""
-
-
-class PowerMeter(Record):
-    """What a node's power or energy is measured within, and by what."""
-
-    boundary: EnergyBoundary
-    by: str
-    """energy counter, power readings, BMC, DCMI, declared command, RAPL."""
 
 
 class HardwareKey(NamedTuple):
@@ -61,20 +34,6 @@ class HardwareKey(NamedTuple):
     """Which variables a config may set there: one that is refused on a node is dropped for its kind alone."""
 
 
-class Production(Record):
-    """What the node normally serves, as found by the probe."""
-
-    manager: str
-    """systemd, command, docker, podman, compose, kubernetes, supervisord or none."""
-    unit: str | None = None
-    running: bool
-    enabled: bool | None = None
-    url: str | None = None
-    model: str | None = None
-    arguments: tuple[str, ...] = ()
-    """What its engine was started with, the model first; empty when that cannot be seen. Secrets are left out."""
-
-
 class Container(Record):
     """How the image of an engine build is run, as the inventory declares it; None where it leaves that open."""
 
@@ -91,24 +50,12 @@ class Container(Record):
     """Further options of the runtime."""
 
 
-class EngineBuild(Record):
+@dataclass(frozen=True)
+class EngineBuild(InstalledEngine):
     """An engine that a node can start: by which name, and of which version of vLLM."""
 
-    name: str
-    version: str | None = None
-    """That the inventory says; None: whatever is installed."""
-    installed: str | None = None
-    """That its installation says; None where it was not asked, or does not say."""
-    image: str | None = None
-    """The container image that it is started from; None for a command on the node."""
     container: Container | None = None
-    """How that image is run; None also in archives written before it was recorded."""
-    digest: str | None = None
-    """`sha256:…` of that image, or of the command's file; None where it was not looked at."""
-    help: tuple[str, ...] = ()
-    """The lines of its own help that begin with a flag; empty when it was not asked."""
-    problem: str | None = None
-    """Why it cannot be started there."""
+    """How its image is run; None also in archives written before it was recorded."""
 
     @property
     def identity(self) -> str | None:

@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
-from tokenpeak.records.base import Distribution, EnergyBoundary, Record
+from tokenpeak.node.protocol.parts import EnergyBoundary
+from tokenpeak.records.base import Distribution, Record
 from tokenpeak.spec.workload import AnyLevel, AnyWorkload, Slo
 
 
@@ -74,17 +75,6 @@ REQUEST_COLUMNS: dict[str, str] = {
     "status": "HTTP status; null when no response came",
     "error": "kind of failure; null when the request ended well",
 }
-
-
-class Series(Record):
-    """Samples on one clock: `t_s` seconds after the trial's start, and a column of equal length for each quantity.
-
-    Names carry units: requests_running, requests_waiting, kv_cache_usage (0..1), gpu0_power_w, gpu0_sm_clock_mhz,
-    gpu0_temperature_c, gpu0_vram_used_bytes, gpu0_utilization (0..1), gpu0_slowed (0 or 1) and so on. None: no sample.
-    """
-
-    t_s: tuple[float, ...] = ()
-    columns: dict[str, tuple[float | None, ...]] = {}
 
 
 class RunSummary(Record):

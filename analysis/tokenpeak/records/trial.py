@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from tokenpeak.records.base import FORMAT_VERSION, EnergyBoundary, PathName, Record
+from tokenpeak.node.protocol.parts import EnergyBoundary, Phase, Restoration, Series
+from tokenpeak.records.base import FORMAT_VERSION, PathName, Record
 from tokenpeak.records.plan import Config, Prediction
 from tokenpeak.records.quality import QualityMeasurement
-from tokenpeak.records.run import RunRecord, Series
+from tokenpeak.records.run import RunRecord
 from tokenpeak.records.sweep import Provenance
 
 
@@ -23,15 +24,6 @@ class Failure(Record):
     message: str
     evidence: tuple[str, ...] = ()
     """Lines of the engine's log that show it."""
-
-
-class Phase(Record):
-    """A span of a trial. `kind` says whose time it is; orchestration is TokenPeak's own."""
-
-    name: str
-    kind: Literal["orchestration", "engine_start", "load", "production_start"]
-    started_s: float
-    duration_s: float
 
 
 class StartupFacts(Record):
@@ -63,17 +55,6 @@ class IdlePower(Record):
     power_w: float
     low_w: float
     high_w: float
-
-
-class Restoration(Record):
-    """How production stood after the trial."""
-
-    restored: bool
-    """It is as it was recorded: it answers a real completion, or it was down before and still is."""
-    was_running: bool
-    model: str | None = None
-    downtime_s: float | None = None
-    message: str = ""
 
 
 class TrialRecord(Record):

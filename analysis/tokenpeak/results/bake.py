@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tokenpeak.node.protocol.answers import Samples
+from tokenpeak.node.protocol.parts import Series
 from tokenpeak.ranking.intervals import t_critical
 from tokenpeak.records.apply import Bake, BakeFigure
 
@@ -36,7 +36,7 @@ _SAID = {"ttft": "time to first token", "tpot": "time per output token"}
 class Observed:
     """Readings of production over a while; `ended` says why they end early."""
 
-    readings: Samples
+    readings: Series
     ended: str | None = None
     load_sent: int = 0
     load_failed: int = 0
@@ -83,7 +83,7 @@ def joined(first: Observed, second: Observed) -> Observed:
         return window.readings.columns.get(name) or (None,) * len(window.readings.t_s)
 
     return Observed(
-        readings=Samples(
+        readings=Series(
             t_s=(*first.readings.t_s, *second.readings.t_s),
             columns={name: (*column(first, name), *column(second, name)) for name in names},
         ),

@@ -5,6 +5,7 @@ put on the controller's clock, in seconds after the trial's start. Whatever no s
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer
@@ -34,7 +35,7 @@ def node_phases(answer: LaunchAnswer | FinishAnswer, *, offset_s: float, trial_s
     if started is None:
         return []
     base = started - offset_s - trial_started_unix_s
-    return [Phase.model_validate({**vars(span), "started_s": base + span.started_s}) for span in answer.phases]
+    return [replace(span, started_s=base + span.started_s) for span in answer.phases]
 
 
 def load_phase(runs: Sequence[RunRecord], windows: Mapping[int, tuple[float, float]]) -> list[Phase]:

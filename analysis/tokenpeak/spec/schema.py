@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from tokenpeak import bounded
@@ -60,15 +60,21 @@ class DescribedSchema(GenerateJsonSchema):
 
     def model_schema(self, schema: Any) -> JsonSchemaValue:
         """The schema of a model."""
-        found = super().model_schema(schema)
-        declared: type[BaseModel] = schema["cls"]
-        if "description" in found:
-            found["description"] = in_yaml(found["description"])
-        for name, docstring in field_docstrings(declared).items():
-            alias = declared.model_fields[name].alias if name in declared.model_fields else None
-            if (place := found.get("properties", {}).get(alias or name)) is not None:
-                place["description"] = in_yaml(docstring)
-        return found
+        return _described(super().model_schema(schema), schema["cls"], schema["cls"].model_fields)
+
+    def dataclass_schema(self, schema: Any) -> JsonSchemaValue:
+        """The schema of a record that is a dataclass."""
+        return _described(super().dataclass_schema(schema), schema["cls"], {})
+
+
+def _described(schema: JsonSchemaValue, declared: type, fields: Mapping[str, Any]) -> JsonSchemaValue:
+    if "description" in schema:
+        schema["description"] = in_yaml(schema["description"])
+    for name, docstring in field_docstrings(declared).items():
+        alias = fields[name].alias if name in fields else None
+        if (place := schema.get("properties", {}).get(alias or name)) is not None:
+            place["description"] = in_yaml(docstring)
+    return schema
 
 
 _ADAPTER: TypeAdapter[Workload] = TypeAdapter(Workload)

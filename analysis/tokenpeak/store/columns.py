@@ -2,15 +2,16 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import partial
 from typing import Literal
 
 import polars as pl
 from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 from tokenpeak.metrics import STATISTICS, Metric
-from tokenpeak.records import Distribution
+from tokenpeak.records import Distribution, Gpu, Production, Restoration
 from tokenpeak.records.base import Record
 
 Row = dict[str, object]
@@ -72,10 +73,10 @@ class SqlTable:
         return {column.name: column.stored(values.get(column.name)) for column in self.columns}
 
 
-def flat(record: Record | None, prefix: str = "") -> Row:
+def flat(record: Record | Gpu | Production | Restoration | None, prefix: str = "") -> Row:
     """The fields of a record by column name, `prefix` before each; those of a distribution as `NAME_n`, `NAME_mean`."""
     values: Row = {}
-    for name, value in record or ():
+    for name, value in (record or ()) if isinstance(record, Record | None) else vars(record).items():
         if isinstance(value, Distribution):
             values |= {f"{prefix}{name}_{statistic}": each for statistic, each in value}
         else:
@@ -89,7 +90,8 @@ def canonical_json(value: object) -> str:
 
 
 def _plain(value: object) -> object:
-    return value.model_dump(mode="json") if isinstance(value, BaseModel) else str(value)
+    is_record = isinstance(value, BaseModel) or is_dataclass(value)
+    return to_jsonable_python(value) if is_record else str(value)
 
 
 text = partial(SqlColumn, "text")

@@ -154,7 +154,7 @@ class DowntimeBudget:
                 return
             self._learn(record)
             if record.restoration is not None:
-                self._add(node, record.restoration.downtime_s, is_over=record.restoration.restored)
+                self._add(node, record.restoration.downtime_s, is_over=bool(record.restoration.restored))
             elif self._is_kept and record.argv:
                 self._kept_since.setdefault(node, record.started_at)
 

@@ -64,7 +64,7 @@ def declared_facts(node: Node) -> NodeFacts | None:
                 "source": "declared",
             }
         )
-        return facts.model_copy(update={"gpus": tuple(gpu for gpu in facts.gpus if only([gpu.model_dump()], chosen))})
+        return facts.model_copy(update={"gpus": tuple(gpu for gpu in facts.gpus if only([vars(gpu)], chosen))})
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -229,7 +229,7 @@ def _ready(name: str, result: NodeResult, inventory: Inventory) -> ReadyNode:
     if answer.unusable:
         raise NodeError(f"its probe printed facts that make no sense: {', '.join(answer.unusable)}")
     node = inventory.node(name)
-    facts = json.loads(json.dumps(as_json(answer), default=vars))
+    facts = as_json(answer)
     answered = facts.pop("declaration")
     try:
         if wrong := wrong_tree(answered, allowed=LINES):
@@ -237,8 +237,10 @@ def _ready(name: str, result: NodeResult, inventory: Inventory) -> ReadyNode:
         # Read here, so that it is this node's probe that ends where they cannot be.
         engine_builds(answered), limits(answered)
         builds = {each["name"]: each["build"] for each in answered.get("engines") or ()}
-        for engine in facts["engines"]:
-            engine["container"] = declared_container(builds.get(engine["name"], {}))
+        facts["engines"] = tuple(
+            EngineBuild(**vars(each), container=declared_container(builds.get(each.name, {})))
+            for each in answer.engines
+        )
         return ReadyNode(
             facts=NodeFacts.model_validate(
                 {

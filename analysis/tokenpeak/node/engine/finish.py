@@ -16,7 +16,8 @@ from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.probe import sampler
 from tokenpeak.node.production.restore import not_touched, restore, stop_engine
-from tokenpeak.node.protocol.answers import NO_SAMPLES, FinishAnswer, RestoreOutcome, picked
+from tokenpeak.node.protocol.answers import FinishAnswer
+from tokenpeak.node.protocol.parts import RestoreOutcome, Series, picked
 from tokenpeak.node.protocol.requests import FinishRequest, sweep_of
 
 
@@ -73,7 +74,7 @@ def finish(state: State, declaration: Json, request: FinishRequest) -> FinishAns
             restoration=restoration,
             given_back_by=given_back_by,
             production_overlap_unix_s=_overlap_unix_s(state, request),
-            telemetry=sampler.collect(state) if is_its_output else NO_SAMPLES,
+            telemetry=sampler.collect(state) if is_its_output else Series(),
             log=packed_log(state, declaration, output) if is_its_output else "",
         )
         phases.mark("finished")

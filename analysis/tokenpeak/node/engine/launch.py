@@ -29,7 +29,8 @@ from tokenpeak.node.production import drain, production
 from tokenpeak.node.production.answering import standing
 from tokenpeak.node.production.identity import Check, ForeignServerError, of_processes
 from tokenpeak.node.production.restore import restore, stop_engine
-from tokenpeak.node.protocol.answers import LaunchAnswer, ProductionState, picked
+from tokenpeak.node.protocol.answers import LaunchAnswer
+from tokenpeak.node.protocol.parts import Production, picked
 from tokenpeak.node.protocol.requests import LaunchRequest, sweep_of
 
 LOG_TAIL_BYTES = 32_768
@@ -125,7 +126,7 @@ def launch(state: State, declaration: Json, request: LaunchRequest) -> LaunchAns
         phases=phases.spans,
         started_at_unix_s=phases.started_at_unix_s,
         production_found_down=bool(record.get("found_down")),
-        production=picked(ProductionState, record["production"]),
+        production=picked(Production, record["production"]),
     )
 
 

@@ -26,7 +26,8 @@ from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_command, shown_output
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.production.restore import restore
-from tokenpeak.node.protocol.answers import GuardAnswer, InstallAnswer, RestoreOutcome
+from tokenpeak.node.protocol.answers import GuardAnswer, InstallAnswer
+from tokenpeak.node.protocol.parts import RestoreOutcome
 
 FILE = "guard.json"
 LOG = "guard.log"

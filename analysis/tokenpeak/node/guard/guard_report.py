@@ -11,7 +11,7 @@ from tokenpeak.node.guard import notify
 from tokenpeak.node.machine import process, root_files
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
-from tokenpeak.node.protocol.answers import RestoreOutcome
+from tokenpeak.node.protocol.parts import RestoreOutcome
 
 METRICS = {
     "tokenpeak_node_armed": "A trial or an apply has the node: its guard watches until production is back.",

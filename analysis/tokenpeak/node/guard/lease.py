@@ -15,16 +15,9 @@ from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.protocol import frame, requests
-from tokenpeak.node.protocol.answers import (
-    HeardAnswer,
-    LeaseAnswer,
-    NodeAnswer,
-    Overlap,
-    OverlapAnswer,
-    as_json,
-    picked,
-)
+from tokenpeak.node.protocol.answers import HeardAnswer, LeaseAnswer, NodeAnswer, OverlapAnswer, as_json
 from tokenpeak.node.protocol.field import SECONDS_MAX
+from tokenpeak.node.protocol.parts import Overlap, picked
 
 FILE = "lease.json"
 SILENT_S = 120.0

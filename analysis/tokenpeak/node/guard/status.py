@@ -9,7 +9,8 @@ from tokenpeak.node.guard import record as records
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State, UnreadableError
 from tokenpeak.node.production import production
-from tokenpeak.node.protocol.answers import ProductionState, RestoreOutcome, StatusAnswer, picked
+from tokenpeak.node.protocol.answers import StatusAnswer
+from tokenpeak.node.protocol.parts import Production, RestoreOutcome, picked
 
 
 def status(state: State, declaration: Json) -> StatusAnswer:
@@ -22,7 +23,7 @@ def status(state: State, declaration: Json) -> StatusAnswer:
     except UnreadableError as error:
         unreadable = error.text
     try:
-        found: ProductionState | None
+        found: Production | None
         found, problem = production.look_closely(declaration.get("production") or {"manager": "none"}, state)
     except ScriptError as error:
         found, problem = None, error.text

@@ -20,7 +20,8 @@ from tokenpeak.node.machine.words import hidden_words
 from tokenpeak.node.probe import amd, boards, machine, meters, nvidia, sampler
 from tokenpeak.node.production import drain, production
 from tokenpeak.node.production.managers import make_manager
-from tokenpeak.node.protocol.answers import BuildState, GpuState, ProbeAnswer, ProductionState, picked
+from tokenpeak.node.protocol.answers import ProbeAnswer
+from tokenpeak.node.protocol.parts import Gpu, InstalledEngine, Production, picked
 
 DISK_NEEDED_BYTES = 1 << 30
 SHOWN = ("node", "host", "port", "gpus", "model", "limits", "simulated", "state_dir", "python")
@@ -84,7 +85,7 @@ def probe(state: State, declaration: Json) -> ProbeAnswer:
     declared_production = declaration.get("production") or {"manager": "none"}
     problems: list[str] = []
     try:
-        found_production: ProductionState | None
+        found_production: Production | None
         found_production, unwell = production.look_closely(declared_production, state)
         problems += [unwell] if unwell else []
         # What could not be started again must not be stopped; a launch checks again.
@@ -102,7 +103,7 @@ def probe(state: State, declaration: Json) -> ProbeAnswer:
     # A node goes without one of several builds; configs that ask for it are dropped there.
     if builds and all(build.problem for build in builds):
         problems += [str(build.problem) for build in builds]
-    default = builds[0] if builds else BuildState()
+    default = builds[0] if builds else None
     host, port = declaration.get("host", "127.0.0.1"), int(declaration.get("port", 8099))
     port_problem = machine.port_problem(host, port)
     facts = machine.facts(state.folder)
@@ -145,12 +146,12 @@ def probe(state: State, declaration: Json) -> ProbeAnswer:
     return ProbeAnswer(
         probed_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         simulated=simulated,
-        gpus=tuple(picked(GpuState, gpu) for gpu in found_gpus),
+        gpus=tuple(picked(Gpu, gpu) for gpu in found_gpus),
         interconnect=interconnect({gpu["index"] for gpu in found_gpus}) if len(found_gpus) > 1 else None,
         **facts,
         power_meters=measured_by,
-        engine_version=default.installed,
-        engine_help=default.help,
+        engine_version=default.installed if default else None,
+        engine_help=default.help if default else (),
         engines=builds,
         engine_env_allowed=tuple(environment.allowed_names(allowed, simulated, chosen is not None)),
         production=found_production,
@@ -192,7 +193,7 @@ def drain_problems(declaration: Json, state: State) -> list[str]:
     return [problem] if problem else []
 
 
-def build_states(declaration: Json, state: State) -> tuple[BuildState, ...]:
+def build_states(declaration: Json, state: State) -> tuple[InstalledEngine, ...]:
     """Each declared engine build with the version and the flags that its installation says.
 
     A simulated engine's flags are those of the release that it plays, and it has no help.
@@ -200,7 +201,7 @@ def build_states(declaration: Json, state: State) -> tuple[BuildState, ...]:
     found = []
     for name, build in engine_builds(declaration).items():
         asked = declaration.get("engine") or {}
-        made = BuildState(name=name, version=build["version"], image=build.get("image"))
+        made = InstalledEngine(name=name, version=build["version"], image=build.get("image"))
         try:
             if "image" in build:
                 images.require_startable(build, declaration)

@@ -16,7 +16,7 @@ from typing import Callable, Dict
 from tokenpeak.node.machine import process, root_programs
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import shown_command, shown_output
-from tokenpeak.node.protocol.answers import MeterState
+from tokenpeak.node.protocol.parts import PowerMeter
 
 DCMI = ("ipmitool", "dcmi", "power", "reading")
 PERIOD_S = 1.0
@@ -120,25 +120,25 @@ def processor_source(root: Path = POWERCAP) -> Source | None:
     return sample
 
 
-def found_meters(declaration: Json, boards: dict[str, float], root: Path = POWERCAP) -> tuple[MeterState, ...]:
+def found_meters(declaration: Json, boards: dict[str, float], root: Path = POWERCAP) -> tuple[PowerMeter, ...]:
     """What the node can measure, by one sample of its boards and one look at each other meter."""
     found = []
     if any(name.endswith("_energy_j") for name in boards):
-        found.append(MeterState(boundary="gpu_boards", by="energy counter"))
+        found.append(PowerMeter(boundary="gpu_boards", by="energy counter"))
     elif any(name.endswith("_power_w") for name in boards):
-        found.append(MeterState(boundary="gpu_boards", by="power readings"))
+        found.append(PowerMeter(boundary="gpu_boards", by="power readings"))
     if node_power_w(declaration) is not None:
         declared = declared_command(declaration)
-        found.append(MeterState(boundary="node", by="declared command" if declared else "BMC, DCMI"))
+        found.append(PowerMeter(boundary="node", by="declared command" if declared else "BMC, DCMI"))
     processors = processor_source(root)
     columns = processors(True) if processors else {}
     if columns:
-        boundary = "cpu_and_dram" if "cpu_dram_energy_j" in columns else "cpu_package"
-        found.append(MeterState(boundary=boundary, by="RAPL"))
+        has_dram = "cpu_dram_energy_j" in columns
+        found.append(PowerMeter(boundary="cpu_and_dram" if has_dram else "cpu_package", by="RAPL"))
     return tuple(found)
 
 
-def problems(declaration: Json, found: tuple[MeterState, ...]) -> list[str]:
+def problems(declaration: Json, found: tuple[PowerMeter, ...]) -> list[str]:
     """What is wrong with the declared command, which is asked for and prints no watts."""
     declared = declared_command(declaration)
     if not declared or any(meter.boundary == "node" for meter in found):

@@ -23,8 +23,8 @@ from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_answer
 from tokenpeak.node.production.identity import ForeignServerError, OfProduction
 from tokenpeak.node.production.managers import make_manager
-from tokenpeak.node.protocol.answers import Samples
 from tokenpeak.node.protocol.apply import OBSERVE_MAX_S, ObserveAnswer, ObserveRequest
+from tokenpeak.node.protocol.parts import Series
 
 PROMPT_WORDS = 100
 OUTPUT_TOKENS = 32
@@ -186,7 +186,7 @@ def observe(state: State, declaration: Json, request: ObserveRequest) -> Observe
         ended = f"Production has no page of metrics at {url}/metrics."
     names = sorted({name for _, row in rows for name in row})
     return ObserveAnswer(
-        readings=Samples(
+        readings=Series(
             t_s=tuple(at for at, _ in rows),
             columns={name: tuple(row.get(name) for _, row in rows) for name in names},
         ),

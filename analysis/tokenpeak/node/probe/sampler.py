@@ -26,7 +26,8 @@ from tokenpeak.node.machine import process, root_files
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.probe import amd, boards, meters, nvidia
 from tokenpeak.node.probe.meters import Source
-from tokenpeak.node.protocol.answers import Samples, TelemetryAnswer
+from tokenpeak.node.protocol.answers import TelemetryAnswer
+from tokenpeak.node.protocol.parts import Series
 from tokenpeak.node.protocol.requests import IDLE_MAX_S
 
 PROCESS = "telemetry.json"
@@ -57,7 +58,7 @@ def stop(state: State) -> None:
         state.remove_if_possible(PROCESS)
 
 
-def collect(state: State) -> Samples:
+def collect(state: State) -> Series:
     """The samples as columns of equal length: t_s as unix seconds, None where a quantity was not sampled."""
     path = state.path(SAMPLES)
     rows: list[dict[str, float]] = []
@@ -69,7 +70,7 @@ def collect(state: State) -> Samples:
             continue
     names = sorted({name for row in rows for name in row} - {"t"})
     columns = {name: tuple(row.get(name) for row in rows) for name in names}
-    return Samples(t_s=tuple(row["t"] for row in rows), columns=columns)
+    return Series(t_s=tuple(row["t"] for row in rows), columns=columns)
 
 
 def sample_forever(state: State, declaration: Json) -> TelemetryAnswer:

@@ -17,8 +17,9 @@ from tokenpeak.node.machine.process_files import command_line
 from tokenpeak.node.machine.words import shown_command, without_secrets
 from tokenpeak.node.probe.facts import gpus
 from tokenpeak.node.production.servers import Machine, user_of
-from tokenpeak.node.protocol.answers import GpuState, as_json, picked
+from tokenpeak.node.protocol.answers import as_json
 from tokenpeak.node.protocol.frame import framed
+from tokenpeak.node.protocol.parts import Gpu, picked
 from tokenpeak.node.protocol.survey import SurveyAnswer
 
 PORT = 8000
@@ -39,7 +40,7 @@ def survey(port: int = PORT) -> SurveyAnswer:
         home=account.pw_dir,
         python=sys.executable,
         has_systemd=Path("/run/systemd/system").is_dir(),
-        gpus=tuple(picked(GpuState, gpu) for gpu in gpus()),
+        gpus=tuple(picked(Gpu, gpu) for gpu in gpus()),
         url=_url(port, listeners),
         servers=tuple(servers),
         served_name=serving.served_model(_url(port, listeners)),

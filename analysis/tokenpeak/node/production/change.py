@@ -32,8 +32,8 @@ from tokenpeak.node.production.managers import definition_of, make_manager, reco
 from tokenpeak.node.production.managers.base import Definition, Manager
 from tokenpeak.node.production.put_back import APPLIED, conclude, note_stop, stop_for_change
 from tokenpeak.node.production.restore import restore
-from tokenpeak.node.protocol.answers import RestoreOutcome, picked
 from tokenpeak.node.protocol.apply import ChangeAnswer, ChangeRequest, ConfirmAnswer, ConfirmRequest
+from tokenpeak.node.protocol.parts import RestoreOutcome, picked
 
 COMPLETIONS = 3
 """Real completions that the changed production must give, one after the other."""

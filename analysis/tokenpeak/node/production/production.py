@@ -18,7 +18,7 @@ from tokenpeak.node.production.identity import ForeignServerError, OfProduction,
 from tokenpeak.node.production.managers import make_manager, recorded_manager
 from tokenpeak.node.production.managers.base import STOP_TIMEOUT_S, Manager
 from tokenpeak.node.production.put_back import make_again, recorded_definition
-from tokenpeak.node.protocol.answers import ProductionState
+from tokenpeak.node.protocol.parts import Production
 from tokenpeak.node.protocol.requests import PRODUCTION_READY_S
 
 _START_TRIES = 3
@@ -35,19 +35,19 @@ LEAST_LOAD_S = PRODUCTION_READY_S
 lengthen. By a shorter one each try would stop production that loads, and start it anew."""
 
 
-def look(declared: Json, state: State) -> ProductionState:
+def look(declared: Json, state: State) -> Production:
     """Production as it is now. Changes nothing."""
     manager = make_manager(declared, state)
     return _look(declared, manager, OfProduction(manager))[0]
 
 
-def look_closely(declared: Json, state: State) -> tuple[ProductionState, str | None]:
+def look_closely(declared: Json, state: State) -> tuple[Production, str | None]:
     """Production as `look` says, and what to do where it runs and does not say what it serves."""
     manager = make_manager(declared, state)
     return _look(declared, manager, OfProduction(manager))
 
 
-def _look(declared: Json, manager: Manager, check: OfProduction) -> tuple[ProductionState, str | None]:
+def _look(declared: Json, manager: Manager, check: OfProduction) -> tuple[Production, str | None]:
     running = manager.is_running()
     url = declared.get("url")
     model, unwell = None, None
@@ -61,7 +61,7 @@ def _look(declared: Json, manager: Manager, check: OfProduction) -> tuple[Produc
                 unwell = _unwell(answering, None, wrong)
         except ForeignServerError as stranger:
             unwell = f"Production runs, but {stranger.text}"
-    found = ProductionState(
+    found = Production(
         manager=declared.get("manager", "none"),
         unit=manager.unit,
         running=running,

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Mapping
 
 from tokenpeak.node.machine.state import Json
-from tokenpeak.node.protocol import field
-from tokenpeak.node.protocol.answers import (
-    NO_SAMPLES,
-    NodeAnswer,
-    PhaseSpan,
-    ProductionState,
-    RestoreOutcome,
-    Samples,
-    samples,
-)
+from tokenpeak.node.protocol import field, parts
+from tokenpeak.node.protocol.answers import NodeAnswer
 from tokenpeak.node.protocol.field import bound, needed
+from tokenpeak.node.protocol.parts import Phase, Production, RestoreOutcome, Series
 from tokenpeak.node.protocol.requests import PRODUCTION_READY_S, NodeRequest
-
-_word = field.optional(field.word)
-_sentence = field.optional(field.sentence)
-_words = field.several(field.text(), 10_000)
-_seconds = field.optional(field.number(-1e9, 1e10))
-_phases = field.several(field.structure(PhaseSpan), 10_000)
 
 
 @dataclass(frozen=True)
@@ -32,7 +20,7 @@ class AppliedState:
 
     apply_id: str = bound(field.word)
     holder: str = bound(field.word)
-    at_unix_s: float | None = bound(_seconds)
+    at_unix_s: float | None = bound(parts.seconds)
     was_sha256: str = bound(field.word)
     new_sha256: str = bound(field.word)
     was_text: str = bound(field.text())
@@ -43,25 +31,25 @@ class AppliedState:
 class DescribeAnswer(NodeAnswer):
     """Production's definition as it is; what may be secret in it is hidden, and every word is in its place."""
 
-    production: ProductionState | None = bound(field.optional(field.structure(ProductionState)))
-    problem: str | None = bound(_sentence)
+    production: Production | None = bound(field.optional(field.structure(Production)))
+    problem: str | None = bound(parts.sentence)
     """Why an apply is not possible here."""
-    place: str | None = bound(_sentence)
-    words: tuple[str, ...] = bound(_words, ())
+    place: str | None = bound(parts.sentence)
+    words: tuple[str, ...] = bound(parts.texts, ())
     program: int | None = bound(field.optional(field.integer(0)))
     """How many of the words are the program."""
     env: Mapping[str, str] | None = bound(field.optional(field.variables))
-    image: str | None = bound(_sentence)
+    image: str | None = bound(parts.sentence)
     text: str | None = bound(field.optional(field.text()))
-    sha256: str | None = bound(_word)
-    engine_version: str | None = bound(_word)
+    sha256: str | None = bound(parts.word)
+    engine_version: str | None = bound(parts.word)
     """That production itself reports."""
     max_model_len: int | None = bound(field.optional(field.integer(0)))
     """The longest context that it serves, as it says itself."""
     test_load: bool | None = bound(field.flag)
     """The inventory allows a test load."""
     applied: AppliedState | None = bound(field.optional(field.structure(AppliedState)))
-    unconfirmed: str | None = bound(_word)
+    unconfirmed: str | None = bound(parts.word)
     """The apply that has the node and waits to be confirmed."""
 
 
@@ -69,12 +57,12 @@ class DescribeAnswer(NodeAnswer):
 class ObserveAnswer(NodeAnswer):
     """Production's own metrics over a while: cumulative counts, a column each (`bake` reads them)."""
 
-    readings: Samples = bound(samples, NO_SAMPLES)
-    ended: str | None = bound(_sentence)
+    readings: Series = bound(parts.series, Series())
+    ended: str | None = bound(parts.sentence)
     """Why the readings end early: production ended, or does not answer any more."""
     load_sent: int | None = bound(field.integer(0))
     load_failed: int | None = bound(field.integer(0))
-    load_failure: str | None = bound(_sentence)
+    load_failure: str | None = bound(parts.sentence)
     """What the first failed request of the test load came to."""
 
 
@@ -83,17 +71,17 @@ class ChangeAnswer(NodeAnswer):
     """Production with another definition, unconfirmed; or why not, and how production stands."""
 
     changed: bool | None = bound(field.flag)
-    message: str | None = bound(_sentence)
-    failed_in: str | None = bound(_word)
+    message: str | None = bound(parts.sentence)
+    failed_in: str | None = bound(parts.word)
     """The phase in which it failed."""
-    phases: tuple[PhaseSpan, ...] = bound(_phases, ())
-    started_at_unix_s: float | None = bound(_seconds)
-    was_sha256: str | None = bound(_word)
-    new_sha256: str | None = bound(_word)
+    phases: tuple[Phase, ...] = bound(parts.phases, ())
+    started_at_unix_s: float | None = bound(parts.seconds)
+    was_sha256: str | None = bound(parts.word)
+    new_sha256: str | None = bound(parts.word)
     was_text: str | None = bound(field.optional(field.text()))
     new_text: str | None = bound(field.optional(field.text()))
-    engine_version: str | None = bound(_word)
-    downtime_s: float | None = bound(_seconds)
+    engine_version: str | None = bound(parts.word)
+    downtime_s: float | None = bound(parts.seconds)
     """From production's stop to its first real answer."""
     restoration: RestoreOutcome | None = bound(field.optional(field.structure(RestoreOutcome)))
 
@@ -103,9 +91,9 @@ class ConfirmAnswer(NodeAnswer):
     """The changed definition is production's own from now on; or why not."""
 
     confirmed: bool | None = bound(field.flag)
-    message: str | None = bound(_sentence)
-    sha256: str | None = bound(_word)
-    phases: tuple[PhaseSpan, ...] = bound(_phases, ())
+    message: str | None = bound(parts.sentence)
+    sha256: str | None = bound(parts.word)
+    phases: tuple[Phase, ...] = bound(parts.phases, ())
 
 
 OBSERVE_MAX_S = 7200.0
@@ -118,8 +106,8 @@ _edit = field.entries(words=field.edited, env=field.edited_environment, image=fi
 class ObserveRequest(NodeRequest):
     """Read production's metrics for `seconds`, every `period_s`, after `settle_s`; with a test load of so many."""
 
-    seconds: float = needed(field.time_s)
-    period_s: float = needed(field.time_s)
+    seconds: float = dataclasses.field(metadata=needed(field.time_s))
+    period_s: float = dataclasses.field(metadata=needed(field.time_s))
     settle_s: float = bound(_settle_s, 0.0)
     concurrency: int = bound(field.integer(0, CONCURRENCY_MAX), 0)
 
@@ -133,11 +121,11 @@ class ChangeRequest(NodeRequest):
     the definition that was shown.
     """
 
-    apply_id: str = needed(field.trial_name)
-    holder: str = needed(field.name)
-    was_sha256: str = needed(field.sha256)
-    lease_s: float = needed(field.time_s)
-    confirm_within_s: float = needed(field.time_s)
+    apply_id: str = dataclasses.field(metadata=needed(field.trial_name))
+    holder: str = dataclasses.field(metadata=needed(field.name))
+    was_sha256: str = dataclasses.field(metadata=needed(field.sha256))
+    lease_s: float = dataclasses.field(metadata=needed(field.time_s))
+    confirm_within_s: float = dataclasses.field(metadata=needed(field.time_s))
     edit: Json | None = bound(field.optional(_edit))
     engine_version: str | None = bound(field.optional(field.name))
     """The version that production is to report afterwards; None: any."""
@@ -149,5 +137,5 @@ class ChangeRequest(NodeRequest):
 class ConfirmRequest(NodeRequest):
     """Make the changed definition production's own."""
 
-    apply_id: str = needed(field.trial_name)
-    holder: str = needed(field.name)
+    apply_id: str = dataclasses.field(metadata=needed(field.trial_name))
+    holder: str = dataclasses.field(metadata=needed(field.name))

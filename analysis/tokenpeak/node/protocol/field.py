@@ -34,9 +34,14 @@ def bound(check: Check, default: Any = None, *, shown: bool = True) -> Any:
     return field(default=default, metadata={_CHECK: check}, repr=shown)
 
 
-def needed(check: Check) -> Any:
-    """A dataclass field that `check` reads and that must be there."""
-    return field(metadata={_CHECK: check})
+def mapped(check: Check) -> Any:
+    """A dataclass field that `check` reads; an empty object where nothing is given."""
+    return field(default_factory=dict, metadata={_CHECK: check})
+
+
+def needed(check: Check) -> dict[str, Check]:
+    """Metadata of a dataclass field that `check` reads and that must be there."""
+    return {_CHECK: check}
 
 
 def checks(kind: type[Any]) -> dict[str, Check]:
@@ -125,7 +130,7 @@ def number(low: float = -1e308, high: float = 1e308, wanted: str = "a number wit
     def read(value: Any) -> float:
         if type(value) not in (int, float) or not low <= value <= high:
             raise _not(wanted, value)
-        return value  # type: ignore[no-any-return]
+        return float(value)
 
     return read
 
@@ -136,7 +141,7 @@ def time_s(value: Any) -> float:
         raise _not("a number of seconds", value)
     if not 0 < value <= SECONDS_MAX:
         raise ValueError(f"is {shown_value(value)}; more than 0 and at most {SECONDS_MAX:g} s are possible")
-    return value  # type: ignore[no-any-return]
+    return float(value)
 
 
 def integer(low: int = -(1 << 63), high: int = (1 << 63) - 1) -> Check:

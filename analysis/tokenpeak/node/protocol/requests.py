@@ -6,6 +6,7 @@ unknown, of another type or out of range is an error that names it, and so is a 
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import TypeVar
 
@@ -39,7 +40,7 @@ class NodeRequest:
 class PutRequest(NodeRequest):
     """Put the node's declaration and its controller's secret into the state folder, beside the script that runs."""
 
-    declaration: Json = needed(field.tree)
+    declaration: Json = dataclasses.field(metadata=needed(field.tree))
     secret: str | None = bound(field.optional(field.secret_name))
     """The secret's name."""
     secret_value: str | None = bound(_name, shown=False)
@@ -53,14 +54,14 @@ class LaunchRequest(NodeRequest):
     controller, and after `trial_deadline_s` in any case, the node gives itself back.
     """
 
-    trial_id: str = needed(field.trial_name)
-    holder: str = needed(field.name)
-    argv: list[str] = needed(field.arguments)
-    env: dict[str, str] = needed(field.request_variables)
-    served_model: str = needed(field.name)
-    deadline_s: float = needed(field.time_s)
-    lease_s: float = needed(field.time_s)
-    trial_deadline_s: float = needed(field.time_s)
+    trial_id: str = dataclasses.field(metadata=needed(field.trial_name))
+    holder: str = dataclasses.field(metadata=needed(field.name))
+    argv: list[str] = dataclasses.field(metadata=needed(field.arguments))
+    env: dict[str, str] = dataclasses.field(metadata=needed(field.request_variables))
+    served_model: str = dataclasses.field(metadata=needed(field.name))
+    deadline_s: float = dataclasses.field(metadata=needed(field.time_s))
+    lease_s: float = dataclasses.field(metadata=needed(field.time_s))
+    trial_deadline_s: float = dataclasses.field(metadata=needed(field.time_s))
     engine_stop_s: float = bound(field.time_s, ENGINE_STOP_S)
     production_ready_s: float = bound(field.time_s, PRODUCTION_READY_S)
     secret: str | None = bound(field.optional(field.secret_name))
@@ -88,8 +89,8 @@ class LaunchRequest(NodeRequest):
 class FinishRequest(NodeRequest):
     """End a trial and give the node back. `keep_lock` leaves it to the sweep."""
 
-    trial_id: str = needed(field.trial_name)
-    holder: str = needed(field.name)
+    trial_id: str = dataclasses.field(metadata=needed(field.trial_name))
+    holder: str = dataclasses.field(metadata=needed(field.name))
     restore_production: bool = bound(field.flag, default=True)
     keep_lock: bool = bound(field.flag, default=False)
     engine_stop_s: float = bound(field.time_s, ENGINE_STOP_S)
@@ -121,8 +122,8 @@ class UninstallRequest(NodeRequest):
 class HeartbeatRequest(NodeRequest):
     """A line on the lease's channel: its holder is alive. The answer has the same number."""
 
-    number: int = needed(field.integer(0))
-    holder: str = needed(field.name)
+    number: int = dataclasses.field(metadata=needed(field.integer(0)))
+    holder: str = dataclasses.field(metadata=needed(field.name))
     claim: Json | None = bound(_claim)
 
 

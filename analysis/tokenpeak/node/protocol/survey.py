@@ -5,25 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Mapping
 
-from tokenpeak.node.protocol import field
-from tokenpeak.node.protocol.answers import GpuState, NodeAnswer
+from tokenpeak.node.protocol import field, parts
+from tokenpeak.node.protocol.answers import NodeAnswer
 from tokenpeak.node.protocol.field import bound
+from tokenpeak.node.protocol.parts import Gpu
 
-_word = field.optional(field.word)
-_words = field.optional(field.text())
-_several_words = field.several(field.text(), 10_000)
+_text = field.optional(field.text())
 
 
 @dataclass(frozen=True)
 class FoundEngine:
     """A way to start vLLM that is there: a command, or an image with what its container is given."""
 
-    command: tuple[str, ...] = bound(_several_words, ())
-    version: str | None = bound(_word)
-    image: str | None = bound(_words)
-    runtime: str | None = bound(_word)
-    mounts: tuple[str, ...] = bound(_several_words, ())
-    user: str | None = bound(_word)
+    command: tuple[str, ...] = bound(parts.texts, ())
+    version: str | None = bound(parts.word)
+    image: str | None = bound(_text)
+    runtime: str | None = bound(parts.word)
+    mounts: tuple[str, ...] = bound(parts.texts, ())
+    user: str | None = bound(parts.word)
 
 
 @dataclass(frozen=True)
@@ -32,20 +31,20 @@ class FoundServer:
 
     manager: str = bound(field.word, "none")
     """A manager of production; `process` for what nobody manages."""
-    unit: str | None = bound(_words)
-    user: str | None = bound(_word)
+    unit: str | None = bound(_text)
+    user: str | None = bound(parts.word)
     """Whose unit it is; None: the system's."""
-    file: str | None = bound(_words)
-    project: str | None = bound(_word)
-    runs_as: str | None = bound(_word)
+    file: str | None = bound(_text)
+    project: str | None = bound(parts.word)
+    runs_as: str | None = bound(parts.word)
     """The user of its processes; None: root, or a container's own."""
-    argv: tuple[str, ...] = bound(_several_words, ())
+    argv: tuple[str, ...] = bound(parts.texts, ())
     """Less what may be secret."""
-    cwd: str | None = bound(_words)
+    cwd: str | None = bound(_text)
     env: Mapping[str, str] = bound(field.variables)
     """Of a process that nobody manages: the variables that vLLM's answers depend on."""
     pid: int | None = bound(field.optional(field.integer()))
-    model: str | None = bound(_words)
+    model: str | None = bound(_text)
     """The hub name or path that it loads."""
     engine: FoundEngine | None = bound(field.optional(field.structure(FoundEngine)))
     notes: tuple[str, ...] = bound(field.several(field.sentence, 10_000), ())
@@ -61,13 +60,13 @@ class SurveyAnswer(NodeAnswer):
     home: str = bound(field.text(), "/")
     python: str = bound(field.text(), "/usr/bin/python3")
     has_systemd: bool = bound(field.flag, default=False)
-    gpus: tuple[GpuState, ...] = bound(field.several(field.structure(GpuState), 1000), ())
+    gpus: tuple[Gpu, ...] = bound(field.several(field.structure(Gpu), 1000), ())
     url: str = bound(field.word, "http://127.0.0.1:8000")
     """Where the machine itself reaches the port that was asked about."""
     servers: tuple[FoundServer, ...] = bound(field.several(field.structure(FoundServer), 1000), ())
-    served_name: str | None = bound(_words)
+    served_name: str | None = bound(_text)
     """What the server at the port calls its model."""
-    listens_as: str | None = bound(_word)
+    listens_as: str | None = bound(parts.word)
     """The user whose process answers at the port, where that is another program in front of what serves."""
     front: str | None = bound(field.optional(field.sentence))
     """That program."""

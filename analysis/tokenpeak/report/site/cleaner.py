@@ -6,7 +6,7 @@ The same text becomes the same word everywhere in one archive, so that what is j
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
@@ -15,8 +15,11 @@ from pydantic import BaseModel, ValidationError
 
 from tokenpeak.loadgen.calibration.network_path import HERE, Calibration
 from tokenpeak.node.protocol.answers import LEFT_DOWN
-from tokenpeak.report.site.disclosure import FieldRule, holds_text, parts_of, rule_of
-from tokenpeak.report.site.known_words import KnownWords
+from tokenpeak.node.protocol.parts import LEFT_DOWN
+from tokenpeak.report.site.disclosure import FieldRule, fields_of, holds_text, is_record, parts_of, rule_of
+from tokenpeak.report.site.known_words import (
+    KnownWords,
+)
 from tokenpeak.report.site.public_settings import is_model, is_public, json_of
 from tokenpeak.sensitive import (
     KINDS,
@@ -36,7 +39,7 @@ PUBLIC_IMAGES = (
 )
 """Beginnings of the names of vLLM's, AMD's and NVIDIA's own images of vLLM."""
 
-RecordT = TypeVar("RecordT", bound=BaseModel)
+RecordT = TypeVar("RecordT")
 
 MODEL_FOLLOWS = frozenset({"serve", "--model"})
 """Words of a command line after which the model stands."""
@@ -127,7 +130,7 @@ class Cleaner:
 
     def record(self, record: RecordT) -> RecordT:
         """The record with each field as its rule says."""
-        kind = type(record)
+        kind: Any = type(record)
         changed = {}
         for name, has_text, has_parts in _fields(kind):
             value = getattr(record, name)
@@ -135,10 +138,12 @@ class Cleaner:
                 changed[name] = self._by_rule(rule_of(kind, name), value, kind, name)
             elif has_parts:
                 changed[name] = self._parts(value)
-        return record.model_copy(update=changed)
+        if isinstance(record, BaseModel):
+            return record.model_copy(update=changed)
+        return replace(record, **changed)  # type: ignore[type-var]
 
     def _parts(self, value: Any) -> Any:
-        if isinstance(value, BaseModel):
+        if is_record(value):
             return self.record(value)
         if isinstance(value, tuple | list):
             return type(value)(self._parts(item) for item in value)
@@ -146,7 +151,7 @@ class Cleaner:
             return {key: self._parts(item) for key, item in value.items()}
         return value
 
-    def _by_rule(self, rule: FieldRule, value: Any, kind: type[BaseModel], name: str) -> Any:
+    def _by_rule(self, rule: FieldRule, value: Any, kind: type[Any], name: str) -> Any:
         if value is None:
             return None
         match rule:
@@ -172,7 +177,7 @@ class Cleaner:
             return self._one(rule, value)
         if isinstance(value, tuple | list):
             return type(value)(self._each(rule, item) for item in value)
-        if isinstance(value, BaseModel):
+        if is_record(value):
             return self.record(value)
         if isinstance(value, dict):
             # Values of a mapping by name are figures, texts, or records.
@@ -278,11 +283,11 @@ class Cleaner:
             return {self.text(key): self._withheld(item) for key, item in value.items()}
         return type(value)(map(self._withheld, value))
 
-    def _emptied(self, value: Any, kind: type[BaseModel], name: str) -> Any:
+    def _emptied(self, value: Any, kind: type[Any], name: str) -> Any:
         """Nothing, in the field's own type."""
         if value not in ("", (), [], {}, PRIVATE):
             self.findings.add("private", self.where)
-        declared = kind.model_fields[name]
+        declared = fields_of(kind)[name]
         if not declared.is_required():
             return declared.get_default(call_default_factory=True)
         if isinstance(value, tuple | list | dict):
@@ -336,17 +341,19 @@ WITHHELD = "(withheld; --texts shows it)"
 
 
 @lru_cache
-def _fields(kind: type[BaseModel]) -> tuple[tuple[str, bool, bool], ...]:
+def _fields(kind: type[Any]) -> tuple[tuple[str, bool, bool], ...]:
     """Each field with whether it can hold text, and whether it can hold records."""
     return tuple(
         (name, holds_text(declared.annotation), any(parts_of(declared.annotation)))
-        for name, declared in kind.model_fields.items()
+        for name, declared in fields_of(kind).items()
     )
 
 
 def _may_hold_text(value: Any) -> bool:
-    return isinstance(value, str | BaseModel | dict) or (
-        isinstance(value, tuple | list) and any(isinstance(item, str | BaseModel) for item in value)
+    return (
+        isinstance(value, str | dict)
+        or is_record(value)
+        or (isinstance(value, tuple | list) and any(isinstance(item, str) or is_record(item) for item in value))
     )
 
 

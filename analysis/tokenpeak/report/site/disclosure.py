@@ -4,13 +4,15 @@ Figures, instants, truth values and a record's own words (Literal) stay: their t
 field that can hold text is private, and emptied, until a rule here says otherwise; a test names those without one.
 """
 
+import dataclasses
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum, auto
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from tokenpeak.loadgen.calibration.network_path import Calibration, NetworkPath
 from tokenpeak.records import (
@@ -105,7 +107,7 @@ def _rules(**fields: str) -> dict[str, FieldRule]:
 
 _WORKLOAD = _rules(WORD="name")
 
-RULES: dict[type[BaseModel], dict[str, FieldRule]] = {
+RULES: dict[type[Any], dict[str, FieldRule]] = {
     SweepRecord: _rules(
         WORD="sweep_id name inventory study", NODE="load_hosts", SPEC="spec", CALIBRATIONS="calibration"
     ),
@@ -185,7 +187,31 @@ RULES: dict[type[BaseModel], dict[str, FieldRule]] = {
 }
 
 
-def rule_of(record: type[BaseModel], field: str) -> FieldRule:
+def is_record(kind: Any) -> bool:
+    """Whether a type, or the type of a value, is a record's."""
+    return dataclasses.is_dataclass(kind) or isinstance(kind, BaseModel) or _is_model(kind)
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def fields_of(record: type[Any]) -> Mapping[str, FieldInfo]:
+    """The fields of a record; some records are the node's own types, which are plain dataclasses."""
+    if _is_model(record):
+        fields: Mapping[str, FieldInfo] = record.model_fields
+        return fields
+    hints = typing.get_type_hints(record)
+    return {one.name: FieldInfo(annotation=hints[one.name], **_default(one)) for one in dataclasses.fields(record)}
+
+
+def _default(one: "dataclasses.Field[Any]") -> dict[str, Any]:
+    if one.default_factory is not dataclasses.MISSING:
+        return {"default_factory": one.default_factory}
+    return {} if one.default is dataclasses.MISSING else {"default": one.default}
+
+
+def rule_of(record: type[Any], field: str) -> FieldRule:
     """The field's rule; private where none has been decided."""
     return RULES.get(record, {}).get(field, FieldRule.PRIVATE)
 
@@ -205,9 +231,9 @@ def holds_text(annotation: Any) -> bool:
     return False
 
 
-def parts_of(annotation: Any) -> Iterator[type[BaseModel]]:
+def parts_of(annotation: Any) -> Iterator[type[Any]]:
     """The records that a field of this type can hold."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    if isinstance(annotation, type) and is_record(annotation):
         yield annotation
     for part in typing.get_args(annotation):
         yield from parts_of(part)

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from tokenpeak.node.protocol.answers import LEFT_DOWN
+from tokenpeak.node.protocol.parts import LEFT_DOWN
 from tokenpeak.predict.correction import measured_as_predicted
 from tokenpeak.predict.demand import objective_run
 from tokenpeak.quality.recorded import with_verdict

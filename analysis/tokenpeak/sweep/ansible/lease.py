@@ -19,7 +19,8 @@ from typing import IO, Any, Self
 from tokenpeak.errors import NodeError
 from tokenpeak.node.guard import fence
 from tokenpeak.node.machine.words import one_line
-from tokenpeak.node.protocol.answers import CommandFailure, HeardAnswer, LeaseAnswer, Overlap, OverlapAnswer, parse
+from tokenpeak.node.protocol.answers import CommandFailure, HeardAnswer, LeaseAnswer, OverlapAnswer, parse
+from tokenpeak.node.protocol.parts import Overlap
 from tokenpeak.node.protocol.requests import HeartbeatRequest, as_json
 from tokenpeak.sweep.ansible.login_failures import ANYWHERE, Login, explained
 from tokenpeak.sweep.ansible.result import WORDS_CHARACTERS, answer_in, as_object

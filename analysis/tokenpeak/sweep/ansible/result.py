@@ -2,20 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokenpeak import bounded
 from tokenpeak.errors import ArchiveError
 from tokenpeak.node.guard import fence, lock
 from tokenpeak.node.machine.words import one_line
-from tokenpeak.node.protocol.answers import AnyAnswer, NodeAnswer, RestoreAnswer, RestoreOutcome, parse
+from tokenpeak.node.protocol.answers import AnyAnswer, NodeAnswer, RestoreAnswer, parse
 from tokenpeak.node.protocol.frame import KEY, unframed
+from tokenpeak.node.protocol.parts import Restoration, RestoreOutcome, picked
 from tokenpeak.sweep.ansible.dispatch import Step
 from tokenpeak.sweep.ansible.login_failures import ANYWHERE, Login, explained, missing_python
-
-if TYPE_CHECKING:
-    from tokenpeak.records import Restoration
-
 
 WORDS_CHARACTERS = 4000
 MOST_PRINTED_BYTES = 256 << 20
@@ -164,16 +161,12 @@ def unknown(reason: str) -> RestoreOutcome:
     return RestoreOutcome(restored=None, was_running=True, message=reason)
 
 
-def recorded(outcome: RestoreOutcome | None) -> "Restoration | None":
+def recorded(outcome: RestoreOutcome | None) -> Restoration | None:
     """The outcome as an archive has it: production that is not known to be back is not, and the message says so."""
     if outcome is None:
         return None
-    # Imported here: `status` and `restore` are quick, and record nothing.
-    from tokenpeak.records import Restoration
-
     message = f"Not known: {outcome.message}" if outcome.restored is None else outcome.message
-    found = {name: getattr(outcome, name) for name in Restoration.model_fields}
-    return Restoration(**{**found, "restored": bool(outcome.restored), "message": message})
+    return picked(Restoration, {**vars(outcome), "restored": bool(outcome.restored), "message": message})  # type: ignore[no-any-return]
 
 
 def restored_by(result: NodeResult, holder: str = "", trial_id: str | None = None) -> RestoreOutcome:

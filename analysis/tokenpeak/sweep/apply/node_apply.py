@@ -14,7 +14,7 @@ from typing import Any
 
 from tokenpeak.errors import NodeError
 from tokenpeak.node.protocol import requests
-from tokenpeak.node.protocol.answers import AnyAnswer, RestoreAnswer, RestoreOutcome
+from tokenpeak.node.protocol.answers import AnyAnswer, RestoreAnswer
 from tokenpeak.node.protocol.apply import (
     ChangeAnswer,
     ChangeRequest,
@@ -24,13 +24,13 @@ from tokenpeak.node.protocol.apply import (
     ObserveAnswer,
     ObserveRequest,
 )
+from tokenpeak.node.protocol.parts import RestoreOutcome
 from tokenpeak.plan.serving import Edit
 from tokenpeak.records import (
     ApplyRecord,
     Bake,
     Config,
     Despite,
-    Phase,
     ProductionDefinition,
     Provenance,
 )
@@ -338,7 +338,7 @@ class NodeApply:
             before=_definition(change.was_sha256 or plan.was_sha256, change.was_text),
             after=_definition(change.new_sha256, change.new_text),
             engine_version=change.engine_version,
-            phases=tuple(Phase.model_validate(vars(phase)) for phase in change.phases),
+            phases=change.phases,
             downtime_s=round(sum(down_s), 3) if down_s else None,
             bake=course.bake,
             restoration=recorded(outcome),

@@ -15,7 +15,7 @@ from tokenpeak.errors import InputError
 from tokenpeak.node.installation.bundle import write_bundle
 from tokenpeak.node.machine import process
 from tokenpeak.node.machine.words import one_line, visible, wrong_word
-from tokenpeak.node.protocol.answers import GpuState
+from tokenpeak.node.protocol.parts import Gpu
 from tokenpeak.node.protocol.survey import FoundEngine, FoundServer, SurveyAnswer
 from tokenpeak.sweep.ansible.login_failures import Login
 from tokenpeak.sweep.ansible.runner import run_playbook
@@ -136,7 +136,7 @@ def first_inventory(hosts: Sequence[Surveyed], written_by: str) -> tuple[str, st
     return hosts_yml, f"{_SCHEMA}# {written_by}\n{''.join(_text(one) for one in shared.values())}"
 
 
-def default_sweep(gpus: Sequence[GpuState]) -> str:
+def default_sweep(gpus: Sequence[Gpu]) -> str:
     """A first sweep for boards; `quick` for those that none was made for."""
     if not gpus:
         return "quick"

@@ -121,7 +121,7 @@ def _gpus_behind(endpoint: EndpointSpec) -> tuple[Gpu, ...]:
         if facts is None:
             return ()
         found += facts.gpus
-    return tuple(gpu.model_copy(update={"index": index}) for index, gpu in enumerate(found))
+    return tuple(replace(gpu, index=index) for index, gpu in enumerate(found))
 
 
 def _server(endpoint: EndpointSpec, environment: Mapping[str, str]) -> Server:

@@ -15,7 +15,8 @@ from tokenpeak.errors import PlanError
 from tokenpeak.names import inside
 from tokenpeak.node.machine import clock
 from tokenpeak.node.production.answering import standing
-from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer, RestoreOutcome
+from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer
+from tokenpeak.node.protocol.parts import RestoreOutcome
 from tokenpeak.node.protocol.requests import RestoreRequest, as_json
 from tokenpeak.records import Production, Provenance, TrialRecord
 from tokenpeak.sweep.ansible.result import Event, NodeResult, restored_by

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from tokenpeak.errors import TokenpeakError
 from tokenpeak.node.production.answering import standing
-from tokenpeak.node.protocol.answers import Overlap
+from tokenpeak.node.protocol.parts import Overlap
 from tokenpeak.sweep.ansible.lease import LeaseChannel
 from tokenpeak.sweep.ansible.login_failures import Login
 from tokenpeak.sweep.ansible.result import Event, restored_by, unknown
@@ -87,7 +87,7 @@ class NodeWorker(Worker):
         self._is_down = restoration is None or not restoration.restored
         self._is_unrestored = restoration is not None and not restoration.restored
         if restoration is not None:
-            self._shared.notifier.production(self.node, is_back=restoration.restored)
+            self._shared.notifier.production(self.node, is_back=bool(restoration.restored))
             self._over |= {request.trial_id} if restoration.restored else set()
         return result
 

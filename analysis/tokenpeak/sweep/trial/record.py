@@ -11,7 +11,9 @@ import polars as pl
 from pydantic import TypeAdapter, ValidationError
 
 from tokenpeak.node.machine import clock
-from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer, Samples
+from tokenpeak.node.protocol import parts
+from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer
+from tokenpeak.node.protocol.parts import Series
 from tokenpeak.predict.hardware import gpu_facts
 from tokenpeak.records import (
     Failure,
@@ -19,7 +21,6 @@ from tokenpeak.records import (
     Provenance,
     Reason,
     RunRecord,
-    Series,
     TrialRecord,
 )
 from tokenpeak.records.quality import QualityMeasurement
@@ -162,7 +163,7 @@ def _engine_log(evidence: TrialEvidence) -> str:
     return visible_log(evidence.launch.log_tail or "")
 
 
-def _telemetry(samples: Samples, zero_unix_s: float) -> Series:
+def _telemetry(samples: Series, zero_unix_s: float) -> Series:
     """The node's samples with times after the trial's start; `zero_unix_s` is that start on the node's clock."""
     return Series(t_s=tuple(round(t - zero_unix_s, 3) for t in samples.t_s), columns=dict(samples.columns))
 
@@ -191,7 +192,7 @@ def _read_metrics(output: Path | None) -> Series:
     if path is None or not path.is_file():
         return Series()
     try:
-        return Series.model_validate(json.loads(path.read_text()))
+        return parts.series(json.loads(path.read_text()))
     except ValueError:
         return Series()  # as above
 

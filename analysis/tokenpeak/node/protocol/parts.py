@@ -1,0 +1,196 @@
+"""Parts of answers that archives record too: a phase, samples, a board, an engine build, production, a restoration.
+
+`bound` and `needed` say how each is read of a node's answer; a record of the archive has the same fields, read by
+their types. None: nobody says.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Mapping, get_args
+
+from tokenpeak.node.protocol import field
+from tokenpeak.node.protocol.field import bound, needed
+
+word = field.optional(field.word)
+sentence = field.optional(field.sentence)
+instant_s = field.number(-1e9, 1e10)
+seconds = field.optional(instant_s)
+texts = field.several(field.text(), 100_000)
+_bytes = field.optional(field.integer())
+
+PhaseName = Literal[
+    "recording",
+    "arming",
+    "draining",
+    "production_stop",
+    "changing",
+    "memory_wait",
+    "idle_power",
+    "engine_start",
+    "first_completion",
+    "engine_ready",
+    "engine_failed",
+    "collecting",
+    "engine_stop",
+    "production_start",
+    "verifying",
+    "rejoining",
+    "restored",
+    "finished",
+    "baking",
+    "confirming",
+    "confirmed",
+]
+"""Phases of a launch or a change, then of a finish or a restoration, then of an apply that waits for its controller."""
+phase_name = field.one_of(*get_args(PhaseName))
+PhaseKind = Literal["orchestration", "engine_start", "load", "production_start"]
+"""Whose time a phase is; orchestration is TokenPeak's own."""
+EnergyBoundary = Literal["gpu_boards", "cpu_package", "cpu_and_dram", "node"]
+"""What an energy or power is of: nothing outside is in it."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A span of a command on the node, or of a trial, from its start on."""
+
+    name: str = dataclasses.field(metadata=needed(field.word))
+    kind: PhaseKind = dataclasses.field(metadata=needed(field.one_of(*get_args(PhaseKind))))
+    started_s: float = dataclasses.field(metadata=needed(instant_s))
+    duration_s: float = dataclasses.field(metadata=needed(instant_s))
+
+
+phases = field.several(field.structure(Phase), 10_000)
+
+
+@dataclass(frozen=True)
+class Series:
+    """Samples on one clock, and a column of equal length for each quantity.
+
+    `t_s` are seconds after the trial's start; in a node's answer, unix seconds of the node. Names carry units:
+    requests_running, requests_waiting, kv_cache_usage (0..1), gpu0_power_w, gpu0_sm_clock_mhz, gpu0_temperature_c,
+    gpu0_vram_used_bytes, gpu0_utilization (0..1), gpu0_slowed (0 or 1) and so on. None: no sample.
+    """
+
+    t_s: tuple[float, ...] = bound(field.several(instant_s, field.SAMPLES_LIMIT), ())
+    columns: dict[str, tuple[float | None, ...]] = field.mapped(field.columns)
+
+
+def series(value: Any) -> Series:
+    """Samples whose columns are all of one length; raises ValueError."""
+    read: Series = field.structure(Series)(value)
+    if any(len(column) != len(read.t_s) for column in read.columns.values()):
+        raise ValueError("has columns of another length than t_s")
+    return read
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One device as the node's own tools report it."""
+
+    index: int = dataclasses.field(metadata=needed(field.integer()))
+    """Its number, as nvidia-smi counts."""
+    name: str = dataclasses.field(metadata=needed(field.word))
+    """Its name, as nvidia-smi has it."""
+    vram_bytes: int | None = bound(_bytes)
+    """Its memory."""
+    vram_used_bytes: int | None = bound(_bytes)
+    """What of it is in use."""
+    driver: str | None = bound(word)
+    """The driver's version."""
+    power_limit_w: float | None = bound(field.optional(field.number()))
+    """The power limit that it is set to."""
+    compute_capability: str | None = bound(word)
+    """CUDA's, such as 7.0."""
+    uuid: str | None = bound(word)
+    """What nvidia-smi calls its UUID."""
+
+
+@dataclass(frozen=True)
+class InstalledEngine:
+    """An engine build of the declaration, by its name, with what its installation says of itself."""
+
+    name: str = dataclasses.field(metadata=needed(field.word))
+    version: str | None = bound(word)
+    """That the inventory says; None: whatever is installed."""
+    installed: str | None = bound(word)
+    """That its installation says; None where it was not asked, or does not say."""
+    image: str | None = bound(sentence)
+    """The container image that it is started from; None for a command on the node."""
+    digest: str | None = bound(word)
+    """`sha256:…` of that image, or of the command's file; None where it was not looked at."""
+    help: tuple[str, ...] = bound(texts, ())
+    """The lines of its own help that begin with a flag; empty when it was not asked."""
+    problem: str | None = bound(sentence)
+    """Why it cannot be started there."""
+
+
+@dataclass(frozen=True)
+class PowerMeter:
+    """What a node's power or energy is measured within, and by what."""
+
+    boundary: EnergyBoundary = dataclasses.field(metadata=needed(field.one_of(*get_args(EnergyBoundary))))
+    by: str = dataclasses.field(metadata=needed(field.word))
+    """energy counter, power readings, BMC, DCMI, declared command, RAPL."""
+
+
+@dataclass(frozen=True)
+class Production:
+    """What the node normally serves."""
+
+    manager: str = dataclasses.field(metadata=needed(field.word))
+    """systemd, command, docker, podman, compose, kubernetes, supervisord or none."""
+    running: bool = dataclasses.field(metadata=needed(field.flag))
+    unit: str | None = bound(word)
+    enabled: bool | None = bound(field.optional(field.flag))
+    url: str | None = bound(sentence)
+    model: str | None = bound(sentence)
+    arguments: tuple[str, ...] = bound(texts, ())
+    """What its engine was started with, the model first; empty when that cannot be seen. Secrets are left out."""
+
+
+LEFT_DOWN = "Production was down before and was left down."
+"""The message of a restoration of production that was down before and that nobody started."""
+
+
+@dataclass(frozen=True)
+class Restoration:
+    """How production stood after a trial."""
+
+    restored: bool | None = bound(field.optional(field.flag))
+    """It is as it was recorded: it answers a real completion, or it was down before and still is. Null where that
+    is not known: production could not be looked at. An archive then has false, and says so in the message."""
+    was_running: bool = bound(field.flag, default=False)
+    model: str | None = bound(sentence)
+    downtime_s: float | None = bound(seconds)
+    message: str = bound(field.sentence, "")
+
+
+@dataclass(frozen=True)
+class RestoreOutcome(Restoration):
+    """How a restoration ended, with whose trial had the node."""
+
+    trial_id: str | None = bound(word)
+    holder: str | None = bound(word)
+    by: str | None = bound(word)
+    """The command that restored; null where nothing had to be restored."""
+    at_unix_s: float | None = bound(seconds)
+    definition: str | None = bound(field.optional(field.one_of("put_back", "confirmed", "changed")))
+    """Of an apply: whether production has its former definition again, or the one that was confirmed. Null where
+    production is not back. Of both: that somebody has changed production's definition since it was recorded."""
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Production that somebody started during a trial."""
+
+    nonce: str = dataclasses.field(metadata=needed(field.word))
+    trial_id: str = dataclasses.field(metadata=needed(field.word))
+    holder: str = dataclasses.field(metadata=needed(field.word))
+    at_unix_s: float = dataclasses.field(metadata=needed(instant_s))
+
+
+def picked(kind: type[Any], known: Mapping[str, Any]) -> Any:
+    """One of `kind` from the fields that a larger object has for it."""
+    return kind(**{one.name: known[one.name] for one in fields(kind) if one.name in known})
