@@ -46,7 +46,9 @@ TRIAL = StatusAnswer(
         ),
         (
             replace(
-                TRIAL, lease_remaining_s=-3.0, last_restoration=RestoreOutcome(trial_id="0002-abc", restored=False)
+                TRIAL,
+                lease_remaining_s=-3.0,
+                last_restoration=RestoreOutcome(trial_id="0002-abc", was_running=True, restored=False),
             ),
             "Production (systemd prod.service) is stopped. Trial 0003-abc of sweep x from tuner has the node (now: "
             "engine start). The controller is silent; the guard is giving production back.",
@@ -57,7 +59,9 @@ TRIAL = StatusAnswer(
                 TRIAL,
                 lease_remaining_s=-90.0,
                 guard_alive=False,
-                last_restoration=RestoreOutcome(trial_id="0003-abc", restored=False, message="Refused."),
+                last_restoration=RestoreOutcome(
+                    trial_id="0003-abc", was_running=True, restored=False, message="Refused."
+                ),
             ),
             "Production (systemd prod.service) is stopped. Trial 0003-abc of sweep x from tuner has the node (now: "
             "engine start). The controller is silent; the guard is giving production back.",
@@ -68,7 +72,9 @@ TRIAL = StatusAnswer(
             replace(
                 TRIAL,
                 lease_remaining_s=-90.0,
-                last_restoration=RestoreOutcome(trial_id="0003-abc", restored=None, message="It hangs."),
+                last_restoration=RestoreOutcome(
+                    trial_id="0003-abc", was_running=True, restored=None, message="It hangs."
+                ),
             ),
             "Production (systemd prod.service) is stopped. Trial 0003-abc of sweep x from tuner has the node (now: "
             "engine start). The controller is silent; the guard is giving production back.",

@@ -87,7 +87,7 @@ def series(value: Any) -> Series:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One device as the node's own tools report it."""
+    """One device as the node's own tools report it; None where they do not say."""
 
     index: int = dataclasses.field(metadata=needed(field.integer()))
     """Its number, as nvidia-smi counts."""
