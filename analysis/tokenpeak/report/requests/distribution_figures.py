@@ -37,7 +37,7 @@ def _lines(
         _, chosen = picks.split(alt.Chart(short))
         base = chosen.encode(x=x, y=y, color=picks.colour(key))
         counted = {"requests": "n:Q"} if "n" in short.columns else {}
-        tip = picks.tooltips({"config": "series:N", str(x.title): "x:Q", words: "value:Q", **counted})
+        tip = picks.tooltips({"config": "series:N", "x": "x:Q", words: "value:Q", **counted})
         line = base.mark_line(interpolate="step" if step else "linear", strokeWidth=1.8)
         dot = base.mark_point(filled=True, size=26, opacity=0 if step else 1)
         shape = alt.Undefined if step else picks.shape(key)
