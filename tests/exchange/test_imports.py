@@ -12,7 +12,8 @@ from tokenpeak.errors import ArchiveError
 from tokenpeak.exchange.assemble import write_import
 from tokenpeak.exchange.foreign import Import
 from tokenpeak.exchange.sources import read_sources
-from tokenpeak.report import SweepView, open_archive, tools
+from tokenpeak.report import SweepView, open_archive
+from tokenpeak.report.compare import tools
 from tokenpeak.spec.sweep import parse_spec
 from tokenpeak.store.archive import Archive
 from tokenpeak.store.frames import open_frames

@@ -5,12 +5,13 @@ import pytest
 from archive_factory import make_archive
 from tokenpeak.ranking.slo_confidence import slo_confidence
 from tokenpeak.records import RunRecord
-from tokenpeak.report import SweepView, open_archive, tables
+from tokenpeak.report import SweepView, open_archive
 from tokenpeak.report.blocks.block import plain
+from tokenpeak.report.blocks.metric_columns import confidence_words
 from tokenpeak.report.load import rate_results, rates
 from tokenpeak.report.overview.score_card import score_card
+from tokenpeak.report.ranking import ranking_table
 from tokenpeak.report.ranking.standings import rank
-from tokenpeak.report.standing_words import confidence_words
 from tokenpeak.report.trials.trial_page import slo_sentence
 from tokenpeak.spec.workload import Slo
 from tokenpeak.store.archive import Archive
@@ -70,13 +71,13 @@ def test_ranking_rates_and_recommendation_state_the_confidence(swept: SweepView)
     highest = rates.highest_rates(rates.open_runs(swept, hardware, "short"))
     found = score_card(swept, ranked)
     assert found is not None
-    column = [column.key for column in tables.ranking(swept, ranked).columns].index("sure")
+    column = [column.key for column in ranking_table.ranking(swept, ranked).columns].index("sure")
 
     assert f"held it, with {CONFIDENCE}" in plain(rate_results.answer_rates(hardware, highest, swept.slo_words).parts)
     note = f"at concurrency=32; {CONFIDENCE} in each launch"
     assert ("held, not proven", note) in [(tile.value, tile.note) for tile in found.tiles]
     assert {CONFIDENCE.removesuffix("% confidence")} == {
-        row[column]["text"] for row in tables.ranking(swept, ranked).rows
+        row[column]["text"] for row in ranking_table.ranking(swept, ranked).rows
     }
 
 

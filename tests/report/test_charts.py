@@ -14,10 +14,11 @@ import pytest
 from archive_factory import make_archive
 from shown_pages import figures_of, rows_of, shown
 from tokenpeak import paths
-from tokenpeak.report import open_archive, tables
+from tokenpeak.report import open_archive
 from tokenpeak.report.blocks import charts
 from tokenpeak.report.load import interactivity
 from tokenpeak.report.overview.score_card import score_card
+from tokenpeak.report.ranking import ranking_table
 from tokenpeak.report.ranking.standings import rank
 from tokenpeak.report.site.notebook_runner import blocks
 from tokenpeak.report.site.render import picture, script_json
@@ -92,7 +93,7 @@ def test_a_config_whose_answers_are_not_proven_is_hollow(tmp_path: Path) -> None
 
     assert "Hollow points: quality not proven." in found.caption
     assert {False} == set(interactivity.points(marked, ranked).filter(series=best["label"])["proven"])
-    assert "quality" in {column.key for column in tables.ranking(marked, ranked).columns}
+    assert "quality" in {column.key for column in ranking_table.ranking(marked, ranked).columns}
     assert "Quality" in [tile.label for tile in score_card(marked, ranked).tiles]  # type: ignore[union-attr]
 
 

@@ -6,8 +6,9 @@ import pytest
 
 from archive_factory import make_archive
 from tokenpeak.records.quality import AnswersQuality, QualityExample, QualityInterval, QualityVerdict, SweepQuality
-from tokenpeak.report import open_archive, tables
+from tokenpeak.report import open_archive
 from tokenpeak.report.overview.gain import precision_gain
+from tokenpeak.report.ranking import ranking_table
 from tokenpeak.report.ranking.quality import compared, examples, faster_unproven, speed_against_quality
 from tokenpeak.report.ranking.standings import Ranking, rank
 from tokenpeak.report.view import SweepView
@@ -85,7 +86,7 @@ def test_only_what_passed_is_ranked_and_all_have_their_speed(shown: tuple[SweepV
 
 def test_column_of_the_ranking(shown: tuple[SweepView, Ranking]) -> None:
     """The ranking's table has a column for quality and one for the speed of what is not ranked."""
-    table = tables.ranking(*shown)
+    table = ranking_table.ranking(*shown)
     titles = [column.title for column in table.columns]
 
     assert "Quality" in titles
@@ -128,7 +129,7 @@ def test_nothing_is_shown_where_nothing_was_compared(tmp_path: Path) -> None:
     view = open_archive(archive.path)
     ranked = rank(view, "1x NVIDIA L4")
 
-    assert "Quality" not in [column.title for column in tables.ranking(view, ranked).columns]
+    assert "Quality" not in [column.title for column in ranking_table.ranking(view, ranked).columns]
     assert speed_against_quality(view, ranked) is None
     assert examples(view, ranked) is None
     assert faster_unproven(view, ranked) is None

@@ -9,15 +9,16 @@ import pytest
 from archive_factory import make_archive
 from shown_pages import shown, table_of
 from tokenpeak import paths
-from tokenpeak.report import SweepView, open_archive, tables
+from tokenpeak.report import SweepView, open_archive
 from tokenpeak.report.blocks.block import plain
 from tokenpeak.report.energy import config_energy
 from tokenpeak.report.overview import headline, summary
 from tokenpeak.report.overview.alternatives import alternatives_table
 from tokenpeak.report.overview.next_steps import next_steps
 from tokenpeak.report.overview.score_card import score_card
-from tokenpeak.report.ranking import ranking_figure
+from tokenpeak.report.ranking import ranking_figure, ranking_table
 from tokenpeak.report.ranking.standings import Ranking, rank
+from tokenpeak.report.trials import trial_tables
 
 
 def said(view: SweepView, ranked: Ranking) -> str:
@@ -112,7 +113,7 @@ def test_the_figure_marks_the_recommended_config() -> None:
     ranked = rank(view, view.hardware[0])
     figure = ranking_figure.ranking(view, ranked)
     drawn = [row for rows in figure.spec["datasets"].values() for row in rows if row.get("marked")]
-    table = tables.ranking(view, ranked)
+    table = ranking_table.ranking(view, ranked)
     lit = [row[0]["text"] for row, tone in zip(table.rows, table.row_tones, strict=True) if tone == "best"]
     assert ranked.best is not None
     assert ranked.recommended is not None
@@ -212,7 +213,7 @@ def test_cost_is_shown_in_its_currency(tmp_path: Path) -> None:
     sweep.write_text(json.dumps(record))
     view = open_archive(archive.path)
     shown_words = plain(headline.recommendation(view, rank(view, view.hardware[0])).parts)
-    shown = tables.runs(view, view.runs, "runs", "Runs")
+    shown = trial_tables.runs(view, view.runs, "runs", "Runs")
 
     assert " CHF/1M tokens at " in shown_words
     assert "currency/" not in f"{shown_words} {[column.unit for column in shown.columns]}"
@@ -221,8 +222,8 @@ def test_cost_is_shown_in_its_currency(tmp_path: Path) -> None:
 def test_recomputed_tokens_are_shown_where_there_are_any(tmp_path: Path) -> None:
     """A run whose requests were preempted shows the share of tokens computed again; without any there is no column."""
     view = open_archive(make_archive(tmp_path / "a", gpus=["NVIDIA L4"], seconds=3).path)
-    none = tables.runs(view, view.runs.with_columns(recomputed_share=0.0), "runs", "Runs")
-    some = tables.runs(view, view.runs.with_columns(recomputed_share=0.004), "runs", "Runs")
+    none = trial_tables.runs(view, view.runs.with_columns(recomputed_share=0.0), "runs", "Runs")
+    some = trial_tables.runs(view, view.runs.with_columns(recomputed_share=0.004), "runs", "Runs")
     at = [column.key for column in some.columns].index("recomputed")
 
     assert "recomputed" not in [column.key for column in none.columns]
@@ -239,7 +240,7 @@ def test_latencies_are_shown_at_the_percentiles_that_the_slo_limits(tmp_path: Pa
 
     for view, percentile in ((limited, "p99"), (open_archive(archive.path), "p95")):
         ranked = rank(view, view.hardware[0])
-        for table in (tables.ranking(view, ranked), summary.first_rows(view, ranked)):
+        for table in (ranking_table.ranking(view, ranked), summary.first_rows(view, ranked)):
             on = [column.key for column in table.columns if not column.hidden]
             assert [f"ttft_s_{percentile}", f"tpot_s_{percentile}"] == [
                 key for key in on if key.startswith(("ttft_s", "tpot_s"))

@@ -11,7 +11,7 @@ from rate_archive import SlotQueue, rate_archive
 from scipy import stats
 
 from archive_factory import make_archive
-from tokenpeak.report import open_archive, tables
+from tokenpeak.report import open_archive
 from tokenpeak.report.blocks.block import plain
 from tokenpeak.report.load import rate_results
 from tokenpeak.report.load.curves import Measure, of_workload, points
@@ -19,6 +19,7 @@ from tokenpeak.report.load.rate_results import searched_figure
 from tokenpeak.report.load.rates import found_rates, highest_rates, open_runs
 from tokenpeak.report.overview.score_card import score_card
 from tokenpeak.report.ranking.standings import rank
+from tokenpeak.report.trials import trial_tables
 
 TTFT = Measure(column="ttft_s_p95", title="TTFT p95", unit="ms", scale=1000.0)
 
@@ -175,7 +176,7 @@ def test_an_overloaded_run_breaks_the_slo_and_ranks_nothing(tmp_path: Path) -> N
     path.write_text(json.dumps(trial))
     view = open_archive(archive.path)
     runs = open_runs(view, view.hardware[0], "short").sort("rate_per_s")
-    shown = tables.runs(view, runs, "runs", "Runs")
+    shown = trial_tables.runs(view, runs, "runs", "Runs")
     words = [[row[index]["text"] for row in shown.rows] for index in (2, 4)]
 
     assert [True, False, None] == runs["held"].to_list()

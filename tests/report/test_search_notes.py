@@ -5,8 +5,8 @@ from pathlib import Path
 from archive_factory import GPUS, make_archive
 from tokenpeak.records import Failure, TrialRecord
 from tokenpeak.report import open_archive
-from tokenpeak.report.tables import trials
 from tokenpeak.report.trials.search_progress import outcomes, progress, search_notes
+from tokenpeak.report.trials.trial_tables import trials
 from tokenpeak.search.history import history_of
 from tokenpeak.store.archive import Archive
 

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from tokenpeak.report.blocks.block import Column, table
-from tokenpeak.report.standing_words import slo_word
+from tokenpeak.report.blocks.metric_columns import slo_word
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,11 @@ from polars.testing import assert_frame_equal
 
 from archive_factory import make_archive
 from tokenpeak.records import Reason, Verdict
-from tokenpeak.report import open_archive, tables
+from tokenpeak.report import open_archive
 from tokenpeak.report.blocks.block import number, plain
 from tokenpeak.report.overview import headline
 from tokenpeak.report.overview.summary import commands
+from tokenpeak.report.ranking import ranking_table
 from tokenpeak.report.ranking.standings import rank
 from tokenpeak.spec.sweep import parse_spec
 from tokenpeak.store.archive import Archive
@@ -114,7 +115,7 @@ def test_a_launch_on_fresh_requests_stands_beside_the_ranking(swept: Swept) -> N
     assert f" Holdout run on fresh requests: {number(value)} tok/s (n=1 launch, which selected nothing" in plain(
         qualified.parts
     )
-    assert "Holdout run" in [column.title for column in tables.ranking(view, ranked).columns]
+    assert "Holdout run" in [column.title for column in ranking_table.ranking(view, ranked).columns]
     assert "  Holdout run on fresh requests: " in said(archive)
 
 
@@ -126,7 +127,7 @@ def test_several_objectives_give_a_front_in_the_terminal_and_on_the_site(tmp_pat
     sweep.write_text(sweep.read_text().replace('"also":[]', '"also":["ttft_s","energy_j_per_output_tok"]'))
     view = open_archive(archive.path)
     ranked = rank(view, view.hardware[0])
-    found = tables.trade_offs(view, ranked)
+    found = ranking_table.trade_offs(view, ranked)
     assert found is not None
     names = dict(ranked.frame.select("label", "config_name").iter_rows())
     heading, _, rest = said(archive).partition("  Not beaten in all of ")[2].partition("\n")

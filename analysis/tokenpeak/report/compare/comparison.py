@@ -12,10 +12,10 @@ import polars as pl
 
 from tokenpeak.ranking.objective import column_of
 from tokenpeak.report.blocks import charts, picks, theme
+from tokenpeak.report.blocks.metric_columns import metric_column
 from tokenpeak.report.load.load_levels import level_means
 from tokenpeak.report.ranking.standings import choices, rank
 from tokenpeak.report.site.render import script_json
-from tokenpeak.report.tables import metric_column
 from tokenpeak.report.view import SweepView
 
 COMPARED = (

@@ -10,8 +10,9 @@ from tokenpeak.names import slug
 from tokenpeak.report.blocks import charts, picks, theme
 from tokenpeak.report.blocks.block import Column, Factor, Factors, Figure, Table, table
 from tokenpeak.report.blocks.captioned import figure
+from tokenpeak.report.blocks.metric_columns import trial_href
 from tokenpeak.report.energy.config_energy import JOULE, RANK, measured, places
-from tokenpeak.report.tables import IDLE_SHARE, trial_href
+from tokenpeak.report.trials.trial_tables import IDLE_SHARE
 from tokenpeak.report.view import SweepView
 from tokenpeak.spec.energy import Citation, EnergyFactors
 from tokenpeak.spec.parameters import FACTORS

@@ -9,10 +9,9 @@ import polars as pl
 
 from tokenpeak.names import slug
 from tokenpeak.report.blocks.block import Column, Sentence, Table, code, number, strong, table, warning
+from tokenpeak.report.blocks.metric_columns import SLO, slo_word, trial_href
 from tokenpeak.report.load import curves
 from tokenpeak.report.ranking.standings import Ranking
-from tokenpeak.report.standing_words import SLO, slo_word
-from tokenpeak.report.tables import trial_href
 from tokenpeak.report.view import SweepView
 
 HIDDEN_LOSS = 0.1

@@ -18,9 +18,8 @@ from tokenpeak.report.blocks.block import (
     trimmed,
 )
 from tokenpeak.report.blocks.captioned import figure
+from tokenpeak.report.blocks.metric_columns import confidence_column, confidence_percent, confidence_words
 from tokenpeak.report.energy.config_energy import rounded
-from tokenpeak.report.standing_words import confidence_words
-from tokenpeak.report.tables import confidence_column, confidence_percent
 
 
 def highest_rates(hardware: str, highest: pl.DataFrame) -> Table:

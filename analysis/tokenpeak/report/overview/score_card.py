@@ -11,14 +11,13 @@ from tokenpeak.ranking.energy_intervals import USUAL_SPREAD
 from tokenpeak.ranking.intervals import CONFIDENCE
 from tokenpeak.ranking.objective import metric_direction
 from tokenpeak.report.blocks.block import Bar, Tile, Tiles, Tone, number, percent, trimmed
+from tokenpeak.report.blocks.metric_columns import BROKEN, HELD, MILLI, NOT_PROVEN, confidence_words
 from tokenpeak.report.checks import checked
 from tokenpeak.report.energy.config_energy import energy_configs, rounded
 from tokenpeak.report.load import rates
 from tokenpeak.report.overview.gain import PrecisionGain, precision_gain
 from tokenpeak.report.overview.headline import group_words
 from tokenpeak.report.ranking.standings import Ranking
-from tokenpeak.report.standing_words import BROKEN, HELD, NOT_PROVEN, confidence_words
-from tokenpeak.report.tables import MILLI
 from tokenpeak.report.view import SweepView, latency_words, metric_word
 from tokenpeak.spec.workload import Slo
 

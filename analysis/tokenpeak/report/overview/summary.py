@@ -10,12 +10,13 @@ from tokenpeak.names import slug
 from tokenpeak.plan.node_kinds import build_of
 from tokenpeak.predict.hardware import gpu_facts
 from tokenpeak.records import NodeFacts
-from tokenpeak.report import tables, tools
 from tokenpeak.report.blocks.block import Facts, Sentence, Snippets, Table, counted, number
 from tokenpeak.report.blocks.deploy import snippets
 from tokenpeak.report.blocks.serving_command import Accelerator
+from tokenpeak.report.compare import tools
 from tokenpeak.report.hardware import presets
 from tokenpeak.report.overview.headline import cautions, recommendation
+from tokenpeak.report.ranking import ranking_table
 from tokenpeak.report.ranking.standings import Ranking, rank
 from tokenpeak.report.view import SweepView
 
@@ -77,7 +78,7 @@ FIRST_COLUMNS = (
 
 def first_rows(view: SweepView, ranked: Ranking) -> Table:
     """The ranking's first rows with its main columns; the recommended config is among them."""
-    full = tables.ranking(view, ranked)
+    full = ranking_table.ranking(view, ranked)
     kept = [index for index, column in enumerate(full.columns) if column.key in {*FIRST_COLUMNS, *view.latency_columns}]
     chosen = list(range(min(FIRST_ROWS, len(full.rows))))
     recommended = next((index for index, tone in enumerate(full.row_tones) if tone == "best"), None)

@@ -9,8 +9,8 @@ from tokenpeak.names import slug
 from tokenpeak.report.blocks import charts, theme
 from tokenpeak.report.blocks.block import Column, Figure, Part, Sentence, answer, counted, number, strong
 from tokenpeak.report.blocks.captioned import figure
+from tokenpeak.report.blocks.metric_columns import COMPLETED
 from tokenpeak.report.ranking.standings import FEW, NOT_RUN, Ranking
-from tokenpeak.report.standing_words import COMPLETED
 from tokenpeak.report.view import SweepView
 
 SINGLE = "{once}: no interval, and differences below {margin:.0%} are not distinguished."

@@ -15,11 +15,11 @@ from tokenpeak.quality.recorded import with_verdict
 from tokenpeak.ranking.intervals import CONFIDENCE
 from tokenpeak.ranking.slo_confidence import requests_needed, share, slo_confidence
 from tokenpeak.records import Restoration, RunRecord, TrialRecord
-from tokenpeak.report import tables
 from tokenpeak.report.blocks.block import Part, answer, code, link, number, strong
+from tokenpeak.report.blocks.metric_columns import confidence_words
 from tokenpeak.report.blocks.time_axis import time_axis
 from tokenpeak.report.ranking.standings import choices, rank
-from tokenpeak.report.standing_words import confidence_words
+from tokenpeak.report.trials import trial_tables
 from tokenpeak.report.view import LAUNCH, SweepView, engine_words, metric_word
 from tokenpeak.store.archive import Archive
 from tokenpeak.vllm.startup_log import LEAKED
@@ -38,7 +38,7 @@ class TrialPages:
         self._view = view
         self._archive = Archive(view.path)
         self._quality = self._archive.read_quality()
-        every = tables.runs(view, view.runs, "runs", "Runs of this trial")
+        every = trial_tables.runs(view, view.runs, "runs", "Runs of this trial")
         # Each page is of one config: its name in each row would say nothing.
         every = replace(every, columns=every.columns[1:], rows=tuple(row[1:] for row in every.rows))
         self._head = replace(every, rows=()).payload()
