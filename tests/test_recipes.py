@@ -239,8 +239,8 @@ def test_add_a_process_manager(copy: Copy) -> None:
     )
     copy.change(
         "node/production/managers/__init__.py",
-        "from tokenpeak.node.production.managers.base",
-        "from tokenpeak.node.production.managers.pm2 import Pm2Manager\nfrom tokenpeak.node.production.managers.base",
+        "from tokenpeak.node.production.manager",
+        "from tokenpeak.node.production.managers.pm2 import Pm2Manager\nfrom tokenpeak.node.production.manager",
     )
     (copy.root / "state").mkdir(mode=0o700)
     code = (

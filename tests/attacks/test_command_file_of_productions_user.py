@@ -14,7 +14,7 @@ from tests.attacks.conftest import ATTACKER
 
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State
-from tokenpeak.node.production.managers import definition_of, make_manager
+from tokenpeak.node.production.managers import make_manager
 from tokenpeak.node.production.managers.kept_file import KeptFile
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="another user's part needs root to play it")
@@ -86,7 +86,7 @@ def test_file_that_leads_elsewhere(place: Path, file: Path, victim: Path, put: C
     file.unlink()
     put(file, victim)
     declared = {"manager": "command", "start": ["true"], "stop": ["true"], "command_file": str(file)}
-    definition = definition_of(make_manager(declared, State.make(place / "state")))
+    definition = make_manager(declared, State.make(place / "state"))
 
     with pytest.raises(ScriptError) as refused:
         definition.describe()

@@ -21,8 +21,7 @@ from tokenpeak.node.phases import Phases
 from tokenpeak.node.production import production
 from tokenpeak.node.production.managers import make_manager
 from tokenpeak.node.production.managers.containers import LABEL
-from tokenpeak.node.production.managers.docker import DockerDefinition
-from tokenpeak.node.production.managers.podman import PodmanDefinition
+from tokenpeak.node.production.managers.docker import DockerManager
 from tokenpeak.node.production.restore import restore
 from tokenpeak.node.protocol.parts import RestoreOutcome
 
@@ -104,7 +103,7 @@ def docker(monkeypatch: pytest.MonkeyPatch) -> FakeDocker:
     made = FakeDocker()
     made.add(OLD, "prod")
     monkeypatch.setattr(process, "run", made.run)
-    monkeypatch.setattr(DockerDefinition, "_ask", lambda _, *words: made.create(*words))
+    monkeypatch.setattr(DockerManager, "_ask", lambda _, *words: made.create(*words))
     monkeypatch.setattr(production, "_START_PAUSE_S", 0.0)
     return made
 
@@ -122,7 +121,7 @@ class Node:
 
     def applied(self, docker: FakeDocker) -> None:
         """The old container is stopped, and a new one serves, unconfirmed."""
-        definition = DockerDefinition(make_manager(DECLARED, self.state))
+        definition = make_manager(DECLARED, self.state)
         was = definition.describe()
         docker.add(NEW, "prod.tokenpeak-apply", words=[*WORDS, "--a", "1"], running=False, label="a-1")
         new = {"id": NEW, "restart": "always"}
@@ -289,7 +288,7 @@ def test_service_of_compose_that_was_pruned(
 
 def test_way_back_of_a_rollback_that_was_pruned(node: Node, docker: FakeDocker) -> None:
     """It is refused before production is stopped, and nothing is renamed."""
-    definition = DockerDefinition(make_manager(DECLARED, node.state))
+    definition = make_manager(DECLARED, node.state)
 
     for verb in (definition.prepare_back, definition.write):
         with pytest.raises(ScriptError, match=f"The container {NEW[:12]} that was prod is gone"):
@@ -314,7 +313,7 @@ def test_container_of_podman_that_was_pruned(node: Node, docker: FakeDocker, mon
 
     docker.containers.clear()
     monkeypatch.setattr(process, "run", run)
-    definition = PodmanDefinition(make_manager({**DECLARED, "manager": "podman"}, node.state))
+    definition = make_manager({**DECLARED, "manager": "podman"}, node.state)
     seen = definition.made_with({"Config": config, "ImageName": "vllm:1"})
     described = {"own": {"id": HAND, "restart": "always"}, "seen": seen}
     definition.make_again(described, {"definition": {"image": "sha256:1"}})

@@ -25,6 +25,8 @@ from tokenpeak.node.production import change, drain
 from tokenpeak.node.production.answering import Answering
 from tokenpeak.node.production.managers import definition_of, make_manager
 from tokenpeak.node.protocol.apply import ChangeRequest
+from tokenpeak.node.production.managers import make_manager
+from tokenpeak.node.protocol.apply_requests import ChangeRequest
 from tokenpeak.node.protocol.requests import LaunchRequest, parse
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="another user's part needs root to play it")
@@ -129,7 +131,7 @@ def test_program_of_an_apply(file: Path, state: State) -> None:
     What lies there all the same is not started, and can be put back.
     """
     declared = {"manager": "command", "process": {"argv": ["/bin/sleep", "serve", "m"]}}
-    found = definition_of(make_manager(declared, state))
+    found = make_manager(declared, state)
     was = found.describe()
     command = found.edited(found.command(was), {"words": [str(file), "serve", "m"], "env": {}, "image": None})
 
@@ -138,7 +140,7 @@ def test_program_of_an_apply(file: Path, state: State) -> None:
     os.chown(file.parent, 0, 0)
     found.write(found.prepared(was, command, "a-1"))
     os.chown(file.parent, ATTACKER, ATTACKER)
-    again = definition_of(make_manager(declared, state))
+    again = make_manager(declared, state)
     with pytest.raises(ScriptError, match=f"belongs to user {NAME}"):
         again.manager.start({})
     again.write(was["own"])
@@ -157,7 +159,7 @@ def test_program_of_an_administrator_s_apply(
     """
     config = file.parent.parent / "supervisord.conf"
     config.write_text("[program:llm]\ncommand=/bin/true serve m\n" + (f"user={user}\n" if user else ""))
-    found = definition_of(make_manager({"manager": "supervisord", "unit": "llm", "config": str(config)}, state))
+    found = make_manager({"manager": "supervisord", "unit": "llm", "config": str(config)}, state)
     os.chown(file.parent, owner, owner)
     os.chown(file, owner, owner)
     before = config.read_text()

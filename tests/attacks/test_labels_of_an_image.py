@@ -19,7 +19,7 @@ from tokenpeak.node.machine import process
 from tokenpeak.node.machine.containers import Runtime
 from tokenpeak.node.machine.state import State
 from tokenpeak.node.production import servers
-from tokenpeak.node.production.managers import definition_of, make_manager
+from tokenpeak.node.production.managers import make_manager
 
 PRODUCTION, OTHER = "aa" * 32, "bb" * 32
 BUILD = {"image": "hub/vllm:1", "runtime": "docker", "user": "1000:1000"}
@@ -116,7 +116,7 @@ def test_old_production_is_not_cleaned_away(
     runtime.add(OTHER, "llm.tokenpeak-bbbbbbbbbbbb", **{"tokenpeak.apply": "a-2"})
     monkeypatch.setattr(process, "run", lambda argv, *_: runtime.run(*argv[1:]))
 
-    definition_of(make_manager({"manager": "docker", "unit": "llm"}, state)).clean([])
+    make_manager({"manager": "docker", "unit": "llm"}, state).clean([])
 
     assert ["cc" * 32, PRODUCTION] == [*runtime.containers]
 

@@ -21,10 +21,10 @@ import pytest
 
 from tokenpeak.node.engine import serving
 from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.process_files import IsMember, program
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.production import managers, production
-from tokenpeak.node.production.identity import IsMember, program
-from tokenpeak.node.production.managers.base import Manager
+from tokenpeak.node.production.manager import Manager
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a socket of another user")
 

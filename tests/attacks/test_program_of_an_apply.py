@@ -20,6 +20,9 @@ from tokenpeak.node.production import permission
 from tokenpeak.node.production.managers import definition_of, make_manager
 from tokenpeak.node.production.managers.base import Definition
 from tokenpeak.node.protocol.apply import ChangeRequest
+from tokenpeak.node.production.manager import Manager
+from tokenpeak.node.production.managers import make_manager
+from tokenpeak.node.protocol.apply_requests import ChangeRequest
 from tokenpeak.node.protocol.requests import parse
 
 VLLM = ["/opt/vllm/bin/vllm", "serve"]
@@ -29,10 +32,10 @@ DECLARATION = {
 NOBODY = 65534
 
 
-def definition(tmp_path: Path, argv: list[str], env: dict[str, str] | None = None) -> Definition:
+def definition(tmp_path: Path, argv: list[str], env: dict[str, str] | None = None) -> Manager:
     """Production that is kept as a process with these words."""
     declared = {"manager": "command", "url": "http://127.0.0.1:9", "process": {"argv": argv, "env": env or {}}}
-    return definition_of(make_manager(declared, State.make(tmp_path / "state")))
+    return make_manager(declared, State.make(tmp_path / "state"))
 
 
 def have_own_user(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,7 +44,7 @@ def have_own_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(permission, "user_problem", lambda *_: None)
 
 
-def refusal(found: Definition, words: list[Any], env: dict[str, str | None] | None = None) -> str | None:
+def refusal(found: Manager, words: list[Any], env: dict[str, str | None] | None = None) -> str | None:
     """Why the change of these words and variables is refused to a restricted user; None when it is not."""
     was = found.command(found.describe())
     try:

@@ -13,8 +13,8 @@ from tokenpeak.node.engine.command import program_words
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State
 from tokenpeak.node.production import change
-from tokenpeak.node.production.managers import definition_of, make_manager
-from tokenpeak.node.production.managers.base import Manager
+from tokenpeak.node.production.manager import Manager
+from tokenpeak.node.production.managers import make_manager
 
 SECRET = "s3cret-value"
 COMMAND = ["/opt/vllm", "serve", "m", f"--api-key={SECRET}", "--hf-token", SECRET]
@@ -37,7 +37,7 @@ def test_command_that_supervisord_cannot_hold(state: State, tmp_path: Path) -> N
     file = tmp_path / "supervisord.conf"
     file.write_text(f"[program:llm]\ncommand={' '.join(COMMAND)}\nenvironment=VLLM_API_KEY={SECRET}\n")
     declared = {"manager": "supervisord", "unit": "llm", "config": str(file)}
-    found = definition_of(make_manager(declared, state))
+    found = make_manager(declared, state)
     was = found.describe()
     edit: dict[str, Any] = {"words": [0, 1, 2, 3, 4, 5, "a ;b"], "env": {}, "image": None}
 
@@ -68,7 +68,7 @@ def test_command_whose_arguments_are_not_seen() -> None:
 
 def test_unit_that_systemd_reads_otherwise(state: State) -> None:
     """A unit whose quotes are not understood, and one with a prefix."""
-    found = definition_of(make_manager({"manager": "systemd", "unit": "llm.service"}, state))
+    found = make_manager({"manager": "systemd", "unit": "llm.service"}, state)
     line = " ".join(COMMAND)
     for lines, started in (([line], f"argv[]={line} --more ; ignore_errors=no"), ([f"@{line}"], "")):
         seen = {"exec_start": lines, "started": started, "environment": "", "unset": ""}

@@ -12,8 +12,8 @@ import pytest
 from tokenpeak.node.engine.command import Command, text
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State
-from tokenpeak.node.production.managers import definition_of, make_manager
-from tokenpeak.node.production.managers.base import Definition
+from tokenpeak.node.production.manager import Manager
+from tokenpeak.node.production.managers import make_manager
 
 SECRET = "s3cret-value"
 WORDS = [
@@ -26,13 +26,13 @@ PROGRAM = [0, 1, 2, 3, 4]
 
 
 @pytest.fixture
-def found(tmp_path: Path) -> Definition:
+def found(tmp_path: Path) -> Manager:
     """Production with secrets in its command."""
     declared = {"manager": "command", "process": {"argv": WORDS}}
-    return definition_of(make_manager(declared, State.make(tmp_path / "state")))
+    return make_manager(declared, State.make(tmp_path / "state"))
 
 
-def edited(found: Definition, words: list[Any]) -> Command:
+def edited(found: Manager, words: list[Any]) -> Command:
     return found.edited(found.command(found.describe()), {"words": words, "env": {}, "image": None})
 
 
@@ -53,7 +53,7 @@ def edited(found: Definition, words: list[Any]) -> Command:
         [*PROGRAM, 5, 8],
     ],
 )
-def test_behind_another_flag(found: Definition, words: list[Any]) -> None:
+def test_behind_another_flag(found: Manager, words: list[Any]) -> None:
     """Refused, whatever it is put behind; the refusal does not repeat it."""
     with pytest.raises(ScriptError, match="may be secret, and stays behind") as refused:
         edited(found, words)
@@ -72,7 +72,7 @@ def test_behind_another_flag(found: Definition, words: list[Any]) -> None:
         [*PROGRAM, 7, 8, NAME, "other"],
     ],
 )
-def test_behind_its_own(found: Definition, words: list[Any]) -> None:
+def test_behind_its_own(found: Manager, words: list[Any]) -> None:
     """Flags with their values come in any order, new ones between them, and nothing secret is shown."""
     command = edited(found, words)
 

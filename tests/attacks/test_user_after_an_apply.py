@@ -21,6 +21,9 @@ from tokenpeak.node.production.describe import describe
 from tokenpeak.node.production.managers import definition_of, make_manager
 from tokenpeak.node.production.managers.base import Definition
 from tokenpeak.node.protocol.apply import ChangeRequest
+from tokenpeak.node.production.manager import Manager
+from tokenpeak.node.production.managers import make_manager
+from tokenpeak.node.protocol.apply_requests import ChangeRequest
 from tokenpeak.node.protocol.requests import parse
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="root alone starts anything as root")
@@ -89,22 +92,22 @@ def described(kind: str, folder: Path, user: str | None) -> tuple[Json, Json]:
     return {"process": process}, {"own": {"content": None}, "seen": {"declared": process}}
 
 
-def definition(kind: str, state: State, user: str | None, monkeypatch: pytest.MonkeyPatch) -> Definition:
+def definition(kind: str, state: State, user: str | None, monkeypatch: pytest.MonkeyPatch) -> Manager:
     """Production of a kind of manager, of which nothing is asked and nothing made."""
     declared, described_ = described(kind, state.path("x").parent, user)
-    found = definition_of(make_manager({"manager": kind, **declared}, state))
+    found = make_manager({"manager": kind, **declared}, state)
     monkeypatch.setattr(found, "describe", lambda: described_)
     monkeypatch.setattr(found, "prepared", lambda was, command, mark: was["own"])
     monkeypatch.setattr(found.manager, "do", lambda argv, *_: Ran(0, f"User={user or ''}\nDynamicUser=no\n", ""))
     return found
 
 
-def request(found: Definition, edit: Json | None) -> ChangeRequest:
+def request(found: Manager, edit: Json | None) -> ChangeRequest:
     fields = {"apply_id": "a", "holder": "h", "lease_s": 5, "confirm_within_s": 9}
     return parse(ChangeRequest, {**fields, "was_sha256": checksum(found.describe()), "edit": edit})
 
 
-def refusal(state: State, found: Definition, edit: Json | None) -> str:
+def refusal(state: State, found: Manager, edit: Json | None) -> str:
     """Why the deployer may not; empty where he may."""
     try:
         change._prepared(state, found, request(found, edit), DECLARATION)

@@ -13,10 +13,10 @@ import pytest
 from tokenpeak.node.engine.command import Command
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State
-from tokenpeak.node.production.managers import definition_of, make_manager
-from tokenpeak.node.production.managers.base import Definition
-from tokenpeak.node.production.managers.compose import ComposeDefinition
-from tokenpeak.node.production.managers.kubernetes import KubernetesDefinition
+from tokenpeak.node.production.manager import Manager
+from tokenpeak.node.production.managers import make_manager
+from tokenpeak.node.production.managers.compose import ComposeManager
+from tokenpeak.node.production.managers.kubernetes import KubernetesManager
 
 SECTION = """[supervisord]
 logfile=/tmp/x
@@ -29,15 +29,15 @@ user=vllm
 
 
 @pytest.fixture
-def supervised(tmp_path: Path) -> Definition:
+def supervised(tmp_path: Path) -> Manager:
     """A program of supervisord."""
     file = tmp_path / "supervisord.conf"
     file.write_text(SECTION)
     declared = {"manager": "supervisord", "unit": "llm", "config": str(file)}
-    return definition_of(make_manager(declared, State.make(tmp_path / "state")))
+    return make_manager(declared, State.make(tmp_path / "state"))
 
 
-def prepared(found: Definition, words: list[str], env: dict[str, str]) -> tuple[str, Command]:
+def prepared(found: Manager, words: list[str], env: dict[str, str]) -> tuple[str, Command]:
     """The file's new text and what it starts, where it can hold these."""
     was = found.describe()
     command = found.command(was)
@@ -59,7 +59,7 @@ def prepared(found: Definition, words: list[str], env: dict[str, str]) -> tuple[
         'ends with "',
     ],
 )
-def test_supervisord_variables_that_cannot_be_held(supervised: Definition, value: str) -> None:
+def test_supervisord_variables_that_cannot_be_held(supervised: Manager, value: str) -> None:
     """A value that supervisord would read as another, or as several, is refused."""
     try:
         text, command = prepared(supervised, [], {"NEW": value})
@@ -71,7 +71,7 @@ def test_supervisord_variables_that_cannot_be_held(supervised: Definition, value
     assert "LD_PRELOAD" not in text.replace(value, "")
 
 
-def test_supervisord_variables(supervised: Definition) -> None:
+def test_supervisord_variables(supervised: Manager) -> None:
     """What can be held is held, `%` twice, and what stays is as it stood there."""
     text, command = prepared(supervised, ["%(ENV_X)s", "$X"], {"NEW": "50% (\\)", "Q": 'a "b" c', "A": "2"})
 
@@ -84,7 +84,7 @@ def test_supervisord_variables(supervised: Definition) -> None:
 
 
 @pytest.mark.parametrize("word", ["a ;b", "a #b", "x ; user=root"])
-def test_supervisord_words_that_begin_a_comment(supervised: Definition, word: str) -> None:
+def test_supervisord_words_that_begin_a_comment(supervised: Manager, word: str) -> None:
     """Inside quotes too `;` begins a comment after a space, by supervisord's own reader."""
     with pytest.raises(ScriptError):
         prepared(supervised, [word], {})
@@ -93,7 +93,7 @@ def test_supervisord_words_that_begin_a_comment(supervised: Definition, word: st
 @pytest.mark.parametrize("text", ["$X", "${X}", "$$X", "$(X)", "$$(X)", "$$$(X)", "a$", "100%"])
 def test_dollars_are_no_references(text: str) -> None:
     """Compose and Kubernetes get back exactly what was sent."""
-    for kind in (ComposeDefinition, KubernetesDefinition):
+    for kind in (ComposeManager, KubernetesManager):
         found = kind(None)  # type: ignore[arg-type]
         kept = found.literal(text)
         assert text == found.meaning(kept)
@@ -114,7 +114,7 @@ def test_kubernetes_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         "env": [{"name": "OWN", "value": "$(HOST)"}, {"name": "GONE", "value": "1"}],
     }
     declared = {"manager": "kubernetes", "unit": "deployment/llm"}
-    found = definition_of(make_manager(declared, State.make(tmp_path / "state")))
+    found = make_manager(declared, State.make(tmp_path / "state"))
     described = {"own": {"template": {"spec": {"containers": [container]}}}, "seen": {}}
     was = found.command(described)
     edit = {"words": [0, 1, 2], "env": {"NEW": "$(SECRET)", "GONE": None}, "image": None}
@@ -130,7 +130,7 @@ def test_compose_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     """A new variable and a new image are literal in the override."""
     (tmp_path / "compose.yaml").write_text("services: {}\n")
     declared = {"manager": "compose", "file": str(tmp_path / "compose.yaml"), "unit": "llm"}
-    found = definition_of(make_manager(declared, State.make(tmp_path / "state")))
+    found = make_manager(declared, State.make(tmp_path / "state"))
     service = {"image": "v:1", "entrypoint": ["vllm", "serve"], "command": ["m"], "environment": {"B": "$${X}"}}
     described = {
         "own": {"file": str(tmp_path / "compose.override.yaml"), "content": None},
@@ -153,7 +153,7 @@ def test_command_file(tmp_path: Path) -> None:
     file = tmp_path / "command"
     file.write_text("/opt/vllm\nserve\nm\n")
     declared = {"manager": "command", "start": ["true"], "stop": ["true"], "command_file": str(file)}
-    found = definition_of(make_manager(declared, State.make(tmp_path / "state")))
+    found = make_manager(declared, State.make(tmp_path / "state"))
 
     with pytest.raises(ScriptError, match="empty"):
         prepared(found, ["--say", ""], {})

@@ -6,7 +6,7 @@ import pytest
 from tests.node.conftest import STANDIN, Node
 
 from tokenpeak.node.production import production
-from tokenpeak.node.production.managers.command import ProcessDefinition
+from tokenpeak.node.production.managers.own_process import OwnProcessManager
 
 
 def serve(node: Node, model: str) -> None:
@@ -59,8 +59,8 @@ def test_another_definition_is_said(node: Node, monkeypatch: pytest.MonkeyPatch)
     node.production()
     node.run("produce")
     node.run("launch", node.launch_request())
-    described = ProcessDefinition.describe
-    monkeypatch.setattr(ProcessDefinition, "describe", lambda self: {**described(self), "seen": "edited"})
+    described = OwnProcessManager.describe
+    monkeypatch.setattr(OwnProcessManager, "describe", lambda self: {**described(self), "seen": "edited"})
 
     changed = node.run("finish", node.finish_request())["restoration"]
 

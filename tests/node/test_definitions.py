@@ -19,10 +19,12 @@ from tokenpeak.node.engine import serving
 from tokenpeak.node.engine.command import checksum, difference, text
 from tokenpeak.node.machine import clock, process
 from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.process import Ran
 from tokenpeak.node.machine.state import State
 from tokenpeak.node.machine.words import hidden_words
-from tokenpeak.node.production.managers import DEFINITIONS, MANAGERS, definition_of, make_manager
-from tokenpeak.node.production.managers.containers import RenamedContainerDefinition
+from tokenpeak.node.production.manager import Manager
+from tokenpeak.node.production.managers import MANAGERS, make_manager
+from tokenpeak.node.production.managers.containers import ContainerManager
 from tokenpeak.node.production.managers.kept_file import KeptFile
 
 HOLDER = "apply a-1"
@@ -55,7 +57,7 @@ def confirm(node: Node) -> dict[str, Any]:
 
 def test_every_manager_has_a_definition() -> None:
     """What can serve can be changed; a node that serves nothing has nothing to change."""
-    assert {*MANAGERS} - {"none"} == {*DEFINITIONS}
+    assert {"none"} == {name for name, kind in MANAGERS.items() if kind.describe is Manager.describe}
 
 
 # supervisord, the real one.
@@ -339,28 +341,27 @@ def test_compose(on_path: Callable[[str, str, Any], Path], tmp_path: Path) -> No
     file = tmp_path / "compose.yaml"
     file.write_text("services: {}\n")
     manager = make_manager({"manager": "compose", "file": str(file), "unit": "llm"}, State.make(tmp_path / "state"))
-    definition = definition_of(manager)
-    was = definition.describe()
-    command = definition.command(was)
+    was = manager.describe()
+    command = manager.command(was)
     edit = {"words": [*range(len(command.words)), "--say", "$X"], "env": {"C": "3"}, "image": None}
 
-    own = definition.prepared(was, definition.edited(command, edit), "a-1")
-    definition.write(own)
-    now = definition.describe()
+    own = manager.prepared(was, manager.edited(command, edit), "a-1")
+    manager.write(own)
+    now = manager.describe()
     made = json.loads(state.read_text())["made"]
     override = tmp_path / "compose.override.yaml"
     there = override.is_file()
-    definition.prepare_back(was["own"])
-    definition.write(was["own"])
-    definition.clean([])
+    manager.prepare_back(was["own"])
+    manager.write(was["own"])
+    manager.clean([])
 
     assert ("vllm", "serve", "prod", "--port", "8000") == command.words
     assert own == now["own"]
-    assert ["vllm", "serve", "prod", "--port", "8000", "--say", "$X"] == definition.shown_words(definition.command(now))
+    assert ["vllm", "serve", "prod", "--port", "8000", "--say", "$X"] == manager.shown_words(manager.command(now))
     assert ["prod", "--port", "8000", "--say", "$$X"] == made
-    assert {"A": "1", "B": "${X}", "C": "3"} == definition.command(now).env
+    assert {"A": "1", "B": "${X}", "C": "3"} == manager.command(now).env
     assert there
-    assert checksum(was) == checksum(definition.describe())
+    assert checksum(was) == checksum(manager.describe())
     assert ["prod", "--port", "8000"] == json.loads(state.read_text())["made"]
     assert ["bin", "compose.yaml", "state"] == sorted(path.name for path in tmp_path.iterdir())
 
@@ -373,7 +374,7 @@ def test_override_of_somebody_else(on_path: Callable[[str, str, Any], Path], tmp
     declared = {"manager": "compose", "file": str(tmp_path / "compose.yaml"), "unit": "llm"}
 
     with pytest.raises(ScriptError, match="is not ours"):
-        definition_of(make_manager(declared, State.make(tmp_path / "state"))).describe()
+        make_manager(declared, State.make(tmp_path / "state")).describe()
 
 
 def test_kubernetes(on_path: Callable[[str, str, Any], Path], tmp_path: Path) -> None:
@@ -382,27 +383,26 @@ def test_kubernetes(on_path: Callable[[str, str, Any], Path], tmp_path: Path) ->
     on_path("kubectl", KUBECTL, {"spec": {"replicas": 2, "selector": selector, "template": TEMPLATE}})
     declared = {"manager": "kubernetes", "unit": "deployment/llm", "namespace": "prod"}
     manager = make_manager(declared, State.make(tmp_path / "state"))
-    definition = definition_of(manager)
-    was = definition.describe()
+    was = manager.describe()
     recorded = manager.definition()
-    command = definition.command(was)
+    command = manager.command(was)
     edit = {"words": [*range(len(command.words)), "--say", "$(X)"], "env": {"A": "2"}, "image": "vllm:2"}
 
-    own = definition.prepared(was, definition.edited(command, edit), "a-1")
+    own = manager.prepared(was, manager.edited(command, edit), "a-1")
     manager.stop()
-    definition.write(own)
-    now = definition.describe()
-    manager.start(definition.start_facts(recorded))
+    manager.write(own)
+    now = manager.describe()
+    manager.start(manager.start_facts(recorded))
     container = now["own"]["template"]["spec"]["containers"][1]
     manager.stop()
-    definition.write(was["own"])
+    manager.write(was["own"])
 
     assert ["prod", "--port", "8000", "--api-key", "$(KEY)", "--say", "$$(X)"] == container["args"]
-    assert "$(X)" == definition.shown_words(definition.command(now))[-1]
+    assert "$(X)" == manager.shown_words(manager.command(now))[-1]
     assert "vllm:2" == container["image"]
     assert [TEMPLATE["spec"]["containers"][1]["env"][1], {"name": "A", "value": "2"}] == container["env"]  # type: ignore[index]
     assert own == now["own"]
-    assert checksum(was) == checksum(definition.describe())
+    assert checksum(was) == checksum(manager.describe())
 
 
 @pytest.mark.e2e
@@ -484,19 +484,15 @@ def test_shown_definition() -> None:
     assert "" == difference(texts[0], texts[0], "now", "then")
 
 
-class _Containers:
-    """A container runtime of names, ids and restart policies, as a manager has it."""
+class _Containers(ContainerManager):
+    """A container runtime of names, ids and restart policies."""
 
-    unit = "prod"
-
-    def __init__(self, **names: str) -> None:
+    def __init__(self, state: State, **names: str) -> None:
+        super().__init__({"manager": "docker", "unit": "prod"}, state)
         self.names = names
         self.restart = dict.fromkeys(names.values(), "always")
 
-    def needed(self, _: str) -> str:
-        return self.unit
-
-    def inspect(self, which: str = unit, must: bool = True) -> dict[str, Any] | None:
+    def inspect(self, which: str | None = "prod", must: bool = True) -> dict[str, Any] | None:
         name = which if which in self.names else next((name for name, own in self.names.items() if own == which), None)
         if name is None:
             assert not must
@@ -504,10 +500,10 @@ class _Containers:
         policy = {"Name": self.restart[self.names[name]], "MaximumRetryCount": 0}
         return {"Id": self.names[name], "Name": f"/{name}", "HostConfig": {"RestartPolicy": policy}}
 
-    def command(self, *words: str) -> list[str]:
+    def argv(self, *words: str) -> list[str]:
         return list(words)
 
-    def do(self, words: list[str]) -> None:
+    def do(self, words: list[str], timeout_s: float = 30.0) -> Ran:
         container = self.inspect(words[-2] if words[0] == "rename" else words[-1])
         assert container is not None
         if words[0] == "rename":
@@ -515,19 +511,19 @@ class _Containers:
             self.names[words[-1]] = self.names.pop(container["Name"][1:])
         elif words[0] == "update":
             self.restart[container["Id"]] = words[1].removeprefix("--restart=")
+        return Ran(0, "", "")
 
 
-def test_container_takes_the_name_of_another_and_gives_it_back() -> None:
+def test_container_takes_the_name_of_another_and_gives_it_back(tmp_path: Path) -> None:
     """The one that gives it up has its id in its name, is not started at boot, and is whole again afterwards."""
     old, new = "a" * 12 + "1" * 52, "b" * 12 + "2" * 52
-    containers = _Containers(**{"prod": old, "prod.tokenpeak-apply": new})
-    definition = RenamedContainerDefinition(containers)  # type: ignore[arg-type]
+    containers = _Containers(State.make(tmp_path / "state"), **{"prod": old, "prod.tokenpeak-apply": new})
 
-    definition.write({"id": new, "restart": "always"})
+    containers.write({"id": new, "restart": "always"})
     assert {"prod": new, f"prod.tokenpeak-{'a' * 12}": old} == containers.names
     assert {old: "no", new: "always"} == containers.restart
 
-    definition.write({"id": old, "restart": "always"})
+    containers.write({"id": old, "restart": "always"})
     assert {"prod": old, f"prod.tokenpeak-{'b' * 12}": new} == containers.names
     assert {old: "always", new: "no"} == containers.restart
 
@@ -569,7 +565,7 @@ def test_exec_start_of_unit_files(
     monkeypatch.setattr(process, "run", lambda words, *_: process.Ran(status=0, out=printed[words[1]], err=""))
     manager = make_manager({"manager": "systemd", "unit": "llm.service"}, State.make(tmp_path / "state"))
 
-    assert expected == definition_of(manager).describe()["seen"]["exec_start"]
+    assert expected == manager.describe()["seen"]["exec_start"]
 
 
 def test_lines_of_another_program_of_supervisord_stay(tmp_path: Path) -> None:
@@ -580,7 +576,7 @@ def test_lines_of_another_program_of_supervisord_stay(tmp_path: Path) -> None:
         "[program:llm-2]\ncommand=vllm serve qwen\n"
     )
     declared = {"manager": "supervisord", "unit": "llm", "config": str(config)}
-    definition = definition_of(make_manager(declared, State.make(tmp_path / "state")))
+    definition = make_manager(declared, State.make(tmp_path / "state"))
     described = definition.describe()
 
     own = definition.prepared(described, definition.as_command(["vllm", "serve", "phi"], {"A": "1"}), "a-1")

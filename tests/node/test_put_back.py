@@ -12,7 +12,7 @@ from tokenpeak.node.machine import clock, process
 from tokenpeak.node.machine.process import Ran
 from tokenpeak.node.machine.state import State
 from tokenpeak.node.phases import Phases
-from tokenpeak.node.production.managers import definition_of, make_manager, systemd
+from tokenpeak.node.production.managers import make_manager, systemd
 from tokenpeak.node.production.managers.compose import BY_US
 from tokenpeak.node.production.restore import restore
 
@@ -120,7 +120,7 @@ def test_definition_that_is_not_loaded(
     monkeypatch.setattr(systemd, "SYSTEM", tmp_path)
     monkeypatch.setattr(process, "run", manager.run)
     state = State.make(tmp_path / "state")
-    definition = definition_of(make_manager(declared, state))
+    definition = make_manager(declared, state)
     before = manager.file.read_text() if manager.file.exists() else None
     was = definition.describe()
     manager.file.write_text(bad)

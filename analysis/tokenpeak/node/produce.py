@@ -9,7 +9,7 @@ from tokenpeak.node.machine.words import shown_output
 from tokenpeak.node.production import production
 from tokenpeak.node.production.managers import make_manager
 from tokenpeak.node.production.managers.command import LOG
-from tokenpeak.node.production.managers.command import RECORD as PROCESS
+from tokenpeak.node.production.managers.own_process import RECORD as PROCESS
 from tokenpeak.node.protocol.answers import ProduceAnswer
 
 _SAID_BYTES = 4096

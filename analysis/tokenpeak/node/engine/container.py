@@ -21,6 +21,7 @@ from tokenpeak.node.machine import process
 from tokenpeak.node.machine.containers import SETTINGS, Runtime, of_containers
 from tokenpeak.node.machine.environment import VISIBLE
 from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.process_files import IsMember
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_value
 from tokenpeak.node.probe import boards

@@ -18,6 +18,7 @@ from typing import Any
 from tokenpeak.node.engine.container import LABEL, ContainerStart, EngineContainer
 from tokenpeak.node.machine import clock, process, root_files, trust
 from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.process_files import IsMember, in_control_group
 from tokenpeak.node.machine.state import Json, State, UnreadableError
 from tokenpeak.node.machine.words import shown_output, shown_value
 from tokenpeak.node.probe import boards

@@ -19,12 +19,11 @@ from typing import Any, Callable, Iterator, NamedTuple
 from tokenpeak.node.guard import record as records
 from tokenpeak.node.machine import clock, process
 from tokenpeak.node.machine.error import ScriptError
-from tokenpeak.node.machine.process_files import command_line, shown_by_kernel
+from tokenpeak.node.machine.process_files import MOUNTS, command_line, control_group, shown_by_kernel
 from tokenpeak.node.machine.state import State
 from tokenpeak.node.machine.words import shown_value
 from tokenpeak.node.production import drain
-from tokenpeak.node.production.identity import MOUNTS, control_group
-from tokenpeak.node.production.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S
+from tokenpeak.node.production.manager import START_TIMEOUT_S, STOP_TIMEOUT_S
 from tokenpeak.node.protocol.requests import ENGINE_STOP_S, PRODUCTION_READY_S
 
 CODE = "busy"

@@ -17,10 +17,10 @@ from tokenpeak.node.engine.builds import DOCKER, PODMAN
 from tokenpeak.node.machine import clock, process, root_files, users
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.process import user_ids
+from tokenpeak.node.machine.process_files import IsMember, control_group, in_control_group, program
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.users import as_user
 from tokenpeak.node.machine.words import shown_output
-from tokenpeak.node.production.identity import IsMember, control_group, in_control_group, program
 
 SETTINGS = ("PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG")
 """What a runtime's command finds its daemon and settings by."""

@@ -10,8 +10,13 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import Collection
+from pathlib import Path
+from typing import Callable, Collection
 
+IsMember = Callable[[int], bool]
+"""Whether a process, by its pid, belongs to something."""
+MOUNTS = tuple(Path("/sys/fs/cgroup", name) for name in ("", "systemd", "unified"))
+"""Where systemd's hierarchy of control groups is."""
 MOST_SHOWN_BYTES = 8 << 20
 """Of a process's environment or arguments: the kernel starts none with more, but one may show any memory there."""
 ONE_WITHIN_S = 0.5
@@ -104,3 +109,52 @@ class _Reader(threading.Thread):
                 self.shown[pid] = shown_by_kernel(pid, name, most)
             except OSError:
                 continue
+
+
+def in_control_group(group: str) -> IsMember:
+    """Whether a process is in a control group or below it; none is in an empty one."""
+
+    def is_member(pid: int) -> bool:
+        if not group.strip("/"):
+            return False
+        found = control_group(pid)
+        return found == group or found.startswith(group.rstrip("/") + "/") or pid in _listed(group)
+
+    return is_member
+
+
+def _listed(group: str) -> set[int]:
+    """The processes that the mounted hierarchy lists below a control group, in whatever namespace this runs."""
+    found: set[int] = set()
+    for mount in MOUNTS:
+        for members in (mount / group.lstrip("/")).rglob("cgroup.procs"):
+            try:
+                found |= {int(line) for line in members.read_text().split()}
+            except OSError:
+                continue
+    return found
+
+
+def control_group(pid: int) -> str:
+    """The path of a process's control group, by systemd's hierarchy or the unified one; empty when it has ended.
+
+    Where there are both, systemd keeps its groups in one of them, and everything is at the other's root.
+    """
+    found = [line.split(":", 2) for line in _lines(pid, "cgroup")]
+    own = [path for number, controllers, path in found if number == "0" or controllers == "name=systemd"]
+    return next((path for path in own if path != "/"), own[0] if own else "")
+
+
+def program(pid: int) -> str | None:
+    """The file that a process runs; None where that is hidden."""
+    try:
+        return os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return None
+
+
+def _lines(pid: int, name: str) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_text(errors="replace").splitlines()
+    except OSError:
+        return []

@@ -12,7 +12,7 @@ from tokenpeak.node.machine import process, root_programs
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import shown_command, shown_output, shown_value
-from tokenpeak.node.production.managers.base import Manager
+from tokenpeak.node.production.manager import Manager
 from tokenpeak.node.production.managers.kubernetes import KubernetesManager, pod_selector
 
 COMMAND_TIMEOUT_S = 60.0
@@ -181,7 +181,7 @@ class KubernetesBalancer(Balancer):
     def joined(self) -> list[str]:
         """The service, where a pod of production has the label."""
         key, value = self._label()
-        pods = self._kubernetes.pods(self._kubernetes.found())
+        pods = self._kubernetes.pods(self._kubernetes.workload())
         has = [(pod.get("metadata") or {}).get("labels", {}).get(key) == value for pod in pods]
         return self.members() if any(has) else []
 
@@ -213,7 +213,7 @@ class KubernetesBalancer(Balancer):
 
     def _label(self) -> tuple[str, str]:
         key, _, value = str(self.needed("label")).partition("=")
-        selector: Json = (self._kubernetes.found()["spec"].get("selector") or {}).get("matchLabels") or {}
+        selector: Json = (self._kubernetes.workload()["spec"].get("selector") or {}).get("matchLabels") or {}
         if not value or key in selector:
             raise ScriptError(
                 "declaration",
@@ -224,7 +224,7 @@ class KubernetesBalancer(Balancer):
         return key, value
 
     def _set_label(self, word: str) -> None:
-        own = pod_selector(self._kubernetes.found())
+        own = pod_selector(self._kubernetes.workload())
         self.do(self._kubernetes.kubectl("label", "pods", "-l", own, word, "--overwrite"))
 
     def _addresses(self) -> list[str]:
@@ -241,5 +241,5 @@ class KubernetesBalancer(Balancer):
             ) from error
 
     def _own_addresses(self) -> set[str]:
-        pods = self._kubernetes.pods(self._kubernetes.found())
+        pods = self._kubernetes.pods(self._kubernetes.workload())
         return {str(pod["status"]["podIP"]) for pod in pods if (pod.get("status") or {}).get("podIP")}

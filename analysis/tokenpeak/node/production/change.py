@@ -28,8 +28,8 @@ from tokenpeak.node.probe import boards, machine
 from tokenpeak.node.production import drain, permission, production
 from tokenpeak.node.production.answering import Answering, standing
 from tokenpeak.node.production.identity import ForeignServerError, OfProduction
-from tokenpeak.node.production.managers import definition_of, make_manager, recorded_manager
-from tokenpeak.node.production.managers.base import Definition, Manager
+from tokenpeak.node.production.manager import Manager
+from tokenpeak.node.production.managers import make_manager, recorded_manager
 from tokenpeak.node.production.put_back import APPLIED, conclude, note_stop, stop_for_change
 from tokenpeak.node.production.restore import restore
 from tokenpeak.node.protocol.apply import ChangeAnswer, ChangeRequest, ConfirmAnswer, ConfirmRequest
@@ -49,9 +49,9 @@ def change(state: State, declaration: Json, request: ChangeRequest, *, limited: 
     """
     phases = Phases(state)
     with mutex.exclusive(state):
-        record, definition = _begin(state, declaration, request, phases, limited)
+        record = _begin(state, declaration, request, phases, limited)
         try:
-            record = _stop_and_write(state, record, definition, phases)
+            record = _stop_and_write(state, record, phases)
         except (ScriptError, OSError) as error:
             return _failed(state, request, phases, record, str(error))
     nonce = record["nonce"]
@@ -94,9 +94,7 @@ def change(state: State, declaration: Json, request: ChangeRequest, *, limited: 
     )
 
 
-def _begin(
-    state: State, declaration: Json, request: ChangeRequest, phases: Phases, limited: bool
-) -> tuple[Json, Definition]:
+def _begin(state: State, declaration: Json, request: ChangeRequest, phases: Phases, limited: bool) -> Json:
     """Lock, look, prepare, record, guard; the record. Raises ScriptError with nothing touched."""
     state.require_room(LEAST_ROOM_BYTES)
     lock.take(state, request.holder)
@@ -108,9 +106,7 @@ def _begin(
             found = production.record(declared, state)
             if not found["running"]:
                 raise ScriptError("production_down", "Production does not run: start it as usual, then apply.")
-            definition = definition_of(make_manager(declared, state))
-            permitted = declaration if limited else None
-            apply = _prepared(state, definition, request, permitted)
+            apply = _prepared(state, make_manager(declared, state), request, declaration if limited else None)
             record: Json = {
                 "nonce": nonce,
                 "holder": request.holder,
@@ -137,7 +133,7 @@ def _begin(
         if not state.has(records.NAME):
             lock.release(state)
         raise
-    return record, definition
+    return record
 
 
 def _give_back_what_is_due(state: State, phases: Phases) -> None:
@@ -157,42 +153,42 @@ def _give_back_what_is_due(state: State, phases: Phases) -> None:
     )
 
 
-def _prepared(state: State, definition: Definition, request: ChangeRequest, permitted: Json | None) -> Json:
+def _prepared(state: State, manager: Manager, request: ChangeRequest, permitted: Json | None) -> Json:
     """The part of the record that is the apply's: the definition as it is, and the new one, ready to be written.
 
     `permitted` is the declaration that limits a restricted user.
     """
-    was = definition.describe()
-    was_command = definition.command(was)
+    was = manager.describe()
+    was_command = manager.command(was)
     if checksum(was) != request.was_sha256:
         raise ScriptError(
             "drifted", "Production's definition has changed since the change was shown: look at it again, then apply."
         )
     if request.edit is not None:
-        command = definition.edited(was_command, request.edit)
+        command = manager.edited(was_command, request.edit)
         if permitted is not None:
-            permission.require(permitted, definition, was, command)
-        permission.require_own_program(definition, was, was_command, command)
-        own = definition.prepared(was, command, request.apply_id)
-        new_text = text(definition.place(own), command, definition.shown_words(command))
+            permission.require(permitted, manager, was, command)
+        permission.require_own_program(manager, was, was_command, command)
+        own = manager.prepared(was, command, request.apply_id)
+        new_text = text(manager.place(own), command, manager.shown_words(command))
     else:
         applied = state.read(APPLIED)
         if applied is None:
             raise ScriptError("nothing_applied", "No apply was confirmed on this node, so there is nothing to undo.")
         if permitted is not None:
-            permission.require_back(definition, was, applied)
+            permission.require_back(manager, was, applied)
         own, new_text = applied["apply"]["was"]["own"], applied["apply"]["was_text"]
-        command = definition.command(applied["apply"]["was"])
-        definition.prepare_back(own)
+        command = manager.command(applied["apply"]["was"])
+        manager.prepare_back(own)
     return {
         "id": request.apply_id,
         "was": was,
         "was_sha256": checksum(was),
-        "was_text": text(definition.place(was["own"]), was_command, definition.shown_words(was_command)),
+        "was_text": text(manager.place(was["own"]), was_command, manager.shown_words(was_command)),
         "new": own,
         "new_sha256": None,
         "new_text": new_text,
-        "words": definition.shown_words(command),
+        "words": manager.shown_words(command),
         "program": command.program,
         "env": {name: value for name, value in command.env.items() if was_command.env.get(name) != value},
         "env_gone": [name for name in was_command.env if name not in command.env],
@@ -202,7 +198,7 @@ def _prepared(state: State, definition: Definition, request: ChangeRequest, perm
     }
 
 
-def _stop_and_write(state: State, record: Json, definition: Definition, phases: Phases) -> Json:
+def _stop_and_write(state: State, record: Json, phases: Phases) -> Json:
     """Leave the balancer, stop, write the definition, start; the record, with the checksum of what is there now."""
     record = drain.take_out(state, record, phases)
     note_stop(record)
@@ -215,11 +211,11 @@ def _stop_and_write(state: State, record: Json, definition: Definition, phases: 
     with phases.span("memory_wait"):
         memory.wait_level(memory.make_gauge(boards.chosen_for_trial(state)))
     with phases.span("changing"):
-        definition.write(record["apply"]["new"])
-        found = definition.describe()
-        command = definition.command(found)
-        _require_same(record["apply"], command, definition.shown_words(command))
-        started = definition.start_facts(record["production"]["definition"])
+        manager.write(record["apply"]["new"])
+        found = manager.describe()
+        command = manager.command(found)
+        _require_same(record["apply"], command, manager.shown_words(command))
+        started = manager.start_facts(record["production"]["definition"])
         apply = {**record["apply"], "new_sha256": checksum(found), "new_definition": started}
         record = {**record, "apply": apply}
         state.write(records.NAME, record)
@@ -341,8 +337,7 @@ def confirm(state: State, request: ConfirmRequest) -> ConfirmAnswer:
             if due := guard.is_due(state, record):
                 raise ScriptError("not_confirmed", f"Not confirmed, for {due}: the node puts it back.")
             with phases.span("confirming"):
-                definition = definition_of(recorded_manager(record["production"], state))
-                if checksum(definition.describe()) != record["apply"]["new_sha256"]:
+                if checksum(recorded_manager(record["production"], state).describe()) != record["apply"]["new_sha256"]:
                     raise ScriptError("not_confirmed", "Somebody has changed production's definition during the bake.")
                 recorded = changed_production(record)
                 if again := started_again(recorded_manager(recorded, state), record):

@@ -10,7 +10,7 @@ from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import hidden_env, hidden_words
 from tokenpeak.node.production import permission, production
 from tokenpeak.node.production.identity import ForeignServerError, OfProduction
-from tokenpeak.node.production.managers import definition_of, make_manager
+from tokenpeak.node.production.managers import make_manager
 from tokenpeak.node.production.put_back import APPLIED
 from tokenpeak.node.protocol.apply import AppliedState, DescribeAnswer
 
@@ -26,9 +26,9 @@ def describe(state: State, declaration: Json, *, limited: bool = False) -> Descr
     )
     try:
         found, unwell = production.look_closely(declared, state)
-        definition = definition_of(make_manager(declared, state))
-        described = definition.describe()
-        command = definition.command(described)
+        manager = make_manager(declared, state)
+        described = manager.describe()
+        command = manager.command(described)
     except ScriptError as error:
         return DescribeAnswer(**{**vars(known), "problem": error.text})
     problem = unwell
@@ -37,10 +37,10 @@ def describe(state: State, declaration: Json, *, limited: bool = False) -> Descr
     elif not found.running:
         problem = "Production does not run: start it as usual, then apply."
     elif problem is None and limited:
-        problem = permission.root_problem(definition.manager)
-        problem = problem or permission.user_problem(definition, described, command)
-    words = definition.shown_words(command)
-    place = definition.place(described["own"])
+        problem = permission.root_problem(manager)
+        problem = problem or permission.user_problem(manager, described, command)
+    words = manager.shown_words(command)
+    place = manager.place(described["own"])
     return DescribeAnswer(
         **{
             **vars(known),

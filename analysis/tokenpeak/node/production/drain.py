@@ -20,8 +20,8 @@ from tokenpeak.node.phases import Phases
 from tokenpeak.node.production.balancers import Balancer, CommandBalancer, KubernetesBalancer, NginxBalancer
 from tokenpeak.node.production.haproxy import HaproxyBalancer
 from tokenpeak.node.production.identity import ForeignServerError, OfProduction
+from tokenpeak.node.production.manager import Manager
 from tokenpeak.node.production.managers import make_manager
-from tokenpeak.node.production.managers.base import Manager
 
 BUILT_IN: dict[str, type[Balancer]] = {
     "haproxy": HaproxyBalancer,

@@ -10,26 +10,19 @@ from __future__ import annotations
 import os
 import pwd
 import socket
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict
+from typing import Callable
 
 from tokenpeak.node.machine import sockets
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.process import user_ids
+from tokenpeak.node.machine.process_files import IsMember, program
 from tokenpeak.node.machine.sockets import Peer
+from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import shown_value
-
-if TYPE_CHECKING:
-    from tokenpeak.node.production.managers.base import Manager
-
+from tokenpeak.node.production.manager import Manager
 
 Check = Callable[[socket.socket], None]
 """Raises ForeignServerError unless the other end of a connection is who should answer."""
-Seen = Dict[str, Any]
-"""Who answered: `by` says how that is known, `uid` and `program` who it is where that must stay the same."""
-IsMember = Callable[[int], bool]
-MOUNTS = tuple(Path("/sys/fs/cgroup", name) for name in ("", "systemd", "unified"))
-"""Where systemd's hierarchy of control groups is."""
 INIT = 1
 """Holds the sockets of units that are started by their first connection."""
 
@@ -47,10 +40,10 @@ class OfProduction:
     `seen` is who answered last.
     """
 
-    def __init__(self, manager: Manager, known: Seen | None = None) -> None:
+    def __init__(self, manager: Manager, known: Json | None = None) -> None:
         self._manager = manager
         self._known = known
-        self.seen: Seen | None = None
+        self.seen: Json | None = None
 
     def __call__(self, connection: socket.socket) -> None:
         """Raise ForeignServerError unless production holds the other end."""
@@ -63,7 +56,7 @@ class OfProduction:
             )
         self.seen = seen
 
-    def _seen(self, found: Peer) -> Seen:
+    def _seen(self, found: Peer) -> Json:
         """How it is known that this may be production; raises ForeignServerError where it may not."""
         if not found.is_here:
             return {"by": "network"}
@@ -144,61 +137,12 @@ def of_processes(is_member: Callable[[], IsMember], what: str) -> Check:
     return check
 
 
-def in_control_group(group: str) -> IsMember:
-    """Whether a process is in a control group or below it; none is in an empty one."""
-
-    def is_member(pid: int) -> bool:
-        if not group.strip("/"):
-            return False
-        found = control_group(pid)
-        return found == group or found.startswith(group.rstrip("/") + "/") or pid in _listed(group)
-
-    return is_member
-
-
-def _listed(group: str) -> set[int]:
-    """The processes that the mounted hierarchy lists below a control group, in whatever namespace this runs."""
-    found: set[int] = set()
-    for mount in MOUNTS:
-        for members in (mount / group.lstrip("/")).rglob("cgroup.procs"):
-            try:
-                found |= {int(line) for line in members.read_text().split()}
-            except OSError:
-                continue
-    return found
-
-
-def control_group(pid: int) -> str:
-    """The path of a process's control group, by systemd's hierarchy or the unified one; empty when it has ended.
-
-    Where there are both, systemd keeps its groups in one of them, and everything is at the other's root.
-    """
-    found = [line.split(":", 2) for line in _lines(pid, "cgroup")]
-    own = [path for number, controllers, path in found if number == "0" or controllers == "name=systemd"]
-    return next((path for path in own if path != "/"), own[0] if own else "")
-
-
-def program(pid: int) -> str | None:
-    """The file that a process runs; None where that is hidden."""
-    try:
-        return os.readlink(f"/proc/{pid}/exe")
-    except OSError:
-        return None
-
-
-def _lines(pid: int, name: str) -> list[str]:
-    try:
-        return Path(f"/proc/{pid}/{name}").read_text(errors="replace").splitlines()
-    except OSError:
-        return []
-
-
 def _where(connection: socket.socket) -> str:
     host, port = connection.getpeername()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _words(seen: Seen) -> str:
+def _words(seen: Json) -> str:
     if seen["by"] == "user":
         return f"{seen['program'] or 'a process'} of user {seen['uid']}"
     return {"manager": "a process that its manager knew", "network": "a process outside this machine's network"}[

@@ -17,16 +17,16 @@ from tokenpeak.node.engine.container import is_numbered
 from tokenpeak.node.machine import environment, process, root_programs
 from tokenpeak.node.machine.containers import FORWARDERS
 from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.process_files import program
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import shown_command, shown_value
 from tokenpeak.node.probe import boards
-from tokenpeak.node.production.identity import program
-from tokenpeak.node.production.managers.base import Definition, Manager
+from tokenpeak.node.production.manager import Manager
 
 _ROOT_NAMES = ("", "root")
 
 
-def user_problem(definition: Definition, described: Json, command: Command) -> str | None:
+def user_problem(manager: Manager, described: Json, command: Command) -> str | None:
     """Why a restricted user may not have this definition start this command; None where it has a user of its own.
 
     An image's own user is none: a tag means another image by and by, and that may be root's. Nor is a name that an
@@ -34,33 +34,33 @@ def user_problem(definition: Definition, described: Json, command: Command) -> s
     """
     if os.geteuid() != 0:
         return None
-    user = definition.user(described, command)
-    is_of_node = definition.is_node_user()
+    user = manager.user(described, command)
+    is_of_node = manager.is_node_user()
     if user is not None and (not _is_root(user) if is_of_node else is_numbered(user)):
         return None
     named = "names no user" if user is None else f"names the user {shown_value(user)}"
     if user is not None and not is_of_node:
         named += ", which is no number other than 0 such as 1000:1000 (whom a name means its image decides),"
     return (
-        f"Production's definition ({definition.place(described['own'])}) {named} for what this change starts, and a "
+        f"Production's definition ({manager.place(described['own'])}) {named} for what this change starts, and a "
         "restricted user starts nothing that may be root's: let the definition itself name a user of production's own "
-        f"({definition.USER_AS}), or let an administrator do it."
+        f"({manager.USER_AS}), or let an administrator do it."
     )
 
 
-def require_own_program(definition: Definition, described: Json, was: Command, new: Command) -> None:
+def require_own_program(manager: Manager, described: Json, was: Command, new: Command) -> None:
     """Raise ScriptError where an edit has production run a program that others than root and its user may write.
 
     An administrator's edits too: he chose what was measured, and not that its owner becomes production's user. What
     stays as it is was chosen before, and a program in an image is no file of this machine.
     """
-    if os.geteuid() != 0 or definition.is_in_image:
+    if os.geteuid() != 0 or manager.is_in_image:
         return
-    words = definition.shown_words(new)[: new.program]
+    words = manager.shown_words(new)[: new.program]
     files = root_programs.of_environment((name, text) for name, text in new.env.items() if was.env.get(name) != text)
-    if words != definition.shown_words(was)[: was.program]:
+    if words != manager.shown_words(was)[: was.program]:
         files += installed.code_files(words)
-    user = definition.user(described, new)
+    user = manager.user(described, new)
     is_root = user is None or _is_root(user)
     uid = 0 if is_root else root_programs.uid_of(user or "")
     danger = root_programs.danger(files, uid or 0)
@@ -104,13 +104,13 @@ def root_problem(manager: Manager) -> str | None:
     )
 
 
-def require(declaration: Json, definition: Definition, described: Json, new: Command) -> None:
+def require(declaration: Json, manager: Manager, described: Json, new: Command) -> None:
     """Raise ScriptError for a change that a restricted user may not make of the described production."""
-    was = definition.command(described)
-    if problem := root_problem(definition.manager) or user_problem(definition, described, new):
+    was = manager.command(described)
+    if problem := root_problem(manager) or user_problem(manager, described, new):
         raise ScriptError("refused", problem)
     builds = engine_builds(declaration).values()
-    own, started = (definition.shown_words(each)[: each.program] for each in (was, new))
+    own, started = (manager.shown_words(each)[: each.program] for each in (was, new))
     if started != own and started not in [build["command"] for build in builds if "image" not in build]:
         raise ScriptError(
             "refused",
@@ -127,17 +127,17 @@ def require(declaration: Json, definition: Definition, described: Json, new: Com
     _require_environment(declaration, new, changed)
 
 
-def require_back(definition: Definition, described: Json, applied: Json) -> None:
+def require_back(manager: Manager, described: Json, applied: Json) -> None:
     """Raise ScriptError for a rollback of the `applied` record that a restricted user may not make.
 
     It writes what was read before that apply, of a file or a template the whole: what an administrator has changed
     since, production's user say, would be as it was.
     """
     before = applied["apply"]["was"]
-    problem = root_problem(definition.manager) or user_problem(definition, before, definition.command(before))
+    problem = root_problem(manager) or user_problem(manager, before, manager.command(before))
     if problem is None and checksum(described) != applied["apply"]["new_sha256"]:
         problem = (
-            f"Production's definition ({definition.place(described['own'])}) is not as apply {applied['apply']['id']} "
+            f"Production's definition ({manager.place(described['own'])}) is not as apply {applied['apply']['id']} "
             "left it, and its rollback would undo what was changed there since: let an administrator roll back."
         )
     if problem is not None:

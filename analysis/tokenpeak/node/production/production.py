@@ -7,6 +7,8 @@ from typing import Callable
 from urllib.parse import urlsplit
 
 from tokenpeak.node.engine import serving
+from tokenpeak.node import serving
+from tokenpeak.node.engine_command import checksum
 from tokenpeak.node.machine import clock, sockets
 from tokenpeak.node.machine.error import NOT_SEEN, ScriptError
 from tokenpeak.node.machine.state import Json, State
@@ -15,10 +17,12 @@ from tokenpeak.node.phases import Phases
 from tokenpeak.node.probe import machine
 from tokenpeak.node.production.answering import Answering, Shortfall
 from tokenpeak.node.production.identity import ForeignServerError, OfProduction, of_no_stranger
+from tokenpeak.node.production.manager import STOP_TIMEOUT_S, Manager
 from tokenpeak.node.production.managers import make_manager, recorded_manager
 from tokenpeak.node.production.managers.base import STOP_TIMEOUT_S, Manager
 from tokenpeak.node.production.put_back import make_again, recorded_definition
 from tokenpeak.node.protocol.parts import Production
+from tokenpeak.node.protocol.answers import ProductionState
 from tokenpeak.node.protocol.requests import PRODUCTION_READY_S
 
 _START_TRIES = 3
@@ -95,10 +99,20 @@ def record(declared: Json, state: State) -> Json:
     return {
         **vars(found),
         "definition": definition,
-        **(recorded_definition(manager) if found.running else {"definition_sha256": None}),
+        **(_recorded_definition(manager) if found.running else {"definition_sha256": None}),
         "declared": declared,
         "answered_by": check.seen,
     }
+
+
+def _recorded_definition(manager: Manager) -> Json:
+    """What a record keeps of the definition of production that runs; no checksum where that has none to be read."""
+    try:
+        described = manager.describe()
+    except (ScriptError, OSError):
+        return {"definition_sha256": None}
+    kept = {"described": described} if manager.is_removable else {}
+    return {"definition_sha256": checksum(described), **kept}
 
 
 def at_sweep_start(found: Json, expected: Json | None) -> Json:
@@ -162,7 +176,8 @@ def bring_back(recorded: Json, state: State, ready_s: float, phases: Phases) -> 
     try:
         manager = recorded_manager(recorded, state)
         manager.ready_s = max(ready_s, LEAST_LOAD_S)
-        make_again(manager, recorded)
+        if described := recorded.get("described"):
+            manager.make_again(described, recorded)
         if not manager.is_running():
             _start_at_last(manager, recorded["definition"])
         phases.mark("verifying")

@@ -1,4 +1,8 @@
-"""Drift of production's definition: what was recorded is compared with what is there when the node is given back."""
+"""Putting production's definition back: what an apply that was not confirmed changed is again what it was.
+
+A definition is written only while production is stopped, so production that runs by the definition that was, was
+started by it. One that its manager does not load is written before: nothing was started by it, and nothing is stopped.
+"""
 
 from __future__ import annotations
 
@@ -13,46 +17,8 @@ from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.probe import boards
 from tokenpeak.node.production import drain
-from tokenpeak.node.production.managers import definition_of, recorded_manager
-from tokenpeak.node.production.managers.base import Definition, Manager
-
-
-def recorded_definition(manager: Manager) -> Json:
-    """What a record keeps of the definition of production that runs; no checksum where that has none to be read."""
-    try:
-        definition = definition_of(manager)
-        described = definition.describe()
-    except (ScriptError, OSError):
-        return {"definition_sha256": None}
-    kept = {"described": described} if definition.is_removable else {}
-    return {"definition_sha256": checksum(described), **kept}
-
-
-def make_again(manager: Manager, recorded: Json) -> None:
-    """Make recorded production anew where its manager's object was removed while it was stopped."""
-    if described := recorded.get("described"):
-        definition_of(manager).make_again(described, recorded)
-
-
-def definition_drift(manager: Manager, was_sha256: str, since: str) -> str:
-    """What is to be said of the definition; empty where it is what it was when `since` began."""
-    try:
-        is_same = checksum(definition_of(manager).describe()) == was_sha256
-    except (ScriptError, OSError) as error:
-        return f"Its definition cannot be compared with what it was: {error}"
-    return "" if is_same else f"Somebody else has changed its definition since {since} began."
-
-
-def drift_of_production(recorded: Json, state: State) -> str:
-    """What is to be said of the definition of recorded production that runs again; empty where it was not read."""
-    was_sha256 = recorded.get("definition_sha256")
-    if not recorded["running"] or was_sha256 is None:
-        return ""
-    try:
-        return definition_drift(recorded_manager(recorded, state), was_sha256, "the trial")
-    except ScriptError as error:
-        return f"Its definition cannot be compared with what it was: {error}"
-
+from tokenpeak.node.production.manager import Manager
+from tokenpeak.node.production.managers import recorded_manager
 
 APPLIED = "applied.json"
 _STOPS = 3
@@ -68,24 +34,23 @@ def put_back(state: State, record: Json, phases: Phases) -> str | None:
         return None
     try:
         manager = recorded_manager(record["production"], state)
-        definition = definition_of(manager)
         # Before anything is stopped: what serves by the new definition is better than nothing.
-        own = definition.way_back(record)
-        if _is(definition, own) and manager.is_running():
+        own = manager.way_back(record)
+        if _is(manager, own) and manager.is_running():
             return None
         _leave(state, record, phases)
-        if not definition.is_loaded():
-            definition.write(own)
-        if definition.is_there():
+        if not manager.is_loaded():
+            manager.write(own)
+        if manager.is_there():
             with phases.span("production_stop"):
                 note_stop(record)
                 stop_for_change(manager)
         with phases.span("memory_wait"):
             memory.wait_level(memory.make_gauge(boards.chosen_for_trial(state)))
         with phases.span("changing"):
-            definition.write(own)
-        if not _is(definition, own):
-            return f"Production's definition ({definition.place(own)}) is not what it was before the apply."
+            manager.write(own)
+        if not _is(manager, own):
+            return f"Production's definition ({manager.place(own)}) is not what it was before the apply."
     except (ScriptError, OSError) as error:
         return f"Production's definition is not put back: {error}"
     return None
@@ -107,13 +72,13 @@ def note_stop(record: Json) -> None:
     record["stopped"] = {"unix_s": time.time(), "boot_s": clock.boot_s(), "boot_id": clock.boot_id()}
 
 
-def drift_since_apply(state: State, record: Json) -> str:
-    """What the definition has that the one before the apply had not, though nothing of ours; empty where nothing."""
+def drift(production: Json, state: State, was_sha256: str, since: str) -> str:
+    """What is to be said of the definition of recorded production; empty where it is as it was when `since` began."""
     try:
-        manager = recorded_manager(record["production"], state)
-    except ScriptError as error:
+        is_same = checksum(recorded_manager(production, state).describe()) == was_sha256
+    except (ScriptError, OSError) as error:
         return f"Its definition cannot be compared with what it was: {error}"
-    return definition_drift(manager, record["apply"]["was_sha256"], "the apply")
+    return "" if is_same else f"Somebody else has changed its definition since {since} began."
 
 
 def _clean_up(state: State, record: Json) -> None:
@@ -123,14 +88,14 @@ def _clean_up(state: State, record: Json) -> None:
         kept = [] if apply["confirmed"] and apply["undo"] else [apply["was"]["own"]]
         applied = None if apply["confirmed"] else state.read(APPLIED)
         kept += [applied["apply"]["was"]["own"]] if applied else []
-        definition_of(recorded_manager(record["production"], state)).clean(kept)
+        recorded_manager(record["production"], state).clean(kept)
     except (ScriptError, OSError):
         return
 
 
-def _is(definition: Definition, own: Json) -> bool:
+def _is(manager: Manager, own: Json) -> bool:
     try:
-        return bool(definition.describe()["own"] == own)
+        return bool(manager.describe()["own"] == own)
     except ScriptError:
         # systemd has not read a file again, say: what would be started is not known.
         return False

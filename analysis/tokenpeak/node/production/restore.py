@@ -27,6 +27,7 @@ from tokenpeak.node.production.managers import make_manager
 from tokenpeak.node.production.put_back import drift_of_production
 from tokenpeak.node.protocol.answers import RestoreAnswer
 from tokenpeak.node.protocol.parts import LEFT_DOWN, RestoreOutcome, picked
+from tokenpeak.node.protocol.answers import LEFT_DOWN, RestoreAnswer, RestoreOutcome, picked
 from tokenpeak.node.protocol.requests import ENGINE_STOP_S, PRODUCTION_READY_S, RestoreRequest, sweep_of
 
 UNKNOWN_STOP_S = 10.0
@@ -90,7 +91,8 @@ def restore(
         wrong = Shortfall(text) if text else None
     if accept and wrong is None:
         was["model"] = _served_model(was, state)
-    drifted = "" if apply or wrong else drift_of_production(was, state)
+    was_sha256 = was.get("definition_sha256") if was["running"] and not apply and wrong is None else None
+    drifted = put_back.drift(was, state, was_sha256, "the trial") if was_sha256 else ""
     said = wrong.words(was["model"]) if wrong else _sentence(was, is_started_anew)
     beside = "" if wrong or not was["running"] else production.strangers(was, state)
     outcome = RestoreOutcome(
@@ -122,7 +124,7 @@ def _of_apply(state: State, outcome: RestoreOutcome, found: Json) -> RestoreOutc
         return _with(outcome, "The confirmed definition stays.") if outcome.restored else outcome
     if not outcome.restored:
         return outcome
-    drifted = put_back.drift_since_apply(state, found)
+    drifted = put_back.drift(found["production"], state, found["apply"]["was_sha256"], "the apply")
     definition = "changed" if drifted else "put_back"
     return replace(_with(outcome, drifted or "Its definition is what it was before the apply."), definition=definition)
 

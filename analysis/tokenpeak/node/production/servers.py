@@ -19,10 +19,9 @@ from tokenpeak.node.engine.installed import installed_version
 from tokenpeak.node.machine import process
 from tokenpeak.node.machine.containers import FORWARDERS, SETTINGS, Runtime, labels_of
 from tokenpeak.node.machine.process import user_ids
-from tokenpeak.node.machine.process_files import command_line, command_lines, shown_in_time
+from tokenpeak.node.machine.process_files import command_line, command_lines, control_group, program, shown_in_time
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import SECRET, hidden_env, without_secrets
-from tokenpeak.node.production.identity import control_group, program
 from tokenpeak.node.protocol.survey import FoundEngine, FoundServer
 
 CONTAINER = re.compile(r"(?:docker|libpod|crio)[-/]([0-9a-f]{64})|/docker/([0-9a-f]{64})")

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Callable
-
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_value
-from tokenpeak.node.production.managers.base import Definition, Manager, NoManager
-from tokenpeak.node.production.managers.command import CommandManager, command_definition
-from tokenpeak.node.production.managers.compose import ComposeDefinition, ComposeManager
-from tokenpeak.node.production.managers.containers import DockerManager, PodmanManager
-from tokenpeak.node.production.managers.docker import DockerDefinition
-from tokenpeak.node.production.managers.kubernetes import KubernetesDefinition, KubernetesManager
-from tokenpeak.node.production.managers.podman import PodmanDefinition
-from tokenpeak.node.production.managers.supervisord import SupervisordDefinition, SupervisordManager
-from tokenpeak.node.production.managers.systemd import SystemdDefinition, SystemdManager
+from tokenpeak.node.production.manager import Manager, NoManager
+from tokenpeak.node.production.managers.command import CommandManager
+from tokenpeak.node.production.managers.compose import ComposeManager
+from tokenpeak.node.production.managers.docker import DockerManager
+from tokenpeak.node.production.managers.kubernetes import KubernetesManager
+from tokenpeak.node.production.managers.own_process import OwnProcessManager
+from tokenpeak.node.production.managers.podman import PodmanManager
+from tokenpeak.node.production.managers.supervisord import SupervisordManager
+from tokenpeak.node.production.managers.systemd import SystemdManager
 
 MANAGERS: dict[str, type[Manager]] = {
     "systemd": SystemdManager,
@@ -47,28 +45,7 @@ def make_manager(declared: Json, state: State) -> Manager:
             "declaration",
             f"tokenpeak_production.manager is {shown_value(name)}. Known: {', '.join(MANAGERS)}.",
         )
-    manager = MANAGERS[name](declared, state)
+    is_own = name == "command" and declared.get("process")
+    manager = (OwnProcessManager if is_own else MANAGERS[name])(declared, state)
     manager.require_own_files()
     return manager
-
-
-DEFINITIONS: dict[str, Callable[[Manager], Definition]] = {
-    "systemd": SystemdDefinition,
-    "docker": DockerDefinition,
-    "podman": PodmanDefinition,
-    "compose": ComposeDefinition,
-    "kubernetes": KubernetesDefinition,
-    "supervisord": SupervisordDefinition,
-    "command": command_definition,
-}
-
-
-def definition_of(manager: Manager) -> Definition:
-    """The definition of this manager's production; ScriptError for a manager without one."""
-    name = str(manager.declared.get("manager", "none"))
-    if name not in DEFINITIONS:
-        raise ScriptError(
-            "definition",
-            f"Production with manager {name} has no definition that could be changed. Known: {', '.join(DEFINITIONS)}.",
-        )
-    return DEFINITIONS[name](manager)

@@ -9,10 +9,10 @@ from tokenpeak.node.engine.command import Command
 from tokenpeak.node.machine import process, trust
 from tokenpeak.node.machine.containers import of_containers
 from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.process_files import IsMember
 from tokenpeak.node.machine.state import Json
-from tokenpeak.node.production.identity import IsMember
-from tokenpeak.node.production.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Definition, Manager
-from tokenpeak.node.production.managers.kept_file import KeptFile
+from tokenpeak.node.production.manager import START_TIMEOUT_S, STOP_TIMEOUT_S
+from tokenpeak.node.production.managers.kept_file import FileManager, KeptFile
 
 BY_US = "# Written by TokenPeak's apply; `make rollback` takes it back.\n"
 _CONVENTIONAL = ("compose", "docker-compose")
@@ -25,8 +25,15 @@ def override_of(file: Path) -> Path:
     return file.with_name(f"{file.stem}.{word}{file.suffix}")
 
 
-class ComposeManager(Manager):
-    """declared: file (the Compose file), unit (the service), project."""
+class ComposeManager(FileManager):
+    """declared: file (the Compose file), unit (the service), project.
+
+    Of its definition, own: file (the override) and content; seen: the service as Compose resolves it.
+    """
+
+    USER_AS = "user: of the service"
+    doubled = "$"
+    is_in_image = True
 
     def compose(self, *words: str) -> list[str]:
         """The command line of these words, with the override of an apply where there is one."""
@@ -43,13 +50,13 @@ class ComposeManager(Manager):
 
     def members(self) -> IsMember:
         """The processes of the service's containers, and Docker's forwarders."""
-        ids = self.ask(self.compose("ps", "-q", str(self.needed("unit")))).out.split()
+        ids = self.ask(self.compose("ps", "-q", self.name)).out.split()
         found = json.loads(self.ask(["docker", "inspect", "--type", "container", "--", *ids]).out) if ids else []
         return of_containers(found, 0)
 
     def is_running(self) -> bool:
         """Whether Compose lists a running container of the service."""
-        ran = self.ask(self.compose("ps", "--status", "running", "-q", str(self.needed("unit"))))
+        ran = self.ask(self.compose("ps", "--status", "running", "-q", self.name))
         return bool(ran.out.strip())
 
     def definition(self) -> Json:
@@ -58,37 +65,27 @@ class ComposeManager(Manager):
 
     def stop(self) -> None:
         """Stop the service's containers, which then stay for `start`."""
-        self.do(self.compose("stop", str(self.needed("unit"))), STOP_TIMEOUT_S)
+        self.do(self.compose("stop", self.name), STOP_TIMEOUT_S)
 
     def start(self, recorded: Json) -> None:
         """Start the same containers again; where somebody has removed them, one is made, of an image that is there."""
-        unit = str(self.needed("unit"))
+        unit = self.name
         is_left = bool(self.ask(self.compose("ps", "--all", "-q", unit)).out.strip())
         anew = ("up", "--detach", "--no-deps", "--no-build", "--pull", "never")
         self.do(self.compose(*(["start"] if is_left else anew), unit), START_TIMEOUT_S)
 
-
-_UP_TIMEOUT_S = 300.0
-
-
-class ComposeDefinition(Definition):
-    """own: file (the override) and content; seen: the service as Compose resolves it."""
-
-    USER_AS = "user: of the service"
-    is_in_image = True
-
     def describe(self) -> Json:
         """The override, and the service with it."""
-        path = self._path()
+        path = self.definition_path()
         content = KeptFile(path).read()
         if content is not None and not content.startswith(BY_US):
             raise ScriptError(
-                "definition", f"{path} is there and is not ours: put what it says into {self.manager.needed('file')}."
+                "definition", f"{path} is there and is not ours: put what it says into {self.needed('file')}."
             )
-        resolved = json.loads(self.manager.do(self.manager.compose("config", "--format", "json")).out)
-        service = (resolved.get("services") or {}).get(str(self.manager.needed("unit")))
+        resolved = json.loads(self.do(self.compose("config", "--format", "json")).out)
+        service = (resolved.get("services") or {}).get(self.name)
         if service is None:
-            raise ScriptError("definition", f"{self.manager.needed('file')} has no service {self.manager.unit}.")
+            raise ScriptError("definition", f"{self.needed('file')} has no service {self.unit}.")
         return {"own": {"file": str(path), "content": content}, "seen": {"service": service}}
 
     def command(self, described: Json) -> Command:
@@ -124,49 +121,32 @@ class ComposeDefinition(Definition):
         if gone := [name for name in was.env if name not in command.env]:
             raise ScriptError("definition", f"An override takes no variable away ({', '.join(gone)}): remove it first.")
         override = json.loads((described["own"]["content"] or BY_US + "{}")[len(BY_US) :])
-        env = _environment((override.get("services") or {}).get(self.manager.unit) or {})
+        env = _environment((override.get("services") or {}).get(self.unit) or {})
         env.update({name: self.literal(value) for name, value in command.env.items() if was.env.get(name) != value})
         service: Json = {**own, **({"environment": env} if env else {})}
         if command.image != was.image:
             service["image"] = None if command.image is None else self.literal(command.image)
-        text = json.dumps({"services": {str(self.manager.unit): service}}, indent=1)
+        text = json.dumps({"services": {str(self.unit): service}}, indent=1)
         found = {**described["own"], "content": f"{BY_US}{text}\n"}
         self.prepare_back(found)
         return found
 
-    def prepare_back(self, own: Json) -> None:
-        """Write beside its place what it is to be."""
-        KeptFile(Path(own["file"])).prepare(own["content"])
-
-    def write(self, own: Json) -> None:
-        """Put the override there, or take it away, and have Compose make the service's container by it, stopped."""
-        KeptFile(Path(own["file"])).write(own["content"])
-        unit = str(self.manager.needed("unit"))
-        self.manager.do(self.manager.compose("up", "--no-start", "--no-deps", "--no-build", unit), _UP_TIMEOUT_S)
+    def reload(self) -> None:
+        """Have Compose make the service's container by the override that is there now, stopped."""
+        self.do(self.compose("up", "--no-start", "--no-deps", "--no-build", self.name), START_TIMEOUT_S)
 
     def is_loaded(self) -> bool:
         """Whether Compose takes the file with its override."""
-        return process.run(self.manager.compose("config", "--quiet")).status == 0
-
-    def clean(self, kept: list[Json]) -> None:
-        """Remove the override's second names."""
-        KeptFile(self._path()).clean()
+        return process.run(self.compose("config", "--quiet")).status == 0
 
     def place(self, own: Json) -> str:
         """The service, and the override where there is one."""
-        name = f"service {self.manager.unit} of {self.manager.needed('file')}"
+        name = f"service {self.unit} of {self.needed('file')}"
         return f"{name}, overridden by {own['file']}" if own["content"] is not None else name
 
-    def meaning(self, word: str) -> str:
-        """Compose writes a dollar twice."""
-        return word.replace("$$", "$")
-
-    def literal(self, word: str) -> str:
-        """A dollar is written twice."""
-        return word.replace("$", "$$")
-
-    def _path(self) -> Path:
-        return override_of(Path(str(self.manager.needed("file"))))
+    def definition_path(self) -> Path:
+        """Where the override is."""
+        return override_of(Path(str(self.needed("file"))))
 
 
 def _environment(service: Json) -> dict[str, str]:

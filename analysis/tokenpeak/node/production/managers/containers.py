@@ -1,4 +1,13 @@
-"""Production as a container: Docker's or Podman's."""
+"""Production as a container: Docker's or Podman's.
+
+A container is changed by another that takes its name: the old one is kept, stopped, and gets its name back.
+
+    NAME                          the container that serves
+    NAME.tokenpeak-ID             one that does not: the old one, or one that is to take its place
+
+Only containers that bear our label, and not of their image, are ever removed. One that does not serve is not started
+at boot.
+"""
 
 from __future__ import annotations
 
@@ -8,37 +17,42 @@ from typing import Any
 
 from tokenpeak.node.engine.builds import DOCKER, PODMAN
 from tokenpeak.node.engine.command import Command
+from tokenpeak.node.engine_command import Command
 from tokenpeak.node.machine import process
 from tokenpeak.node.machine.containers import Runtime, is_absent, is_running, of_containers, said
 from tokenpeak.node.machine.error import NOT_SEEN, ScriptError
+from tokenpeak.node.machine.process_files import IsMember
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import shown_value
-from tokenpeak.node.production.identity import IsMember
-from tokenpeak.node.production.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Definition, Manager
+from tokenpeak.node.production.manager import START_TIMEOUT_S, STOP_TIMEOUT_S, Manager
+
+LABEL = "tokenpeak.apply"
+NO_RESTART = "no"
 
 
-class DockerManager(Manager):
-    """declared: unit (the container's name), stop_grace_s."""
+class ContainerManager(Manager):
+    """declared: unit (the container's name), stop_grace_s.
 
-    program = DOCKER
+    Of its definition, own: id and restart (policy); seen: what the container was made with.
+    """
 
-    @property
-    def _user(self) -> str | None:
-        """Whose rootless runtime has it."""
-        return None
-
-    def command(self, *words: str) -> list[str]:
-        """The command line of these words."""
-        return self.runtime().command(*words)
+    program: str
+    USER_AS = "--user of the container"
+    is_in_image = True
+    is_removable = True
 
     def runtime(self) -> Runtime:
         """The runtime that has the container."""
-        return Runtime(self.program, self._user, "tokenpeak_production.user")
+        return Runtime(self.program, None, "tokenpeak_production.user")
+
+    def argv(self, *words: str) -> list[str]:
+        """The runtime's command line of these words."""
+        return self.runtime().command(*words)
 
     def inspect(self, name: str | None = None, must: bool = True) -> Any:
         """What the runtime knows of the container, by default production's; None where one need not be there."""
-        unit = name or str(self.needed("unit"))
-        ran = process.run(self.command("inspect", "--type", "container", "--", unit))
+        unit = name or self.name
+        ran = process.run(self.argv("inspect", "--type", "container", "--", unit))
         if ran.status != 0 and not must and is_absent(ran):
             return None
         found = json.loads(ran.out) if ran.status == 0 else []
@@ -52,7 +66,7 @@ class DockerManager(Manager):
 
     def with_label(self, label: str) -> list[str]:
         """The ids of all containers that bear a label."""
-        return self.ask(self.command("ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={label}")).out.split()
+        return self.ask(self.argv("ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={label}")).out.split()
 
     def definition(self) -> Json:
         """The container's id, image and policies; one that is removed when it stops cannot be borrowed."""
@@ -96,40 +110,18 @@ class DockerManager(Manager):
     def stop(self) -> None:
         """Stop the container, which then stays for `start`."""
         grace_s = int(self.declared.get("stop_grace_s", 30))
-        self.do(self.command("stop", "-t", str(grace_s), str(self.needed("unit"))), STOP_TIMEOUT_S + grace_s)
+        self.do(self.argv("stop", "-t", str(grace_s), self.name), STOP_TIMEOUT_S + grace_s)
 
     def start(self, recorded: Json) -> None:
         """Start the recorded container, by its id: a namesake that came meanwhile is not it, unless that is gone."""
         one = str(recorded.get("id") or "")
         if not one or self.inspect(one, must=False) is None:
-            one = str(self.needed("unit"))
-        self.do(self.command("start", one), START_TIMEOUT_S)
-
-
-class PodmanManager(DockerManager):
-    """declared: unit, stop_grace_s, and user for a rootless container."""
-
-    program = PODMAN
-
-    @property
-    def _user(self) -> str | None:
-        return str(self.declared["user"]) if self.declared.get("user") else None
-
-
-LABEL = "tokenpeak.apply"
-NO_RESTART = "no"
-
-
-class RenamedContainerDefinition(Definition):
-    """own: id and restart (policy); seen: what the container was made with."""
-
-    USER_AS = "--user of the container"
-    is_in_image = True
-    is_removable = True
+            one = self.name
+        self.do(self.argv("start", one), START_TIMEOUT_S)
 
     def describe(self) -> Json:
         """The container that has the name."""
-        found = self.manager.inspect()
+        found = self.inspect()
         return {"own": _own(found), "seen": self.made_with(found)}
 
     def command(self, described: Json) -> Command:
@@ -138,7 +130,7 @@ class RenamedContainerDefinition(Definition):
 
     def parts(self, described: Json) -> tuple[list[str], dict[str, str], str | None]:
         """The words of a command, its environment and its image, whatever its program is."""
-        raise AssertionError("each runtime says so itself")
+        raise NotImplementedError
 
     def image_again(self, name: str | None, image: str | None) -> str | None:
         """What a container is made anew of that was of the image of this id, by this name."""
@@ -146,29 +138,29 @@ class RenamedContainerDefinition(Definition):
 
     def made_with(self, found: Json) -> Json:
         """What an inspected container was made with, less what its runtime gave it."""
-        raise AssertionError("each runtime says so itself")
+        raise NotImplementedError
 
     def create(self, described: Json, command: Command, mark: str, name: str) -> str:
         """Make a container like the described one with another command, named `name`, never restarted; its id."""
-        raise AssertionError("each runtime does so itself")
+        raise NotImplementedError
 
     def prepared(self, described: Json, command: Command, mark: str) -> Json:
         """Make the new container, stopped and under a name of its own."""
-        name = f"{self.manager.unit}.tokenpeak-{mark[-12:]}"
+        name = f"{self.unit}.tokenpeak-{mark[-12:]}"
         return {"id": self.create(described, command, mark, name), "restart": described["own"]["restart"]}
 
     def prepare_back(self, own: Json) -> None:
         """See that the container is there before production is stopped for it."""
         if not self._is_kept(own["id"]):
-            raise ScriptError("definition", f"The container {own['id'][:12]} that was {self.manager.unit} is gone.")
+            raise ScriptError("definition", f"The container {own['id'][:12]} that was {self.unit} is gone.")
 
     def way_back(self, record: Json) -> Json:
         """The old container, or one like it where that was removed; what somebody else gave the name is never stopped.
 
         Where the old one was removed, a container that neither it nor the apply is has been made in its place.
         """
-        apply, unit = record["apply"], str(self.manager.needed("unit"))
-        own, holder = apply["was"]["own"], self.manager.inspect(unit, must=False)
+        apply, unit = record["apply"], self.name
+        own, holder = apply["was"]["own"], self.inspect(unit, must=False)
         is_foreign = holder is not None and holder["Id"] not in (own["id"], apply["new"]["id"])
         if self._is_kept(own["id"]):
             if is_foreign:
@@ -176,7 +168,7 @@ class RenamedContainerDefinition(Definition):
                     "definition",
                     f"Somebody has given the name {unit} to the container {holder['Id'][:12]}, which is left as it is. "
                     f"Rename that, then `make restore` gives {own['id'][:12]}, which was {unit}, its name back; or, if "
-                    f"it is meant to stay, `{self.manager.program} rm {own['id'][:12]}`, then `make restore`.",
+                    f"it is meant to stay, `{self.program} rm {own['id'][:12]}`, then `make restore`.",
                 )
             return dict(own)
         return _own(holder) if is_foreign else self._made_again(apply["was"], record["production"])
@@ -188,67 +180,67 @@ class RenamedContainerDefinition(Definition):
 
     def _made_again(self, described: Json, recorded: Json) -> Json:
         """A stopped container like the described one, which is gone; one that an earlier try left half made goes."""
-        unit, gone = self.manager.unit, described["own"]["id"][:12]
+        unit, gone = self.unit, described["own"]["id"][:12]
         name = f"{unit}.tokenpeak-{gone}"
         try:
-            left = self.manager.inspect(name, must=False)
-            if left is not None and LABEL in self.manager.runtime().own_labels(left):
-                self.manager.do(self.manager.command("rm", left["Id"]))
+            left = self.inspect(name, must=False)
+            if left is not None and LABEL in self.runtime().own_labels(left):
+                self.do(self.argv("rm", left["Id"]))
             words, env, image = self.parts(described)
             image = self.image_again(image, recorded["definition"].get("image"))
             one = self.create(described, Command(tuple(words), env, 0, image), gone, name)
         except ScriptError as error:
             raise ScriptError(
                 "definition",
-                f"The container {gone} that was {unit} was removed while it was stopped, as `{self.manager.program} "
+                f"The container {gone} that was {unit} was removed while it was stopped, as `{self.program} "
                 f"container prune` does, and cannot be made anew: {error.text} Make {unit} anew by hand, in place of "
                 "what has the name, then `make restore`.",
             ) from error
         return {"id": one, "restart": described["own"]["restart"]}
 
     def _is_kept(self, container: str) -> bool:
-        return self.manager.inspect(container, must=False) is not None
+        return self.inspect(container, must=False) is not None
 
     def write(self, own: Json) -> None:
         """Give the container of `own` the name, once the one that has it has given it up."""
-        unit = str(self.manager.needed("unit"))
+        unit = self.name
         self.prepare_back(own)
-        holder = self.manager.inspect(unit, must=False)
+        holder = self.inspect(unit, must=False)
         if holder is not None and holder["Id"] != own["id"]:
             self._set_restart(holder["Id"], NO_RESTART)
-            self.manager.do(self.manager.command("rename", holder["Id"], f"{unit}.tokenpeak-{holder['Id'][:12]}"))
+            self.do(self.argv("rename", holder["Id"], f"{unit}.tokenpeak-{holder['Id'][:12]}"))
             holder = None
         if holder is None:
-            self.manager.do(self.manager.command("rename", own["id"], unit))
+            self.do(self.argv("rename", own["id"], unit))
         self._set_restart(own["id"], own["restart"])
 
     def is_there(self) -> bool:
         """Whether a container has the name."""
-        return self.manager.inspect(must=False) is not None
+        return self.inspect(must=False) is not None
 
     def clean(self, kept: list[Json]) -> None:
         """Remove containers of ours that neither serve nor are kept."""
-        unit = str(self.manager.needed("unit"))
-        holder = self.manager.inspect(unit, must=False)
+        unit = self.name
+        holder = self.inspect(unit, must=False)
         needed = {own["id"] for own in kept} | ({holder["Id"]} if holder else set())
-        for one in self.manager.with_label(LABEL):
-            found = self.manager.inspect(one, must=False)
+        for one in self.with_label(LABEL):
+            found = self.inspect(one, must=False)
             ours = found is not None and str(found.get("Name", "")).lstrip("/").startswith(f"{unit}.tokenpeak-")
-            if ours and found["Id"] not in needed and LABEL in self.manager.runtime().own_labels(found):
-                self.manager.do(self.manager.command("rm", found["Id"]))
+            if ours and found["Id"] not in needed and LABEL in self.runtime().own_labels(found):
+                self.do(self.argv("rm", found["Id"]))
 
     def start_facts(self, recorded: Json) -> Json:
         """The id of the container that has the name now."""
-        return {**recorded, "id": self.manager.inspect()["Id"]}
+        return {**recorded, "id": self.inspect()["Id"]}
 
     def place(self, own: Json) -> str:
         """The container's name."""
-        return f"container {self.manager.unit}"
+        return f"container {self.unit}"
 
     def _set_restart(self, container: str, policy: str) -> None:
-        found = self.manager.inspect(container)
+        found = self.inspect(container)
         if _policy(found) != policy:
-            self.manager.do(self.manager.command("update", f"--restart={policy}", container))
+            self.do(self.argv("update", f"--restart={policy}", container))
 
 
 def _own(found: Json) -> Json:

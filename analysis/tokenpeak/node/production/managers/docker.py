@@ -1,4 +1,4 @@
-"""A Docker container's definition: it is made anew by the daemon's own interface, as it was made but for its command.
+"""Production as a Docker container, which is made anew by the daemon's own interface, as it was but for its command.
 
 Source: Docker Engine API v1.41, "Create a container". Only a daemon on this machine's socket is spoken to.
 """
@@ -13,19 +13,23 @@ from typing import Any
 from urllib.parse import quote
 
 from tokenpeak.node.engine.command import Command
+from tokenpeak.node.engine_builds import DOCKER
+from tokenpeak.node.engine_command import Command
 from tokenpeak.node.machine import process
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import shown_output
-from tokenpeak.node.production.managers.containers import LABEL, NO_RESTART, RenamedContainerDefinition
+from tokenpeak.node.production.managers.containers import LABEL, NO_RESTART, ContainerManager
 
 SOCKET = "unix:///var/run/docker.sock"
 _TIMEOUT_S = 120.0
 _MOST_BYTES = 4 << 20
 
 
-class DockerDefinition(RenamedContainerDefinition):
+class DockerManager(ContainerManager):
     """A container of the local Docker daemon."""
+
+    program = DOCKER
 
     def made_with(self, found: Json) -> Json:
         """Config, HostConfig and networks of an inspected container, as it could be made anew."""
@@ -100,7 +104,7 @@ class DockerDefinition(RenamedContainerDefinition):
         return made
 
     def _image_id(self, name: str) -> str | None:
-        ran = process.run(self.manager.command("image", "inspect", "--format", "{{.Id}}", "--", name))
+        ran = process.run(self.argv("image", "inspect", "--format", "{{.Id}}", "--", name))
         return ran.out.strip() if ran.status == 0 else None
 
     def _ask(self, method: str, path: str, body: Json) -> Json:
@@ -125,7 +129,7 @@ class DockerDefinition(RenamedContainerDefinition):
     def _socket(self) -> str:
         given = os.environ.get("DOCKER_HOST")
         if not given:
-            shown = self.manager.command("context", "inspect", "--format", "{{.Endpoints.docker.Host}}")
+            shown = self.argv("context", "inspect", "--format", "{{.Endpoints.docker.Host}}")
             ran = process.run(shown)
             given = ran.out.strip() if ran.status == 0 and ran.out.strip() else SOCKET
         if not given.startswith("unix://"):

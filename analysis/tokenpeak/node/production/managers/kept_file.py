@@ -1,4 +1,4 @@
-"""A file that is changed by a rename and put back by another: neither needs room on the disk.
+"""A file of a definition that is changed by a rename and put back by another: neither needs room on the disk.
 
 NAME                        the file
 .NAME.tokenpeak-new         what it is to become, written beforehand
@@ -18,7 +18,9 @@ from typing import Callable
 from tokenpeak.node.machine import trust
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.root_files import OpenFolder, open_folder
+from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.users import Result, within
+from tokenpeak.node.production.manager import Manager
 
 MOST_BYTES = 1 << 20
 _OF_A_NEW_ONE, _OF_A_NEW_FOLDER = 0o600, 0o755
@@ -115,3 +117,30 @@ class KeptFile:
         like = folder.facts(self._name)
         mode = _OF_A_NEW_ONE if like is None else like.st_mode & 0o777
         folder.write_new(self._new, content.encode(errors="surrogateescape"), mode, like)
+
+
+class FileManager(Manager):
+    """A manager whose definition is in a file that a change replaces; `own` of a description has file and content."""
+
+    def definition_path(self) -> Path:
+        """Where the file is."""
+        raise NotImplementedError
+
+    def _kept(self, own: Json) -> KeptFile:
+        return KeptFile(Path(own.get("file") or self.definition_path()))
+
+    def prepare_back(self, own: Json) -> None:
+        """Write beside its place what it is to be."""
+        self._kept(own).prepare(own["content"])
+
+    def write(self, own: Json) -> None:
+        """Put the file there, or take it away, and have the manager read it."""
+        self._kept(own).write(own["content"])
+        self.reload()
+
+    def reload(self) -> None:
+        """Have the manager read the file that was changed."""
+
+    def clean(self, kept: list[Json]) -> None:
+        """Remove the file's second names."""
+        KeptFile(self.definition_path()).clean()

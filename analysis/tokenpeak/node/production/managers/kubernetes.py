@@ -1,4 +1,7 @@
-"""Production as a Deployment or StatefulSet that is scaled to 0 and back."""
+"""Production as a Deployment or StatefulSet that is scaled to 0 and back, and changed by its pod template as a whole.
+
+It is patched while no replica is asked for, so that no pod is replaced by the patch itself.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,21 @@ from typing import Any
 from tokenpeak.node.engine.command import Command
 from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.process_files import IsMember, control_group
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import shown_value
-from tokenpeak.node.production.identity import IsMember, control_group
-from tokenpeak.node.production.managers.base import STOP_TIMEOUT_S, Definition, Manager
+from tokenpeak.node.production.manager import STOP_TIMEOUT_S, Manager
 
 
 class KubernetesManager(Manager):
-    """declared: unit (`deployment/NAME` or `statefulset/NAME`), namespace, kubeconfig, context."""
+    """declared: unit (`deployment/NAME` or `statefulset/NAME`), namespace, kubeconfig, context.
+
+    Of its definition, own: the pod template.
+    """
+
+    USER_AS = "securityContext.runAsUser of the container or the pod"
+    doubled = "$"
+    is_in_image = True
 
     def kubectl(self, *words: str) -> list[str]:
         """The command line of these words."""
@@ -33,9 +43,9 @@ class KubernetesManager(Manager):
         """The kubeconfig, which names programs that kubectl runs."""
         return [Path(str(self.declared["kubeconfig"]))] if "kubeconfig" in self.declared else []
 
-    def found(self) -> dict[str, Any]:
+    def workload(self) -> dict[str, Any]:
         """The object as the cluster has it now."""
-        unit = str(self.needed("unit"))
+        unit = self.name
         if unit.split("/")[0] not in ("deployment", "statefulset"):
             raise ScriptError(
                 "declaration",
@@ -48,7 +58,7 @@ class KubernetesManager(Manager):
 
         One that serves on others too would be stopped there, and by a second node of the inventory found at 0.
         """
-        found = self.found()
+        found = self.workload()
         machines = sorted({pod["spec"]["nodeName"] for pod in self.pods(found) if pod["spec"].get("nodeName")})
         if len(machines) > 1:
             raise ScriptError(
@@ -60,11 +70,11 @@ class KubernetesManager(Manager):
 
     def is_running(self) -> bool:
         """Whether any replica is asked for."""
-        return bool(self.found()["spec"].get("replicas", 1))
+        return bool(self.workload()["spec"].get("replicas", 1))
 
     def members(self) -> IsMember | None:
         """What is in the control group of one of its pods, whose name is the pod's id."""
-        pods = [str((pod.get("metadata") or {}).get("uid") or "") for pod in self.pods(self.found())]
+        pods = [str((pod.get("metadata") or {}).get("uid") or "") for pod in self.pods(self.workload())]
         known = [uid for uid in pods if uid]
         if not known:
             return None
@@ -72,15 +82,16 @@ class KubernetesManager(Manager):
 
     def is_ending(self) -> bool:
         """Whether none is asked for and some are still there."""
-        found = self.found()
+        found = self.workload()
         return not found["spec"].get("replicas", 1) and bool(found.get("status", {}).get("replicas"))
 
     def stop(self) -> None:
         """Scale to 0 and wait until the last pod has gone."""
-        unit = str(self.needed("unit"))
-        self.do(self.kubectl("scale", unit, "--replicas=0"))
-        if not clock.wait_until(lambda: not self.pods(self.found()), STOP_TIMEOUT_S, poll_s=0.5):
-            raise ScriptError("production", f"{unit} still has pods {STOP_TIMEOUT_S:g} s after it was scaled to 0.")
+        self.do(self.kubectl("scale", self.name, "--replicas=0"))
+        if not clock.wait_until(lambda: not self.pods(self.workload()), STOP_TIMEOUT_S, poll_s=0.5):
+            raise ScriptError(
+                "production", f"{self.name} still has pods {STOP_TIMEOUT_S:g} s after it was scaled to 0."
+            )
 
     def pods(self, found: Json) -> list[dict[str, Any]]:
         """Its pods, less those that ended: one that was evicted is listed until somebody deletes it."""
@@ -91,7 +102,67 @@ class KubernetesManager(Manager):
     def start(self, recorded: Json) -> None:
         """Scale back to the recorded number of replicas."""
         replicas = int(recorded.get("replicas", 1))
-        self.do(self.kubectl("scale", str(self.needed("unit")), f"--replicas={replicas}"))
+        self.do(self.kubectl("scale", self.name, f"--replicas={replicas}"))
+
+    def describe(self) -> Json:
+        """The template, as the cluster has it."""
+        return {"own": {"template": self.workload()["spec"]["template"]}, "seen": {}}
+
+    def command(self, described: Json) -> Command:
+        """Command and args of the container that serves; without a command, the image's own program is kept."""
+        container = self._container(described["own"]["template"])
+        words = [*(container.get("command") or []), *(container.get("args") or [])]
+        env = {name: self.meaning(value) for name, value in _values(container).items()}
+        if not container.get("command"):
+            return Command(tuple(words), env, 0, container.get("image"))
+        return self.as_command(words, env, container.get("image"))
+
+    def user(self, described: Json, command: Command) -> str | None:
+        """What securityContext of the container, else of the pod, says; with runAsNonRoot no root is started."""
+        template = described["own"]["template"]
+        contexts = [one.get("securityContext") or {} for one in (self._container(template), template["spec"])]
+        number, never_root = (
+            next((each[key] for each in contexts if each.get(key) is not None), None)
+            for key in ("runAsUser", "runAsNonRoot")
+        )
+        if number is not None:
+            return str(number)
+        return "runAsNonRoot" if never_root else None
+
+    def prepared(self, described: Json, command: Command, mark: str) -> Json:
+        """The template with this command."""
+        was = self.command(described)
+        template = copy.deepcopy(described["own"]["template"])
+        container = self._container(template)
+        head = len(container.get("command") or [])
+        if command.words[:head] != was.words[:head]:
+            container["command"], head = [command.words[0]], 1
+        container["args"] = list(command.words[head:])
+        container["image"] = command.image
+        env = self.as_kept(was, command, _values(container))
+        kept = [one for one in container.get("env") or [] if "value" not in one or env.get(one["name"]) == one["value"]]
+        has = {one["name"] for one in kept}
+        container["env"] = kept + [{"name": name, "value": value} for name, value in env.items() if name not in has]
+        template.setdefault("metadata", {}).setdefault("annotations", {})[ANNOTATION] = mark
+        return {"template": template}
+
+    def write(self, own: Json) -> None:
+        """Replace the template."""
+        patch = [{"op": "replace", "path": "/spec/template", "value": own["template"]}]
+        self.do(self.kubectl("patch", self.name, "--type=json", "-p", json.dumps(patch)))
+
+    def place(self, own: Json) -> str:
+        """The object."""
+        return f"pod template of {self.unit}"
+
+    def _container(self, template: Json) -> dict[str, Any]:
+        """The container that serves: the only one, or the one whose command runs an engine."""
+        containers: list[dict[str, Any]] = template["spec"]["containers"]
+        own = [one for one in containers if any(str(word).endswith(_START_WORDS) for word in one.get("command") or [])]
+        found = containers if len(containers) == 1 else own
+        if len(found) != 1:
+            raise ScriptError("definition", f"{self.unit} has {len(containers)} containers: which serves is not seen.")
+        return found[0]
 
 
 def is_of_pod(group: str, uid: str) -> bool:
@@ -137,84 +208,6 @@ def _expression(declared: Json) -> str:
 
 ANNOTATION = "tokenpeak/apply"
 _START_WORDS = ("serve", "api_server")
-
-
-class KubernetesDefinition(Definition):
-    """own: the pod template."""
-
-    USER_AS = "securityContext.runAsUser of the container or the pod"
-    is_in_image = True
-
-    def describe(self) -> Json:
-        """The template, as the cluster has it."""
-        return {"own": {"template": self.manager.found()["spec"]["template"]}, "seen": {}}
-
-    def command(self, described: Json) -> Command:
-        """Command and args of the container that serves; without a command, the image's own program is kept."""
-        container = self._container(described["own"]["template"])
-        words = [*(container.get("command") or []), *(container.get("args") or [])]
-        env = {name: self.meaning(value) for name, value in _values(container).items()}
-        if not container.get("command"):
-            return Command(tuple(words), env, 0, container.get("image"))
-        return self.as_command(words, env, container.get("image"))
-
-    def user(self, described: Json, command: Command) -> str | None:
-        """What securityContext of the container, else of the pod, says; with runAsNonRoot no root is started."""
-        template = described["own"]["template"]
-        contexts = [one.get("securityContext") or {} for one in (self._container(template), template["spec"])]
-        number, never_root = (
-            next((each[key] for each in contexts if each.get(key) is not None), None)
-            for key in ("runAsUser", "runAsNonRoot")
-        )
-        if number is not None:
-            return str(number)
-        return "runAsNonRoot" if never_root else None
-
-    def prepared(self, described: Json, command: Command, mark: str) -> Json:
-        """The template with this command."""
-        was = self.command(described)
-        template = copy.deepcopy(described["own"]["template"])
-        container = self._container(template)
-        head = len(container.get("command") or [])
-        if command.words[:head] != was.words[:head]:
-            container["command"], head = [command.words[0]], 1
-        container["args"] = list(command.words[head:])
-        container["image"] = command.image
-        env = self.as_kept(was, command, _values(container))
-        kept = [one for one in container.get("env") or [] if "value" not in one or env.get(one["name"]) == one["value"]]
-        has = {one["name"] for one in kept}
-        container["env"] = kept + [{"name": name, "value": value} for name, value in env.items() if name not in has]
-        template.setdefault("metadata", {}).setdefault("annotations", {})[ANNOTATION] = mark
-        return {"template": template}
-
-    def write(self, own: Json) -> None:
-        """Replace the template."""
-        patch = [{"op": "replace", "path": "/spec/template", "value": own["template"]}]
-        unit = str(self.manager.needed("unit"))
-        self.manager.do(self.manager.kubectl("patch", unit, "--type=json", "-p", json.dumps(patch)))
-
-    def place(self, own: Json) -> str:
-        """The object."""
-        return f"pod template of {self.manager.unit}"
-
-    def meaning(self, word: str) -> str:
-        """A dollar that is written twice is one, and begins no reference."""
-        return word.replace("$$", "$")
-
-    def literal(self, word: str) -> str:
-        """A dollar is written twice: `$$(` would be a dollar and a reference."""
-        return word.replace("$", "$$")
-
-    def _container(self, template: Json) -> dict[str, Any]:
-        """The container that serves: the only one, or the one whose command runs an engine."""
-        containers: list[dict[str, Any]] = template["spec"]["containers"]
-        own = [one for one in containers if any(str(word).endswith(_START_WORDS) for word in one.get("command") or [])]
-        found = containers if len(containers) == 1 else own
-        if len(found) != 1:
-            raise ScriptError(
-                "definition", f"{self.manager.unit} has {len(containers)} containers: which serves is not seen."
-            )
-        return found[0]
 
 
 def _values(container: Json) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""A Podman container's definition: it is made anew by the command line that made it, with other last arguments."""
+"""Production as a Podman container, which is made anew by the command line that made it, with other last arguments."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import re
 from typing import Sequence
 
 from tokenpeak.node.engine.command import Command
+from tokenpeak.node.engine_builds import PODMAN
+from tokenpeak.node.engine_command import Command
+from tokenpeak.node.machine.containers import Runtime
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json
-from tokenpeak.node.production.managers.containers import LABEL, RenamedContainerDefinition
+from tokenpeak.node.production.managers.containers import LABEL, ContainerManager
 
 _DETACHED = (
     "-d",
@@ -27,8 +30,14 @@ _VALUED = ("--name", "--restart")
 _USER = re.compile("--user(=.*)?|-u.*")
 
 
-class PodmanDefinition(RenamedContainerDefinition):
-    """A container of root's Podman, or of a user's rootless one."""
+class PodmanManager(ContainerManager):
+    """A container of root's Podman, or, with `user`, of a user's rootless one."""
+
+    program = PODMAN
+
+    def runtime(self) -> Runtime:
+        """The runtime that has the container."""
+        return Runtime(self.program, str(self.declared.get("user") or "") or None, "tokenpeak_production.user")
 
     def made_with(self, found: Json) -> Json:
         """The command line that made it, and what that came to."""
@@ -53,11 +62,11 @@ class PodmanDefinition(RenamedContainerDefinition):
         """Whose rootless runtime has it, or the user of the command line that made it: the next has the same."""
         seen = described["seen"]
         is_named = any(_USER.fullmatch(word) for word in seen["create"][: len(seen["create"]) - len(seen["cmd"])])
-        return str(self.manager.declared.get("user") or (seen.get("user") if is_named else None) or "") or None
+        return str(self.declared.get("user") or (seen.get("user") if is_named else None) or "") or None
 
     def is_node_user(self) -> bool:
         """A name is the image's, where it is not whose rootless runtime has the container."""
-        return bool(self.manager.declared.get("user"))
+        return bool(self.declared.get("user"))
 
     def create(self, described: Json, command: Command, mark: str, name: str) -> str:
         """`podman create` with the old one's options, a new name, and these words."""
@@ -67,7 +76,7 @@ class PodmanDefinition(RenamedContainerDefinition):
         if not is_known or list(command.words[: len(entry)]) != entry or (command.image or "") != seen["image"]:
             raise ScriptError(
                 "definition",
-                f"The container {self.manager.unit} was not made by `podman run` or `create` with the engine's "
+                f"The container {self.unit} was not made by `podman run` or `create` with the engine's "
                 "arguments at its end, or another image is to take its place: make it anew by hand.",
             )
         was = self.parts(described)[1]
@@ -75,7 +84,7 @@ class PodmanDefinition(RenamedContainerDefinition):
         gone = [f"--unsetenv={key}" for key in was if key not in command.env]
         options = _without(made[2 : len(made) - len(cmd)])
         words = ["create", f"--name={name}", f"--label={LABEL}={mark}", *options[:-1], *env, *gone, options[-1]]
-        return str(self.manager.do(self.manager.command(*words, *command.words[len(entry) :])).out.split()[-1])
+        return str(self.do(self.argv(*words, *command.words[len(entry) :])).out.split()[-1])
 
 
 def _without(words: Sequence[str]) -> list[str]:

@@ -10,11 +10,11 @@ from pathlib import Path
 from tokenpeak.node.engine.command import Command
 from tokenpeak.node.machine import clock, process
 from tokenpeak.node.machine.error import NOT_SEEN, ScriptError
+from tokenpeak.node.machine.process_files import IsMember
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import shown_command, shown_output, shown_value
-from tokenpeak.node.production.identity import IsMember
-from tokenpeak.node.production.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Definition, Manager
-from tokenpeak.node.production.managers.kept_file import KeptFile
+from tokenpeak.node.production.manager import START_TIMEOUT_S, STOP_TIMEOUT_S
+from tokenpeak.node.production.managers.kept_file import FileManager, KeptFile
 
 
 def parse_status(raw: str, unit: str) -> str | None:
@@ -26,8 +26,14 @@ def parse_status(raw: str, unit: str) -> str | None:
     return None
 
 
-class SupervisordManager(Manager):
-    """declared: unit (`NAME` or `GROUP:NAME`), config (supervisord's configuration file)."""
+class SupervisordManager(FileManager):
+    """declared: unit (`NAME` or `GROUP:NAME`), config (supervisord's configuration file).
+
+    Of its definition, own: file and content, whole; a change edits `command` and `environment` of its section.
+    """
+
+    USER_AS = "user= of its section"
+    doubled = "%"
 
     def supervisorctl(self, *words: str) -> list[str]:
         """The command line of these words."""
@@ -40,7 +46,7 @@ class SupervisordManager(Manager):
 
     def _state(self) -> str:
         """What supervisorctl says of it; its exit status speaks of something else."""
-        unit = str(self.needed("unit"))
+        unit = self.name
         ran = process.run(self.supervisorctl("status", unit))
         found = parse_status(ran.out, unit)
         if found is None:
@@ -53,7 +59,7 @@ class SupervisordManager(Manager):
 
     def members(self) -> IsMember:
         """The program's process and what descends from it, or is of its session or group."""
-        ran = process.run(self.supervisorctl("pid", str(self.needed("unit"))))
+        ran = process.run(self.supervisorctl("pid", self.name))
         pid = ran.out.strip()
         return process.is_member_of(int(pid)) if pid.isdigit() and int(pid) else lambda _: False
 
@@ -68,25 +74,14 @@ class SupervisordManager(Manager):
     def stop(self) -> None:
         """`supervisorctl stop`, which waits for the program's end, or the end of a stop that is under way."""
         if self.is_running():
-            self.do(self.supervisorctl("stop", str(self.needed("unit"))), STOP_TIMEOUT_S)
+            self.do(self.supervisorctl("stop", self.name), STOP_TIMEOUT_S)
         if not clock.wait_until(lambda: not self.is_ending(), STOP_TIMEOUT_S, poll_s=0.25):
             raise ScriptError("production", f"{self.unit} is still stopping after {STOP_TIMEOUT_S:g} s.")
 
     def start(self, recorded: Json) -> None:
         """`supervisorctl start`, unless it runs already."""
         if not self.is_running():
-            self.do(self.supervisorctl("start", str(self.needed("unit"))), START_TIMEOUT_S)
-
-
-USUAL = ("/etc/supervisor/supervisord.conf", "/etc/supervisord.conf")
-_COMMENTS = (";", "#")
-"""What supervisord's own reader takes for the beginning of a comment after a space, inside quotes too."""
-
-
-class SupervisordDefinition(Definition):
-    """own: file and content, whole."""
-
-    USER_AS = "user= of its section"
+            self.do(self.supervisorctl("start", self.name), START_TIMEOUT_S)
 
     def describe(self) -> Json:
         """The file that has the program's section."""
@@ -141,43 +136,30 @@ class SupervisordDefinition(Definition):
         self.prepare_back(own)
         return own
 
-    def prepare_back(self, own: Json) -> None:
-        """Write beside its place what it is to be."""
-        KeptFile(Path(own["file"])).prepare(own["content"])
-
-    def write(self, own: Json) -> None:
-        """Put the file there, and have supervisord take the program's section from it."""
-        KeptFile(Path(own["file"])).write(own["content"])
-        self.manager.do(self.manager.supervisorctl("reread"))
+    def reload(self) -> None:
+        """Have supervisord take the program's section from the file."""
+        self.do(self.supervisorctl("reread"))
         # It starts what has autostart, and so is as good as a start.
-        self.manager.do(self.manager.supervisorctl("update", self._name()), START_TIMEOUT_S)
+        self.do(self.supervisorctl("update", self._name()), START_TIMEOUT_S)
 
     def is_loaded(self) -> bool:
         """Whether supervisorctl answers for the program: with a file that it cannot read it does not."""
         try:
-            self.manager.is_running()
+            self.is_running()
         except ScriptError:
             return False
         return True
 
-    def clean(self, kept: list[Json]) -> None:
-        """Remove the file's second names."""
-        KeptFile(Path(self.describe()["own"]["file"])).clean()
+    def definition_path(self) -> Path:
+        """The file that has the program's section."""
+        return Path(self.describe()["own"]["file"])
 
     def place(self, own: Json) -> str:
         """The section."""
         return f"[program:{self._name()}] of {own['file']}"
 
-    def meaning(self, word: str) -> str:
-        """Supervisord writes a percent sign twice."""
-        return word.replace("%%", "%")
-
-    def literal(self, word: str) -> str:
-        """A percent sign is written twice."""
-        return word.replace("%", "%%")
-
     def _name(self) -> str:
-        group, _, name = str(self.manager.needed("unit")).rpartition(":")
+        group, _, name = self.name.rpartition(":")
         if group not in ("", name):
             raise ScriptError(
                 "definition", f"The program {name} is of group {group}, all of which would be started anew."
@@ -186,7 +168,7 @@ class SupervisordDefinition(Definition):
 
     def _files(self) -> list[Path]:
         """Supervisord's file and those that it includes."""
-        declared = self.manager.declared.get("config")
+        declared = self.declared.get("config")
         found = [Path(str(each)) for each in ([declared] if declared else USUAL) if Path(str(each)).is_file()]
         if not found:
             raise ScriptError("definition", "supervisord's file is not found: set tokenpeak_production.config.")
@@ -209,6 +191,11 @@ class SupervisordDefinition(Definition):
             raise ScriptError(
                 "definition", f"The section of {self._name()} cannot be read ({type(error).__name__}): correct it."
             ) from error
+
+
+USUAL = ("/etc/supervisor/supervisord.conf", "/etc/supervisord.conf")
+_COMMENTS = (";", "#")
+"""What supervisord's own reader takes for the beginning of a comment after a space, inside quotes too."""
 
 
 def _pairs(text: str) -> dict[str, str]:

@@ -1,4 +1,8 @@
-"""Production as a systemd unit, the system's or a user's."""
+"""Production as a systemd unit, the system's or a user's; a drop-in of ours that is read last changes it.
+
+A word of ExecStart that stays is copied as it stands in the unit's files, with its quotes, variables and specifiers.
+What systemd says that it would start is compared with what was read there.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +15,26 @@ from typing import Mapping
 from tokenpeak.node.engine.command import Command
 from tokenpeak.node.machine import process
 from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.process_files import IsMember, in_control_group
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.users import as_user, home_of
 from tokenpeak.node.machine.words import shown_command, shown_value
-from tokenpeak.node.production.identity import IsMember, in_control_group
-from tokenpeak.node.production.managers.base import START_TIMEOUT_S, STOP_TIMEOUT_S, Definition, Manager
-from tokenpeak.node.production.managers.kept_file import KeptFile
+from tokenpeak.node.production.manager import START_TIMEOUT_S, STOP_TIMEOUT_S
+from tokenpeak.node.production.managers.kept_file import FileManager, KeptFile
+
+DROP_IN = "zz-tokenpeak.conf"
+SYSTEM = Path("/etc/systemd/system")
+_SETS = "Environment="
+_ESCAPES = {"n": "\n", "t": "\t", "s": " ", "\\": "\\", '"': '"', "'": "'", "r": "\r", "a": "\a", "b": "\b"}
+LOADED = ("loaded", "masked")
+"""Load states of a unit that systemd can stop."""
+_STOPPED_WITH_IT = "RequiredBy,BoundBy,ConsistsOf,RequisiteOf"
+"""Units to which systemd hands a stop on, and no start."""
 
 
 def parse_show(raw: str) -> dict[str, str]:
     """`systemctl show` as a mapping; values may hold `=`."""
     return dict(line.split("=", 1) for line in raw.splitlines() if "=" in line)
-
-
-LOADED = ("loaded", "masked")
-"""Load states of a unit that systemd can stop."""
-_STOPPED_WITH_IT = "RequiredBy,BoundBy,ConsistsOf,RequisiteOf"
-"""Units to which systemd hands a stop on, and no start."""
 
 
 def loss(unit: str, shown: Mapping[str, str]) -> str | None:
@@ -65,25 +72,33 @@ def _is_running(shown: Mapping[str, str]) -> bool:
     return shown.get("ActiveState") in ("active", "activating", "reloading")
 
 
-class SystemdManager(Manager):
-    """declared: unit, and user for a unit of `systemctl --user`."""
+class SystemdManager(FileManager):
+    """declared: unit, and user for a unit of `systemctl --user`.
+
+    Of its definition, own: file (the drop-in), content, env (its variables); seen: digests of other files, ExecStart,
+    Environment.
+    """
+
+    USER_AS = "User= of the unit"
 
     def systemctl(self, *words: str) -> list[str]:
         """The command line of these words, of the system's systemd or the user's."""
-        user = self.declared.get("user")
-        scope = ["--user"] if user else []
-        return as_user(user, ["systemctl", *scope, *words], "tokenpeak_production.user")
+        scope = ["--user"] if self._user else []
+        return as_user(self._user, ["systemctl", *scope, *words], "tokenpeak_production.user")
+
+    def _properties(self, names: str, unit: str | None = None) -> dict[str, str]:
+        """These properties of a unit, by default production's."""
+        return parse_show(self.ask(self.systemctl("show", "--property", names, "--", unit or self.name)).out)
 
     def _show(self) -> dict[str, str]:
         names = (
             "LoadState,ActiveState,SubState,UnitFileState,FragmentPath,SourcePath,DropInPaths,Transient,InvocationID"
         )
-        unit = str(self.needed("unit"))
-        shown = parse_show(self.ask(self.systemctl("show", "--property", names, "--", unit)).out)
+        shown = self._properties(names)
         if shown.get("LoadState") not in LOADED:
             raise ScriptError(
                 "production",
-                f"systemd has no unit {shown_value(unit)} ({shown.get('LoadState')}): correct "
+                f"systemd has no unit {shown_value(self.name)} ({shown.get('LoadState')}): correct "
                 "tokenpeak_production.unit.",
             )
         return shown
@@ -94,41 +109,37 @@ class SystemdManager(Manager):
         Raises ScriptError for a unit that could not be started again, or that this user may not stop.
         """
         shown = self._show()
-        if os.geteuid() != 0 and not self.declared.get("user"):
+        if os.geteuid() != 0 and not self._user:
             raise ScriptError(
                 "production",
-                f"{shown_value(self.needed('unit'))} is a unit of the system, which root alone may stop and "
-                "start: let an "
+                f"{shown_value(self.name)} is a unit of the system, which root alone may stop and start: let an "
                 "administrator install TokenPeak (tokenpeak_guard_command), or leave this node out.",
             )
-        if problem := loss(str(self.needed("unit")), shown):
+        if problem := loss(self.name, shown):
             raise ScriptError("production", problem)
-        text = process.run(self.systemctl("cat", "--", str(self.needed("unit")))).out
-        return {"state": shown, "files": text, "dependents": self._dependents(str(self.needed("unit")))}
+        text = process.run(self.systemctl("cat", "--", self.name)).out
+        return {"state": shown, "files": text, "dependents": self._dependents()}
 
-    def _dependents(self, unit: str) -> list[str]:
-        """The active units that systemd stops with `unit`, such as a proxy in front of it, and those that follow them.
+    def _dependents(self) -> list[str]:
+        """The active units that systemd stops with production's, such as a proxy in front of it, and those that follow them.
 
         Targets are left out: to start one is to start all that it wants.
         """
-        found: list[str] = []
-        left = [unit]
+        dependents: list[str] = []
+        left = [self.name]
         while left:
-            shown = parse_show(self.ask(self.systemctl("show", "--property", _STOPPED_WITH_IT, "--", left.pop())).out)
-            for name in {name for names in shown.values() for name in names.split()} - {unit, *found}:
+            shown = self._properties(_STOPPED_WITH_IT, left.pop())
+            for name in {name for names in shown.values() for name in names.split()} - {self.name, *dependents}:
                 active = process.run(self.systemctl("is-active", "--quiet", "--", name)).status == 0
                 if active and not name.endswith(".target"):
-                    found.append(name)
+                    dependents.append(name)
                     left.append(name)
-        return sorted(found)
+        return sorted(dependents)
 
     def members(self) -> IsMember:
         """What is in the control group of the unit, or of one that stops with it, such as a proxy in front of it."""
-        unit = str(self.needed("unit"))
-        groups = []
-        for name in (unit, *self._dependents(unit)):
-            shown = parse_show(self.ask(self.systemctl("show", "--property", "ControlGroup", "--", name)).out)
-            groups.append(in_control_group(shown.get("ControlGroup", "")))
+        units = (self.name, *self._dependents())
+        groups = [in_control_group(self._properties("ControlGroup", unit).get("ControlGroup", "")) for unit in units]
         return lambda pid: any(is_member(pid) for is_member in groups)
 
     def is_running(self) -> bool:
@@ -155,17 +166,17 @@ class SystemdManager(Manager):
     def stop(self) -> None:
         """`systemctl stop`, which waits for the unit's end."""
         try:
-            self.do(self.systemctl("stop", "--", str(self.needed("unit"))), STOP_TIMEOUT_S)
+            self.do(self.systemctl("stop", "--", self.name), STOP_TIMEOUT_S)
         except ScriptError as error:
             raise ScriptError(error.code, f"{error.text} The unit: {self.why_it_runs_on()}") from error
 
     def why_it_runs_on(self) -> str:
         """How systemd shows the unit after a stop that failed, and what to do."""
-        unit = str(self.needed("unit"))
+        unit = self.name
         names = "ActiveState,SubState,Result,Restart"
-        shown = parse_show(process.run(self.systemctl("show", "--property", names, "--", unit)).out)
-        said = ", ".join(f"{name}={shown[name]}" for name in names.split(",") if shown.get(name))
-        user = "--user " if self.declared.get("user") else ""
+        state = process.run(self.systemctl("show", "--property", names, "--", unit)).out
+        said = ", ".join(line for line in state.split() if not line.endswith("="))
+        user = "--user " if self._user else ""
         return (
             f"{said or 'systemd says nothing of it'}. See `journalctl {user}-u {unit}` for what its ExecStop did or "
             "what started it again, and mend that; Restart= alone starts nothing after a stop that was asked for."
@@ -173,34 +184,20 @@ class SystemdManager(Manager):
 
     def start(self, recorded: Json) -> None:
         """`systemctl start` with what stopped along with it, after forgetting a start limit that it may have hit."""
-        unit = str(self.needed("unit"))
-        process.run(self.systemctl("reset-failed", "--", unit))
-        self.do(self.systemctl("start", "--", unit, *recorded.get("dependents", [])), START_TIMEOUT_S)
-
-
-DROP_IN = "zz-tokenpeak.conf"
-SYSTEM = Path("/etc/systemd/system")
-_SETS = "Environment="
-_ESCAPES = {"n": "\n", "t": "\t", "s": " ", "\\": "\\", '"': '"', "'": "'", "r": "\r", "a": "\a", "b": "\b"}
-
-
-class SystemdDefinition(Definition):
-    """own: file (the drop-in), content, env (what it sets); seen: digests of other files, ExecStart, Environment."""
-
-    USER_AS = "User= of the unit"
+        process.run(self.systemctl("reset-failed", "--", self.name))
+        self.do(self.systemctl("start", "--", self.name, *recorded.get("dependents", [])), START_TIMEOUT_S)
 
     def describe(self) -> Json:
         """The drop-in, and what systemd reads besides; ScriptError where its files were changed and not read again."""
-        unit = str(self.manager.needed("unit"))
         names = "FragmentPath,DropInPaths,NeedDaemonReload,ExecStart,Environment,UnsetEnvironment"
-        shown = parse_show(self.manager.do(self.manager.systemctl("show", "--property", names, "--", unit)).out)
+        shown = self._properties(names)
         if shown.get("NeedDaemonReload") == "yes":
             raise ScriptError(
                 "definition",
-                f"The files of {unit} were changed and systemd has not read them: systemctl daemon-reload.",
+                f"The files of {self.name} were changed and systemd has not read them: systemctl daemon-reload.",
             )
-        text = self.manager.do(self.manager.systemctl("cat", "--", unit)).out
-        path = self._path()
+        text = self.do(self.systemctl("cat", "--", self.name)).out
+        path = self.definition_path()
         content = KeptFile(path).read()
         paths = [shown.get("FragmentPath", ""), *shown.get("DropInPaths", "").split()]
         others = {each: _digest(text, each) for each in paths if each and each != str(path)}
@@ -221,7 +218,7 @@ class SystemdDefinition(Definition):
         if len(lines) != 1 or re.match(r"[@+!:|]", lines[0]):
             raise ScriptError(
                 "definition",
-                f"{self.manager.unit} has {len(lines)} commands in ExecStart, or one with a prefix that changes how it "
+                f"{self.unit} has {len(lines)} commands in ExecStart, or one with a prefix that changes how it "
                 f"is started ({'; '.join(map(_shown, lines)) or 'none'}): give it one plain command.",
             )
         words = raw_words(lines[0].lstrip("-"))
@@ -231,7 +228,7 @@ class SystemdDefinition(Definition):
         if found is None or not re.fullmatch(pattern, found[1]):
             raise ScriptError(
                 "definition",
-                f"What systemd would start for {self.manager.unit} "
+                f"What systemd would start for {self.unit} "
                 f"({shown_command(raw_words(found[1])) if found else 'nothing'}) is not "
                 f"what its files are read to say ({shown_command(shown)}): simplify the quotes of its ExecStart.",
             )
@@ -244,11 +241,9 @@ class SystemdDefinition(Definition):
         """User= of the unit as systemd has loaded it, or whose systemd has it."""
         if self._user:
             return self._user
-        unit = str(self.manager.needed("unit"))
-        asked = self.manager.systemctl("show", "--property", "User,DynamicUser", "--", unit)
-        shown = parse_show(self.manager.do(asked).out)
+        shown = self._properties("User,DynamicUser")
         # A dynamic user without a name has the unit's, and is never root.
-        return shown.get("User") or (unit if shown.get("DynamicUser") == "yes" else None)
+        return shown.get("User") or (self.name if shown.get("DynamicUser") == "yes" else None)
 
     def prepared(self, described: Json, command: Command, mark: str) -> Json:
         """The drop-in with this command, written beside its place."""
@@ -269,29 +264,17 @@ class SystemdDefinition(Definition):
         self.prepare_back(own)
         return own
 
-    def prepare_back(self, own: Json) -> None:
-        """Write beside its place what it is to be."""
-        KeptFile(Path(own["file"])).prepare(own["content"])
-
-    def write(self, own: Json) -> None:
-        """Put the drop-in there, or take it away, and have systemd read it."""
-        KeptFile(Path(own["file"])).write(own["content"])
-        self.manager.do(self.manager.systemctl("daemon-reload"), 60.0)
+    def reload(self) -> None:
+        """Have systemd read the drop-in."""
+        self.do(self.systemctl("daemon-reload"), 60.0)
 
     def is_loaded(self) -> bool:
         """Whether systemd has loaded the unit: one with a bad setting it neither starts nor stops."""
-        unit = str(self.manager.needed("unit"))
-        shown = parse_show(self.manager.do(self.manager.systemctl("show", "--property", "LoadState", "--", unit)).out)
-        return shown.get("LoadState") in LOADED
-
-    def clean(self, kept: list[Json]) -> None:
-        """Remove the drop-in's second names."""
-        KeptFile(self._path()).clean()
+        return self._properties("LoadState").get("LoadState") in LOADED
 
     def place(self, own: Json) -> str:
         """The unit, and the drop-in where it has ours."""
-        unit = str(self.manager.unit)
-        return f"systemd unit {unit}" + (f", set by {own['file']}" if own["content"] is not None else "")
+        return f"systemd unit {self.unit}" + (f", set by {own['file']}" if own["content"] is not None else "")
 
     def meaning(self, word: str) -> str:
         """The word without quotes and escapes; variables and specifiers are as they stand."""
@@ -303,12 +286,13 @@ class SystemdDefinition(Definition):
 
     @property
     def _user(self) -> str | None:
-        user = self.manager.declared.get("user")
+        user = self.declared.get("user")
         return None if user is None else str(user)
 
-    def _path(self) -> Path:
+    def definition_path(self) -> Path:
+        """Where the drop-in is."""
         folder = home_of(self._user) / ".config/systemd/user" if self._user else SYSTEM
-        return folder / f"{self.manager.unit}.d" / DROP_IN
+        return folder / f"{self.unit}.d" / DROP_IN
 
 
 def _shown(line: str) -> str:

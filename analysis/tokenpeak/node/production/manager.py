@@ -1,4 +1,4 @@
-"""The verbs that every manager of production has."""
+"""The verbs that every manager of production has: to run it, and to describe, change and put back its definition."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tokenpeak.node.machine import process, root_programs
 from tokenpeak.node.machine.error import NOT_SEEN, ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_command, shown_output, shown_value
-from tokenpeak.node.production.identity import IsMember, Seen
+from tokenpeak.node.machine.process_files import IsMember
 from tokenpeak.node.protocol.requests import PRODUCTION_READY_S
 
 STOP_TIMEOUT_S = 150.0
@@ -21,12 +21,26 @@ WAY_OUT = ", or have production run as a user of its own (User= of a unit, the u
 
 
 class Manager:
-    """Production as its manager sees it; each verb is idempotent and raises ScriptError when the manager refuses."""
+    """Production as its manager runs it and has it defined; each verb is idempotent, ScriptError where it is refused.
+
+    A definition is described as {own, seen}: `own` is all that a change replaces and puts back, `seen` whatever else
+    its manager goes by. A change is made by `prepared`, which does everything that can fail for want of room while
+    production serves, and by `write`, which is called while production is stopped.
+    """
+
+    USER_AS = "user"
+    """How its definition names production's user, for who is to add it."""
+    is_in_image = False
+    """Whether the program is an image's, and no file of this machine."""
+    doubled = ""
+    """A character that its definition has twice where the engine gets it once; alone it begins a reference."""
+    is_removable = False
+    """Whether others may remove what is stopped, by `docker container prune` say; its description is recorded."""
 
     def __init__(self, declared: Json, state: State) -> None:
         self.declared = declared
         self.state = state
-        self.answered_before: Seen | None = None
+        self.answered_before: Json | None = None
         """Who answered at its url before a trial stopped it; None where no trial did."""
         self.ready_s = PRODUCTION_READY_S
         """How long after its start it may take to answer."""
@@ -36,6 +50,11 @@ class Manager:
         """What the manager calls production."""
         value = self.declared.get("unit")
         return str(value) if value is not None else None
+
+    @property
+    def name(self) -> str:
+        """The unit, which must be declared."""
+        return str(self.needed("unit"))
 
     def files(self) -> list[Path]:
         """What root runs or loads at this manager's verbs, as declared."""
@@ -51,7 +70,7 @@ class Manager:
 
     def is_running(self) -> bool:
         """Whether the manager has it running or starting."""
-        raise AssertionError("each manager says so itself")
+        raise NotImplementedError
 
     def last_start(self) -> str | None:
         """An identifier of its last start; None where the manager has none."""
@@ -83,7 +102,7 @@ class Manager:
 
     def stop(self) -> None:
         """Stop it and return when it has ended."""
-        raise AssertionError("each manager does so itself")
+        raise NotImplementedError
 
     def why_it_runs_on(self) -> str:
         """What to do where it runs on after its stop, with the cause where the manager says one."""
@@ -91,7 +110,7 @@ class Manager:
 
     def start(self, recorded: Json) -> None:
         """Start it as `recorded` (what `definition` said); need not wait until it answers."""
-        raise AssertionError("each manager does so itself")
+        raise NotImplementedError
 
     def note_ready(self) -> None:
         """It has answered since its start."""
@@ -114,45 +133,20 @@ class Manager:
         """As `do`, for a command that says how production stands: where it fails, that is not known."""
         return _succeeded(argv, process.run(argv), NOT_SEEN)
 
-
-def _succeeded(argv: list[str], ran: process.Ran, code: str) -> process.Ran:
-    if ran.status != 0:
-        raise ScriptError(
-            code, f"{shown_command(argv)} ended with status {ran.status}: {shown_output(ran.err or ran.out)}."
-        )
-    return ran
-
-
-class Definition:
-    """How a manager has production defined.
-
-    A description is {own, seen}: `own` is all that a change replaces and puts back, `seen` what else its manager goes
-    by. Each verb is idempotent and raises ScriptError when the manager refuses. A change is made by `prepared`, which
-    does everything that can fail for want of room while production serves, and by `write`, which is called while
-    production is stopped.
-    """
-
-    USER_AS = "user"
-    """How it names production's user, for who is to add it."""
-    is_in_image = False
-    """Whether the program is an image's, and no file of this machine."""
-    is_removable = False
-    """Whether others may remove what is stopped, by `docker container prune` say; its description is recorded."""
-
-    def __init__(self, manager: Manager) -> None:
-        self.manager: Any = manager
-
     def describe(self) -> Json:
         """Production's definition as it is now."""
-        raise AssertionError("each definition says so itself")
+        raise ScriptError(
+            "definition",
+            f"Production with manager {self.declared.get('manager', 'none')} has no definition that could be changed.",
+        )
 
     def command(self, described: Json) -> Command:
         """What a described production is started by."""
-        raise AssertionError("each definition says so itself")
+        raise NotImplementedError
 
     def user(self, described: Json, command: Command) -> str | None:
         """The user that a described production itself names for this command; None where it names none."""
-        raise AssertionError("each definition says so itself")
+        raise NotImplementedError
 
     def is_node_user(self) -> bool:
         """Whether a name that `user` says is the node's; where not, an image decides whom it means."""
@@ -160,14 +154,14 @@ class Definition:
 
     def prepared(self, described: Json, command: Command, mark: str) -> Json:
         """`own` of the described production with another command, ready to be written; `mark` names the apply."""
-        raise AssertionError("each definition does so itself")
+        raise NotImplementedError
 
     def prepare_back(self, own: Json) -> None:
         """Make an earlier `own` ready to be written again."""
 
     def write(self, own: Json) -> None:
         """Make the definition so."""
-        raise AssertionError("each definition does so itself")
+        raise NotImplementedError
 
     def is_loaded(self) -> bool:
         """Whether its manager takes the definition that is there; one that does not stops nothing by it either."""
@@ -197,15 +191,15 @@ class Definition:
 
     def place(self, own: Json) -> str:
         """Where it stands, in words."""
-        raise AssertionError("each definition says so itself")
+        raise NotImplementedError
 
     def meaning(self, word: str) -> str:
         """What the engine gets for a word as the manager keeps it."""
-        return word
+        return word.replace(self.doubled * 2, self.doubled) if self.doubled else word
 
     def literal(self, word: str) -> str:
         """How the manager keeps a word that the engine is to get as it is."""
-        return word
+        return word.replace(self.doubled, self.doubled * 2) if self.doubled else word
 
     def shown_words(self, command: Command) -> list[str]:
         """The command's words as the engine gets them."""
@@ -233,6 +227,14 @@ class Definition:
             name: kept[name] if name in kept and was.env.get(name) == value else self.literal(value)
             for name, value in new.env.items()
         }
+
+
+def _succeeded(argv: list[str], ran: process.Ran, code: str) -> process.Ran:
+    if ran.status != 0:
+        raise ScriptError(
+            code, f"{shown_command(argv)} ended with status {ran.status}: {shown_output(ran.err or ran.out)}."
+        )
+    return ran
 
 
 class NoManager(Manager):
