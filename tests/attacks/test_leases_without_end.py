@@ -17,6 +17,7 @@ from tests.node.conftest import Node
 from tokenpeak.node.__main__ import answered
 from tokenpeak.node.guard import lease
 from tokenpeak.node.installation import root_command
+from tokenpeak.node.guard import heartbeats
 from tokenpeak.node.machine.state import State
 
 HOLD = """
@@ -80,13 +81,13 @@ def test_lease_without_a_line(node: Node, monkeypatch: pytest.MonkeyPatch, capfd
         ended.append(status)
         os.close(writing)
 
-    monkeypatch.setattr(lease, "SILENT_S", 0.05)
-    monkeypatch.setattr(lease, "_LOOK_S", 0.02)
-    monkeypatch.setattr(lease.os, "_exit", end)
+    monkeypatch.setattr(heartbeats, "SILENT_S", 0.05)
+    monkeypatch.setattr(heartbeats, "_LOOK_S", 0.02)
+    monkeypatch.setattr(heartbeats.os, "_exit", end)
     with os.fdopen(reading) as silent:
         monkeypatch.setattr(sys, "stdin", silent)
         os.write(writing, json.dumps({"number": 1, "holder": "nobody"}).encode() + b"\n")
-        lease.listen(State(node.folder))
+        heartbeats.listen(State(node.folder))
 
     assert [3] == ended
     assert "No line of the lease came for 0.05 s" in capfd.readouterr().err

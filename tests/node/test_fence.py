@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node.guard import fence, lease
+from tokenpeak.node.guard import fence, heartbeats, lease
 from tokenpeak.node.machine import process
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State
@@ -90,7 +90,7 @@ def test_older_controllers_lease_is_not_renewed(node: Node, monkeypatch: pytest.
     monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps({"number": 1, **older()}) + "\n"))
 
     with pytest.raises(ScriptError, match=REFUSED):
-        lease.listen(state)
+        heartbeats.listen(state)
 
 
 @pytest.mark.parametrize("torn", [("generations.json",), ("generations.json", "generations.copy.json")])

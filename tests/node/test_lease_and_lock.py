@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenpeak.node.guard import guard, lease, lock, record
+from tokenpeak.node.guard import guard, heartbeats, lease, lock, record
 from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State
@@ -60,7 +60,7 @@ def test_lease_that_has_lapsed_stays_so(
     heard(state, ago_s, 60)
     monkeypatch.setattr(sys, "stdin", io.StringIO('{"number": 1, "holder": "me"}\n{"number": 2, "holder": "me"}\n'))
 
-    assert renewals == lease.listen(state).renewals
+    assert renewals == heartbeats.listen(state).renewals
     assert (renewals == 0) == lease.has_lapsed(state)
 
 
@@ -71,7 +71,7 @@ def test_guard_that_takes_long_to_come_back(state: State, monkeypatch: pytest.Mo
     monkeypatch.setattr(guard, "keep_armed", lambda state: left_s.append(lease.remaining_s(state)))
     monkeypatch.setattr(sys, "stdin", io.StringIO('{"number": 1, "holder": "me"}\n'))
 
-    lease.listen(state)
+    heartbeats.listen(state)
 
     assert [True] == [left > 50 for left in left_s]
 
@@ -125,4 +125,4 @@ def test_line_that_is_no_heartbeat(state: State, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(sys, "stdin", io.StringIO('{"number": 1, "owner": "me"}\n'))
 
     with pytest.raises(ScriptError, match="'owner' is unknown; holder is missing"):
-        lease.listen(state)
+        heartbeats.listen(state)

@@ -85,32 +85,17 @@ def test_a_command_gets_the_event(tmp_path: Path) -> None:
     assert ("guard_acted", SENT) == (kind, json.loads(body))
 
 
-def test_an_e_mail_goes_through_sendmail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sendmail reads recipients from the message, which names event and node in its subject."""
-    program, kept = tmp_path / "sendmail", tmp_path / "kept"
-    program.write_text(f'#!/bin/sh\necho "$@" > {kept}\ncat >> {kept}\n')
-    program.chmod(0o755)
-    monkeypatch.setattr(notify, "SENDMAIL", str(program))
-
-    assert [None] == notify.send([{"email": "oncall@example.org"}], SENT, (0.0,))
-    said = kept.read_text()
-    assert said.startswith("-i -t\n")
-    for line in ("To: oncall@example.org", "Subject: TokenPeak: guard acted (gpu-1)", SENT["text"]):
-        assert line in said
-
-
 @pytest.mark.parametrize(
     ("declared", "said"),
     [
         ({"webhook": "https://x"}, "give a list of receivers"),
         ([{"webhok": "https://x"}], "it has webhok; give one of command, webhook"),
-        ([{"webhook": "https://x", "email": "a@b"}], "give one of"),
+        ([{"webhook": "https://x", "command": ["page"]}], "give one of"),
         ([{"webhook": "file:///etc/passwd"}], "https:// or http://"),
         ([{"command": "page me"}], "as a list"),
-        ([{"email": "a@b\nBcc: c@d"}], "give one address"),
-        ([{"email": "a@b", "events": ["production_up"]}], "no event is called 'production_up'"),
-        ([{"email": "a@b", "from": "gpu"}], "give node or controller"),
-        ([{"email": "a@b", "secret_file": "/x"}], "leave it out"),
+        ([{"command": ["page"], "events": ["production_up"]}], "no event is called 'production_up'"),
+        ([{"command": ["page"], "from": "gpu"}], "give node or controller"),
+        ([{"command": ["page"], "secret_file": "/x"}], "leave it out"),
     ],
 )
 def test_a_wrong_receiver_is_said(declared: object, said: str) -> None:
@@ -137,7 +122,7 @@ def test_what_the_machine_lacks_is_said(tmp_path: Path) -> None:
 
 def test_events_and_sides_are_chosen() -> None:
     """A receiver gets the events that it names, from the side that it names; a test reaches all."""
-    declared = [{"email": "a@b", "events": ["guard_acted"], "from": "node"}]
+    declared = [{"command": ["page"], "events": ["guard_acted"], "from": "node"}]
 
     assert declared == notify.called(declared, "guard_acted", "node")
     assert [] == notify.called(declared, "guard_acted", "controller")

@@ -80,9 +80,9 @@ def _carry_out(name: str, state: State, declaration: Json, *, limited: bool) -> 
 
         return describe(state, declaration, limited=limited)
     if name == "lease":
-        from tokenpeak.node.guard import lease
+        from tokenpeak.node.guard import heartbeats
 
-        return lease.listen(state)
+        return heartbeats.listen(state)
     if name == "guard":
         from tokenpeak.node.guard import guard
 

@@ -1,4 +1,4 @@
-"""Notification: a command, a webhook or an e-mail for what somebody must know of, from a node's guard or a controller.
+"""Notification: a command or a webhook for what somebody must know of, from a node's guard or a controller.
 
 `tokenpeak_notify` of the inventory declares the receivers. Whoever notifies goes on at once: a process of its own
 sends, and sends again what did not get through, so that a slow or absent receiver delays nothing. What is sent is made
@@ -13,14 +13,12 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import threading
 import time
 import urllib.error
 import urllib.request
-from email.message import EmailMessage
 from pathlib import Path
 from typing import Any, Dict, Sequence
 from urllib.parse import urlsplit
@@ -41,14 +39,13 @@ EVENTS = {
 }
 """Event → when it is sent."""
 DECLARED_AS = "tokenpeak_notify"
-WAYS = ("command", "webhook", "webhook_file", "email")
-KEYS = (*WAYS, "secret_file", "events", "from")
+WAYS = ("command", "webhook", "webhook_file")
+OPTIONS = ("secret_file", "events", "from")
 SIDES = ("node", "controller")
 WAITS_S = (0.0, 5.0, 30.0, 120.0, 600.0)
 """Before each attempt: a network is back within minutes of a boot, or somebody else has noticed."""
 COMMAND_TIMEOUT_S = 60.0
 WEB_TIMEOUT_S = 15.0
-SENDMAIL = "/usr/sbin/sendmail"
 MOST_BYTES = 1 << 16
 """A pipe holds as much: whoever notifies is done, whatever the process does that sends."""
 _TRY_AGAIN = (408, 425, 429)
@@ -104,20 +101,18 @@ def _shape_problem(receiver: object) -> str | None:
     if not isinstance(receiver, dict):
         return f"it is {shown_value(receiver)}; give one of {', '.join(WAYS)}."
     ways = [way for way in WAYS if receiver.get(way)]
-    if len(ways) != 1 or set(receiver) - set(KEYS):
-        return f"it has {', '.join(map(str, receiver))}; give one of {', '.join(WAYS)}, and of {', '.join(KEYS[4:])}."
+    if len(ways) != 1 or set(receiver) - {*WAYS, *OPTIONS}:
+        return f"it has {', '.join(map(str, receiver))}; give one of {', '.join(WAYS)}, and of {', '.join(OPTIONS)}."
     words = receiver.get("command")
     if words is not None and not (isinstance(words, list) and words and all(isinstance(word, str) for word in words)):
         return f"command is {shown_value(words)}; give a program with its arguments as a list."
-    for key in ("webhook", "webhook_file", "email", "secret_file"):
+    for key in ("webhook", "webhook_file", "secret_file"):
         if receiver.get(key) is not None and not isinstance(receiver[key], str):
             return f"{key} is {shown_value(receiver[key])}; give a text."
     if "webhook" in receiver and not _is_url(receiver["webhook"]):
         return f"webhook is {shown_value(receiver['webhook'])}; give a URL that begins with https:// or http://."
     if receiver.get("secret_file") and ways[0] not in ("webhook", "webhook_file"):
         return "secret_file signs what a webhook gets; leave it out."
-    if "email" in receiver and ("@" not in receiver["email"] or set(receiver["email"]) & set("\r\n,; ")):
-        return f"email is {shown_value(receiver['email'])}; give one address."
     events = receiver.get("events", [])
     unknown = [name for name in events if name not in EVENTS] if isinstance(events, list) else [events]
     if unknown:
@@ -134,8 +129,6 @@ def _lack(receiver: Json) -> str | None:
             return f"there is no program {receiver['command'][0]} here; put it there, or say from where it is called."
         if "command" in receiver:
             return root_programs.problem(DECLARED_AS, root_programs.of_command(receiver["command"]))
-        if "email" in receiver and _sendmail() is None:
-            return "there is no sendmail here: install a mail transfer agent, or say from where it is called."
         if "webhook_file" in receiver and not _is_url(_url(receiver)):
             return f"webhook_file {receiver['webhook_file']} holds no URL."
         if receiver.get("secret_file"):
@@ -224,12 +217,9 @@ def deliver(receiver: Json, sent: Json) -> None:
     """One attempt; raises NotSent, or whatever kept it."""
     if "command" in receiver:
         _run(receiver["command"], sent)
-    elif "email" in receiver:
-        _mail(receiver["email"], sent)
     else:
-        secret = (
-            trust.read_secret(receiver["secret_file"], "secret_file").strip() if receiver.get("secret_file") else ""
-        )
+        file = receiver.get("secret_file")
+        secret = trust.read_secret(file, "secret_file").strip() if file else ""
         _post(_url(receiver), secret, sent)
 
 
@@ -237,8 +227,6 @@ def name_of(receiver: Json) -> str:
     """The receiver in words that give nothing away: a webhook's URL may hold a token."""
     if "command" in receiver:
         return f"command {receiver['command'][0]}"
-    if "email" in receiver:
-        return f"e-mail to {receiver['email']}"
     if "webhook_file" in receiver:
         return f"webhook of {receiver['webhook_file']}"
     return f"webhook at {urlsplit(receiver['webhook']).hostname}"
@@ -286,28 +274,6 @@ def _run(command: Sequence[str], sent: Json) -> None:
     ran = process.run(command, timeout_s=COMMAND_TIMEOUT_S, env=env, given=json.dumps(sent).encode())
     if ran.status != 0:
         raise NotSent(f"it ended with status {ran.status}", again=True)
-
-
-def _mail(address: str, sent: Json) -> None:
-    program = _sendmail()
-    if program is None:
-        raise NotSent("there is no sendmail here", again=False)
-    message = EmailMessage()
-    message["To"] = address
-    message["Subject"] = f"TokenPeak: {sent['event'].replace('_', ' ')}" + (
-        f" ({sent['node']})" if sent["node"] else ""
-    )
-    message["Auto-Submitted"] = "auto-generated"
-    message["X-TokenPeak-Id"] = sent["id"]
-    rest = "\n".join(f"{name}: {value}" for name, value in sent.items() if name not in ("text", "event") and value)
-    message.set_content(f"{sent['text']}\n\n{rest}\nhost: {socket.gethostname()}\n")
-    ran = process.run([program, "-i", "-t"], timeout_s=COMMAND_TIMEOUT_S, given=message.as_bytes())
-    if ran.status != 0:
-        raise NotSent(f"sendmail ended with status {ran.status}", again=True)
-
-
-def _sendmail() -> str | None:
-    return SENDMAIL if os.access(SENDMAIL, os.X_OK) else shutil.which("sendmail")
 
 
 def _url(receiver: Json) -> str:

@@ -8,9 +8,9 @@ from typing import Any
 from tokenpeak.node.engine.command import Command, edited_env, edited_words, program_words, require_secrets_in_place
 from tokenpeak.node.machine import process, root_programs
 from tokenpeak.node.machine.error import NOT_SEEN, ScriptError
+from tokenpeak.node.machine.process_files import IsMember
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_command, shown_output, shown_value
-from tokenpeak.node.machine.process_files import IsMember
 from tokenpeak.node.protocol.requests import PRODUCTION_READY_S
 
 STOP_TIMEOUT_S = 150.0

@@ -121,7 +121,7 @@ class SystemdManager(FileManager):
         return {"state": shown, "files": text, "dependents": self._dependents()}
 
     def _dependents(self) -> list[str]:
-        """The active units that systemd stops with production's, such as a proxy in front of it, and those that follow them.
+        """The active units that systemd stops with production's, such as a proxy in front of it, and so on from these.
 
         Targets are left out: to start one is to start all that it wants.
         """
@@ -129,7 +129,8 @@ class SystemdManager(FileManager):
         left = [self.name]
         while left:
             shown = self._properties(_STOPPED_WITH_IT, left.pop())
-            for name in {name for names in shown.values() for name in names.split()} - {self.name, *dependents}:
+            named = {name for names in shown.values() for name in names.split()}
+            for name in named - {self.name, *dependents}:
                 active = process.run(self.systemctl("is-active", "--quiet", "--", name)).status == 0
                 if active and not name.endswith(".target"):
                     dependents.append(name)
