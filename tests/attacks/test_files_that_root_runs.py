@@ -23,10 +23,8 @@ from tokenpeak.node.machine.state import State, content_of
 from tokenpeak.node.probe import meters
 from tokenpeak.node.production import change, drain
 from tokenpeak.node.production.answering import Answering
-from tokenpeak.node.production.managers import definition_of, make_manager
-from tokenpeak.node.protocol.apply import ChangeRequest
 from tokenpeak.node.production.managers import make_manager
-from tokenpeak.node.protocol.apply_requests import ChangeRequest
+from tokenpeak.node.protocol.apply import ChangeRequest
 from tokenpeak.node.protocol.requests import LaunchRequest, parse
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="another user's part needs root to play it")

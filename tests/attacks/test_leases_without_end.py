@@ -15,9 +15,8 @@ import pytest
 from tests.node.conftest import Node
 
 from tokenpeak.node.__main__ import answered
-from tokenpeak.node.guard import lease
-from tokenpeak.node.installation import root_command
 from tokenpeak.node.guard import heartbeats
+from tokenpeak.node.installation import root_command
 from tokenpeak.node.machine.state import State
 
 HOLD = """

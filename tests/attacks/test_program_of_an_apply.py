@@ -17,12 +17,9 @@ import pytest
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State
 from tokenpeak.node.production import permission
-from tokenpeak.node.production.managers import definition_of, make_manager
-from tokenpeak.node.production.managers.base import Definition
-from tokenpeak.node.protocol.apply import ChangeRequest
 from tokenpeak.node.production.manager import Manager
 from tokenpeak.node.production.managers import make_manager
-from tokenpeak.node.protocol.apply_requests import ChangeRequest
+from tokenpeak.node.protocol.apply import ChangeRequest
 from tokenpeak.node.protocol.requests import parse
 
 VLLM = ["/opt/vllm/bin/vllm", "serve"]

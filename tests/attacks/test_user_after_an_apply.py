@@ -18,12 +18,9 @@ from tokenpeak.node.machine.process import Ran
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.production import change, permission, production
 from tokenpeak.node.production.describe import describe
-from tokenpeak.node.production.managers import definition_of, make_manager
-from tokenpeak.node.production.managers.base import Definition
-from tokenpeak.node.protocol.apply import ChangeRequest
 from tokenpeak.node.production.manager import Manager
 from tokenpeak.node.production.managers import make_manager
-from tokenpeak.node.protocol.apply_requests import ChangeRequest
+from tokenpeak.node.protocol.apply import ChangeRequest
 from tokenpeak.node.protocol.requests import parse
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="root alone starts anything as root")

@@ -7,8 +7,7 @@ from typing import Callable
 from urllib.parse import urlsplit
 
 from tokenpeak.node.engine import serving
-from tokenpeak.node import serving
-from tokenpeak.node.engine_command import checksum
+from tokenpeak.node.engine.command import checksum
 from tokenpeak.node.machine import clock, sockets
 from tokenpeak.node.machine.error import NOT_SEEN, ScriptError
 from tokenpeak.node.machine.state import Json, State

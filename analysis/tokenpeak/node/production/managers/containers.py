@@ -15,9 +15,7 @@ import json
 import pwd
 from typing import Any
 
-from tokenpeak.node.engine.builds import DOCKER, PODMAN
 from tokenpeak.node.engine.command import Command
-from tokenpeak.node.engine_command import Command
 from tokenpeak.node.machine import process
 from tokenpeak.node.machine.containers import Runtime, is_absent, is_running, of_containers, said
 from tokenpeak.node.machine.error import NOT_SEEN, ScriptError

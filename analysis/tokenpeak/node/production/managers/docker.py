@@ -12,9 +12,8 @@ import socket
 from typing import Any
 from urllib.parse import quote
 
+from tokenpeak.node.engine.builds import DOCKER
 from tokenpeak.node.engine.command import Command
-from tokenpeak.node.engine_builds import DOCKER
-from tokenpeak.node.engine_command import Command
 from tokenpeak.node.machine import process
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json

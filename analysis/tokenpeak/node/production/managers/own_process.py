@@ -11,7 +11,7 @@ import os
 import time
 from pathlib import Path
 
-from tokenpeak.node.engine_command import Command
+from tokenpeak.node.engine.command import Command
 from tokenpeak.node.machine import process, root_programs
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.process_files import IsMember

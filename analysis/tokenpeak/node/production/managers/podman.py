@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import Sequence
 
+from tokenpeak.node.engine.builds import PODMAN
 from tokenpeak.node.engine.command import Command
-from tokenpeak.node.engine_builds import PODMAN
-from tokenpeak.node.engine_command import Command
 from tokenpeak.node.machine.containers import Runtime
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json
