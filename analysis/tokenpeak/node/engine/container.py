@@ -25,7 +25,6 @@ from tokenpeak.node.machine.process_files import IsMember
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_value
 from tokenpeak.node.probe import boards
-from tokenpeak.node.production.identity import IsMember
 
 LABEL = "tokenpeak.engine"
 """Its value names the state folder; the labels `.trial` and `.holder` whose engine it is."""

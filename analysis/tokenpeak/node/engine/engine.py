@@ -22,7 +22,6 @@ from tokenpeak.node.machine.process_files import IsMember, in_control_group
 from tokenpeak.node.machine.state import Json, State, UnreadableError
 from tokenpeak.node.machine.words import shown_output, shown_value
 from tokenpeak.node.probe import boards
-from tokenpeak.node.production.identity import IsMember, in_control_group
 from tokenpeak.node.production.managers.systemd import parse_show
 from tokenpeak.node.protocol.requests import LaunchRequest
 
