@@ -10,7 +10,7 @@ from tokenpeak import deletion
 from tokenpeak.node.machine import root_files
 
 PACKAGE = Path(deletion.__file__).parent
-NODE = Path(root_files.__file__).parent
+NODE = Path(root_files.__file__).parents[1]
 
 OS_CHANGES = {
     *("chmod", "chown", "lchmod", "lchown", "fchmodat", "link", "symlink", "mkdir", "makedirs", "mkfifo", "mknod"),

@@ -10,8 +10,8 @@ from collections.abc import Callable
 import pytest
 
 from tokenpeak.node.engine.container import EngineContainer
+from tokenpeak.node.machine import process_files
 from tokenpeak.node.machine.containers import of_containers
-from tokenpeak.node.production import identity
 from tokenpeak.node.production.managers.kubernetes import KubernetesManager
 
 ID = "ab12" * 16
@@ -31,7 +31,7 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> Groups:
 
     def put(leader: str, other: str) -> None:
         found = {LEADER: leader, OTHER: other}
-        monkeypatch.setattr(identity, "_lines", lambda pid, name: [f"0::{found[pid]}"])
+        monkeypatch.setattr(process_files, "_lines", lambda pid, name: [f"0::{found[pid]}"])
 
     return put
 

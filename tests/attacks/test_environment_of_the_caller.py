@@ -97,7 +97,7 @@ def test_root_runs_nothing_of_the_caller_s(home: Path) -> None:
 def test_attributes_that_survive_execve() -> None:
     """Of all that a caller can set of himself, root's command has nothing, and where that stays it does nothing."""
     script = Path(__file__).with_name("caller_with_attributes.py")
-    package = Path(root_environment.__file__).parents[2]
+    package = Path(root_environment.__file__).parents[3]
     done = subprocess.run(
         [sys.executable, "-I", "-S", str(script), str(package)], capture_output=True, text=True, check=False
     )

@@ -140,7 +140,7 @@ def test_program_of_an_apply(file: Path, state: State) -> None:
     os.chown(file.parent, ATTACKER, ATTACKER)
     again = make_manager(declared, state)
     with pytest.raises(ScriptError, match=f"belongs to user {NAME}"):
-        again.manager.start({})
+        again.start({})
     again.write(was["own"])
 
     assert was == again.describe()

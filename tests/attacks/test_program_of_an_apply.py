@@ -138,7 +138,7 @@ def test_production_of_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pro
     found = definition(tmp_path, ["/usr/bin/setpriv", f"--reuid={NOBODY}", *VLLM, "m"])
     answers = []
     for pids in ([os.getpid()], [process_of_nobody, os.getpid()], [], [process_of_nobody]):
-        monkeypatch.setattr(found.manager, "members", lambda pids=pids: pids.__contains__)
+        monkeypatch.setattr(found, "members", lambda pids=pids: pids.__contains__)
         answers.append(refusal(found, [0, 1, 2, 3, 4, "--say", "x"]))
 
     assert [True, True, False] == ["runs as root" in str(answer) for answer in answers[:3]]

@@ -20,7 +20,7 @@ from tokenpeak.node.guard import notify
 from tokenpeak.node.installation import rights
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State, content_of
-from tokenpeak.node.probe import facts
+from tokenpeak.node.probe.facts import probe
 from tokenpeak.node.production.answering import Answering
 from tokenpeak.node.production.identity import Check
 
@@ -90,7 +90,7 @@ def test_probe_shows_nothing_of_it(place: Path, victim: Path, monkeypatch: pytes
     declaration = {"production": declared, "engine": {"command": ["/nonexistent"]}, "host": "127.0.0.1", "port": 8099}
     state.put("node.json", content_of(declaration), 0o600)
 
-    answer = json.dumps(facts(state, declaration), default=vars)
+    answer = json.dumps(probe(state, declaration), default=vars)
 
     assert "others could lead to another file" in answer
     assert "r00ts-own" not in answer

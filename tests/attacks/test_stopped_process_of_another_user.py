@@ -82,7 +82,7 @@ def test_mutex_is_free_when_root_s_command_has_died(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(mutex, "longest_s", lambda state: 0.5)
     state = State.make(tmp_path / "state")
     argv = [sys.executable, "-c", SCRIPT, str(state.folder)]
-    env = {**os.environ, "PYTHONPATH": str(Path(users.__file__).parents[2])}
+    env = {**os.environ, "PYTHONPATH": str(Path(users.__file__).parents[3])}
     command = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=env)
     assert command.stdout
     stopped = int(command.stdout.readline())

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 from tokenpeak.node.machine.state import State
-from tokenpeak.node.probe import facts
+from tokenpeak.node.probe.facts import probe
 
 TOKEN = "T0KEN"
 BUILD = {"image": "vllm:1", "args": ["--env", f"HF_TOKEN={TOKEN}", f"--env=MY_SECRET={TOKEN}", "--ipc", "host"]}
@@ -40,7 +40,7 @@ DECLARATION = {
 
 def test_answer_has_no_token(tmp_path: Path) -> None:
     """But all that a controller needs which may only run the command."""
-    answer = json.loads(json.dumps(facts(State.make(tmp_path / "state"), DECLARATION).declaration))
+    answer = json.loads(json.dumps(probe(State.make(tmp_path / "state"), DECLARATION).declaration))
 
     assert TOKEN not in json.dumps(answer)
     kept = ("node", "host", "port", "model", "limits", "state_dir", "python")

@@ -95,7 +95,7 @@ def definition(kind: str, state: State, user: str | None, monkeypatch: pytest.Mo
     found = make_manager({"manager": kind, **declared}, state)
     monkeypatch.setattr(found, "describe", lambda: described_)
     monkeypatch.setattr(found, "prepared", lambda was, command, mark: was["own"])
-    monkeypatch.setattr(found.manager, "do", lambda argv, *_: Ran(0, f"User={user or ''}\nDynamicUser=no\n", ""))
+    monkeypatch.setattr(found, "do", lambda argv, *_: Ran(0, f"User={user or ''}\nDynamicUser=no\n", ""))
     return found
 
 
@@ -160,7 +160,7 @@ def test_name_that_the_image_gives_its_meaning(
 def test_name_of_a_rootless_runtime_s_user(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     """The node's, and taken."""
     found = definition("podman", state, None, monkeypatch)
-    found.manager.declared["user"] = "nobody"
+    found.declared["user"] = "nobody"
 
     assert "" == refusal(state, found, {"words": [0, 1, 2], "env": {}, "image": None})
 

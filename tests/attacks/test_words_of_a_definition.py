@@ -91,10 +91,10 @@ def test_supervisord_words_that_begin_a_comment(supervised: Manager, word: str) 
 
 
 @pytest.mark.parametrize("text", ["$X", "${X}", "$$X", "$(X)", "$$(X)", "$$$(X)", "a$", "100%"])
-def test_dollars_are_no_references(text: str) -> None:
+def test_dollars_are_no_references(tmp_path: Path, text: str) -> None:
     """Compose and Kubernetes get back exactly what was sent."""
     for kind in (ComposeManager, KubernetesManager):
-        found = kind(None)  # type: ignore[arg-type]
+        found = kind({}, State.make(tmp_path / "state"))
         kept = found.literal(text)
         assert text == found.meaning(kept)
         # Each run of dollars is even, so that none is left over to begin a reference.

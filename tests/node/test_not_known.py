@@ -65,7 +65,7 @@ def test_the_probe_blames_nobody(node: Node, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(facts, "vram_holders", list)
 
     def blamed() -> list[str]:
-        from tokenpeak.node.probe import facts as probed
+        from tokenpeak.node.probe.facts import probe as probed
 
         state = State(node.folder)
         return [text for text in probed(state, state.declaration()).problems if "in use though" in text]

@@ -72,7 +72,7 @@ def test_reused_pid(change: dict[str, object]) -> None:
 
 PROTECTED = """
 import pathlib, sys
-from tokenpeak.node import process
+from tokenpeak.node.machine import process
 try:
     pathlib.Path("/proc/self/oom_score_adj").write_text("-900")
 except PermissionError:

@@ -15,7 +15,7 @@ TOKEN = "hf_verysecret0"
 
 
 @pytest.mark.parametrize(
-    "words",
+    "argv",
     [
         ["--api-key", SECRET],
         [f"--api-key={SECRET}"],
@@ -32,24 +32,24 @@ TOKEN = "hf_verysecret0"
         ["--model", TOKEN],
     ],
 )
-def test_secret_of_a_command(words: list[str]) -> None:
+def test_secret_of_a_command(argv: list[str]) -> None:
     """However a secret stands in a command line, it is in no message; the rest is."""
-    texts = [words.shown_command(["vllm", *words]), " ".join(words.hidden_words(words))]
+    texts = [words.shown_command(["vllm", *argv]), " ".join(words.hidden_words(argv))]
     # Of several values of one option a printed line does not say so.
-    texts += [words.shown_output(" ".join(words))] if words[1:2] != ["other"] else []
+    texts += [words.shown_output(" ".join(argv))] if argv[1:2] != ["other"] else []
     for text in texts:
         assert SECRET not in text
         assert TOKEN not in text
         assert "[secret]" in text
-    assert len(words) == len(words.hidden_words(words))
+    assert len(argv) == len(words.hidden_words(argv))
 
 
 def test_ordinary_words() -> None:
     """What is no secret is shown as it is."""
-    words = ["vllm", "serve", "m", "--max-num-batched-tokens", "8", "--tokenizer=x", '{"num_speculative_tokens": 3}']
+    argv = ["vllm", "serve", "m", "--max-num-batched-tokens", "8", "--tokenizer=x", '{"num_speculative_tokens": 3}']
 
-    assert f"`{' '.join(words)}`" == words.shown_command(words)
-    assert words == words.hidden_words(words)
+    assert f"`{' '.join(argv)}`" == words.shown_command(argv)
+    assert argv == words.hidden_words(argv)
 
 
 def test_lines_and_length() -> None:
@@ -95,15 +95,15 @@ def _is_join(node: ast.AST) -> bool:
 
 
 NO_MESSAGES = {
-    ("balancers/haproxy.py", "_ask"),
-    ("definitions/systemd.py", "prepared"),
-    ("version.py", "_version_in_image"),
+    ("production/haproxy.py", "_ask"),
+    ("production/managers/systemd.py", "prepared"),
+    ("engine/installed.py", "_version_in_image"),
 }
 """Functions that join words for a program, a file or a key instead."""
 
 
 def test_no_other_module_quotes() -> None:
-    """A word from outside gets into a text by the functions of `shown` alone."""
+    """A word from outside gets into a text by the functions of `words` alone."""
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
         tree = ast.parse(path.read_text())
@@ -111,7 +111,7 @@ def test_no_other_module_quotes() -> None:
         functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)]
         for line in _quoted(tree):
             inside = [each.name for each in functions if each.lineno <= line <= (each.end_lineno or 0)]
-            if name != "shown.py" and not any((name, function) in NO_MESSAGES for function in inside):
+            if name != "machine/words.py" and not any((name, function) in NO_MESSAGES for function in inside):
                 found.append(f"{name}:{line} in {'.'.join(inside)}")
 
     assert [] == found
