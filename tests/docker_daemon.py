@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.node.conftest import STANDIN, Node
 
-from tokenpeak.node.machine import clock, process
+from tokenpeak.node.machine import clock, process_files
 
 IMAGE = "engine:1"
 START_S = 30
@@ -135,7 +135,7 @@ def daemon() -> Iterator[Daemon]:
 
 def _end_shims(folder: Path) -> None:
     """End what a killed daemon left to itself, known by the daemon's own folder in its arguments."""
-    for one in process.all_processes():
+    for one in process_files.all_processes():
         try:
             words = Path(f"/proc/{one.pid}/cmdline").read_bytes()
         except OSError:

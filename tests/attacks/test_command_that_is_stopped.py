@@ -19,7 +19,7 @@ import pytest
 from tests.node.conftest import Node
 
 from tokenpeak.node.guard import mutex
-from tokenpeak.node.machine import process
+from tokenpeak.node.machine import process_files
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State
 
@@ -57,8 +57,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def trial_that_is_due(node: Node) -> None:
     """A trial has the node, its engine runs, and its controller is silent; no guard watches."""
-    node.production()
-    node.run("produce")
+    node.serve()
     assert node.run("launch", node.launch_request())["ready"]
     node.end_guard()
     node.fall_silent()
@@ -139,5 +138,5 @@ def test_process_of_another_program_is_not_ended(node: Node, monkeypatch: pytest
         stopped(other)
         with pytest.raises(ScriptError, match=f"process {other.pid}"):
             take(node, may_end=True)
-        assert process.stat_of(other.pid)
+        assert process_files.stat_of(other.pid)
     shutil.rmtree(link.parent)

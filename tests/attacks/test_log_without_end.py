@@ -102,8 +102,7 @@ def test_guard_looks_at_it(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_log_is_cut_before_production_is_started(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """To what is collected: production finds the room that the log had."""
-    node.production()
-    node.run("produce")
+    node.serve()
     node.run("launch", node.launch_request())
     log = node.folder / "engine.log"
     log.write_bytes(lines(0, 10_000))

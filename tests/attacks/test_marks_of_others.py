@@ -62,7 +62,7 @@ def test_process_of_another_user(deaf: Start, hidden: bool) -> None:
 
     assert [] == process.marked(MARK)
     assert [] == process.stop_marked(MARK, 60.0)
-    assert process.stat_of(theirs)
+    assert process_files.stat_of(theirs)
     assert [theirs] == process.marked(MARK, [NOBODY])
 
 
@@ -81,7 +81,7 @@ def test_all_share_one_grace(deaf: Start, monkeypatch: pytest.MonkeyPatch) -> No
     assert sorted(pids) == process.marked(MARK)
     assert [] == process.stop_marked(MARK, 31.0)
     assert 1 == graces.count(31.0)
-    assert not any(process.stat_of(pid) for pid in pids)
+    assert not any(process_files.stat_of(pid) for pid in pids)
 
 
 def test_environment_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

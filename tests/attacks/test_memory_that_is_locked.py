@@ -41,7 +41,7 @@ def locked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 def test_engine_is_found_beside_it(locked: list[int], tmp_path: Path) -> None:
     """Of several in front of the engine each costs one wait, once."""
-    locked += [*sorted(process.pids())[:3], os.getppid()]
+    locked += [*sorted(process_files.pids())[:3], os.getppid()]
     argv = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
     started = process.start_detached(argv, log=tmp_path / "log", mark=MARK)
     try:
@@ -60,7 +60,7 @@ def test_arguments_of_the_others(locked: list[int]) -> None:
     """A look at all processes leaves it out."""
     locked.append(os.getppid())
 
-    shown = command_lines(process.pids())
+    shown = command_lines(process_files.pids())
 
     assert os.getppid() not in shown
     assert os.getpid() in shown

@@ -52,12 +52,12 @@ def test_pid_that_is_given_out_again(start: Start, monkeypatch: pytest.MonkeyPat
     if not has_descriptors:
         monkeypatch.delattr(os, "pidfd_open")
     other = start(os.geteuid())
-    now = process.stat_of(other.pid)
+    now = process_files.stat_of(other.pid)
     assert now
     before = now._replace(started_ticks=now.started_ticks - 1)
-    looks = process.all_processes
+    looks = process_files.all_processes
     monkeypatch.setattr(
-        process, "all_processes", lambda: [monkeypatch.setattr(process, "all_processes", looks) or before]
+        process, "all_processes", lambda: [monkeypatch.setattr(process_files, "all_processes", looks) or before]
     )
 
     left = process.stop_group({**process.identity(other.pid), "started_ticks": before.started_ticks}, 0.2)

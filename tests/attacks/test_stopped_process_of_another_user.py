@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tokenpeak.node.guard import mutex
-from tokenpeak.node.machine import clock, process, users
+from tokenpeak.node.machine import clock, process_files, users
 from tokenpeak.node.machine.state import State
 from tokenpeak.node.machine.users import within
 
@@ -40,7 +40,7 @@ def test_process_that_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert time.monotonic() - began < 5
     assert forks
-    assert [] == [pid for pid in forks if process.stat_of(pid) is not None]
+    assert [] == [pid for pid in forks if process_files.stat_of(pid) is not None]
 
 
 def test_process_has_nothing_of_root_s_that_is_open(tmp_path: Path) -> None:
@@ -98,5 +98,5 @@ def test_mutex_is_free_when_root_s_command_has_died(tmp_path: Path, monkeypatch:
 
 
 def is_stopped(pid: int) -> bool:
-    found = process.stat_of(pid)
+    found = process_files.stat_of(pid)
     return found is not None and found.state == "T"

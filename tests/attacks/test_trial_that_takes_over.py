@@ -58,8 +58,7 @@ def test_finish_ends_no_apply(waiting: Applied, restore_production: bool) -> Non
 
 
 def stopped_by_an_administrator(node: Node) -> None:
-    node.production()
-    node.run("produce")
+    node.serve()
     node.stop_production()
 
 
@@ -101,8 +100,7 @@ def test_restore_starts_nothing_that_its_trials_found_down(node: Node) -> None:
 
 def test_launch_makes_no_model_up(node: Node) -> None:
     """What production is to serve again is what this node saw it serve."""
-    node.production()
-    node.run("produce")
+    node.serve()
     assert node.run("launch", node.launch_request())["ready"]
     node.run("finish", node.finish_request(keep_lock=True))
     node.stop_production()

@@ -23,7 +23,7 @@ from tests.free_ports import free_port
 from tests.node.conftest import STANDIN, Node, node  # noqa: F401
 
 from tokenpeak.node.engine import serving
-from tokenpeak.node.machine import clock, process
+from tokenpeak.node.machine import clock, process_files
 
 pytestmark = [pytest.mark.faults]
 
@@ -71,7 +71,7 @@ def check_nothing_is_left(hosted: Node, docker: Daemon) -> None:
     assert [] == docker.containers()
     assert hosted.read("engine.json") is None
     port = str(hosted.declaration["port"])
-    assert not [one for one in process.all_processes() if port in _words(one.pid)]
+    assert not [one for one in process_files.all_processes() if port in _words(one.pid)]
     assert "prod" == hosted.run("status")["production"]["model"]
 
 
@@ -146,7 +146,7 @@ def test_daemon_dies(hosted: Node, docker: Daemon, record_property: Record) -> N
     docker.kill()
 
     finished = hosted.run("finish", hosted.finish_request())
-    ended = process.stat_of(launched["pid"]) is None
+    ended = process_files.stat_of(launched["pid"]) is None
     docker.start()
     hosted.run("restore")
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,7 @@ from tests.free_ports import free_port
 
 from tokenpeak.node.__main__ import answered
 from tokenpeak.node.installation.bundle import write_bundle
-from tokenpeak.node.machine import clock, process
+from tokenpeak.node.machine import clock, process, process_files
 from tokenpeak.node.machine.process import start_detached
 from tokenpeak.node.machine.process_files import command_line
 from tokenpeak.node.protocol.answers import parse
@@ -108,7 +108,6 @@ class Node:
     def end_guard(self) -> None:
         """End the guard's process, as a crash does."""
         guard = self.read("guard.json")
-        assert guard is not None
         os.kill(guard["pid"], signal.SIGKILL)
         assert clock.wait_until(lambda: not process.is_alive(guard), 60)
 
@@ -122,7 +121,6 @@ class Node:
     def production_starts_by(self) -> Path:
         """Have the trial's record start production by a script, which nobody may run yet; the script."""
         record = self.read("record.json")
-        assert record is not None
         start = self.folder / "start"
         start.write_text('#!/bin/sh\nexec "$@"\n')
         start.chmod(0o600)
@@ -133,7 +131,6 @@ class Node:
     def fall_silent(self) -> None:
         """The controller was last heard of before its lease."""
         lease = self.read("lease.json")
-        assert lease is not None
         self.rewrite("lease.json", {**lease, "renewed_boot_s": lease["renewed_boot_s"] - 1000})
 
     def declare(self, **changes: Any) -> None:
@@ -141,7 +138,8 @@ class Node:
         self.declaration.update(changes)
         (self.folder / "node.json").write_text(json.dumps(self.declaration))
 
-    def read(self, name: str) -> dict[str, Any] | None:
+    def read(self, name: str) -> Any:
+        """The object that a file of the state folder holds; None where there is no file."""
         try:
             content = json.loads((self.folder / name).read_text())
         except FileNotFoundError:
@@ -164,6 +162,11 @@ class Node:
         }
         self.declare(production=declared)
         return declared
+
+    def serve(self, *options: str) -> None:
+        """Declare a small server as production, and start it."""
+        self.production(*options)
+        self.run("produce")
 
     def launch_request(self, *options: str, **changes: Any) -> dict[str, Any]:
         """A request that starts a small server as engine."""
@@ -198,6 +201,26 @@ class Node:
             process.stop_group(leader, 1.0)
 
 
+OnPath = Callable[[str, str, str], Path]
+
+
+@pytest.fixture
+def on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OnPath:
+    """Puts a recorded command, a script of Python, on the PATH with its initial state, which lies in `NAME.state`."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+    def put(name: str, script: str, state: str) -> Path:
+        program = folder / name
+        program.write_text(f"#!{sys.executable}\n{script}")
+        program.chmod(0o755)
+        Path(f"{program}.state").write_text(state)
+        return program
+
+    return put
+
+
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
     with node_in(tmp_path / "state") as made:
@@ -206,7 +229,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 def end_notifying(folder: Path) -> None:
     """End what still tries to notify somebody for the node of this folder."""
-    for pid in process.pids():
+    for pid in process_files.pids():
         words = command_line(pid)
         if "notify" in words and str(folder) in words:
             os.kill(pid, signal.SIGKILL)
@@ -220,7 +243,7 @@ class ScriptProcess:
 
     def poll(self) -> int | None:
         """None while it lives; nobody learns its status."""
-        return None if process.stat_of(self.pid) else 0
+        return None if process_files.stat_of(self.pid) else 0
 
 
 @functools.cache

@@ -38,8 +38,7 @@ def engine_ended(engine: dict[str, object]) -> bool:
 @pytest.fixture
 def borrowed(node: Node) -> Node:
     """A node whose trial is under way."""
-    node.production()
-    node.run("produce")
+    node.serve()
     launched = node.run("launch", node.launch_request("--worker", engine_stop_s=0.3))
     assert launched.get("ready"), launched
     assert not answers(node)
@@ -72,7 +71,6 @@ def test_one_torn_file_does_not_matter(borrowed: Node, name: str, keep: float) -
     assert [] == list(borrowed.folder.glob("record*.json"))
     assert engine_ended(engine)
     outcome = borrowed.read("outcome.json")
-    assert outcome is not None
     assert outcome["model"] == "prod"
 
 
@@ -104,7 +102,6 @@ def test_nothing_readable_is_left(
     assert engine_ended(engine)
     assert 1 == capsys.readouterr().err.count("was started as declared")
     outcome = borrowed.read("outcome.json")
-    assert outcome is not None
     assert "record.json" in outcome["message"]
 
 

@@ -12,7 +12,6 @@ from tokenpeak.node.production.managers.own_process import OwnProcessManager
 def serve(node: Node, model: str) -> None:
     """Have the trial's record start production with this model, as an operator's edit does."""
     record = node.read("record.json")
-    assert record is not None
     port = record["production"]["url"].rsplit(":", 1)[1]
     argv = [sys.executable, str(STANDIN), "serve", model, "--port", port]
     record["production"]["declared"]["process"]["argv"] = argv
@@ -22,8 +21,7 @@ def serve(node: Node, model: str) -> None:
 @pytest.fixture
 def edited(node: Node) -> Node:
     """A node whose production is edited to another model while a trial has it."""
-    node.production()
-    node.run("produce")
+    node.serve()
     assert node.run("launch", node.launch_request(production_ready_s=20))["ready"]
     serve(node, "another")
     return node
@@ -56,8 +54,7 @@ def test_another_model_is_not_waited_for(edited: Node, monkeypatch: pytest.Monke
 
 def test_another_definition_is_said(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Production serves the recorded model by a definition that somebody changed during the trial."""
-    node.production()
-    node.run("produce")
+    node.serve()
     node.run("launch", node.launch_request())
     described = OwnProcessManager.describe
     monkeypatch.setattr(OwnProcessManager, "describe", lambda self: {**described(self), "seen": "edited"})
@@ -70,8 +67,7 @@ def test_another_definition_is_said(node: Node, monkeypatch: pytest.MonkeyPatch)
 
 def test_the_same_definition_is_not_mentioned(node: Node) -> None:
     """Nothing is said of production whose definition is what it was."""
-    node.production()
-    node.run("produce")
+    node.serve()
     node.run("launch", node.launch_request())
 
     same = node.run("finish", node.finish_request())["restoration"]

@@ -24,8 +24,7 @@ def test_declared_build_is_started(node: Node, engine: str | None) -> None:
 
 def test_build_that_is_not_declared_is_refused(node: Node) -> None:
     """Before production is touched; the answer has the names that there are."""
-    node.production()
-    node.run("produce")
+    node.serve()
     node.declare(engines=BUILDS)
 
     answer = node.run("launch", node.launch_request(engine="newest"))
@@ -107,8 +106,7 @@ def test_how_a_build_is_asked_for_its_version(command: list[str], asked: list[st
 
 def test_engine_is_no_longer_what_was_probed(node: Node) -> None:
     """A launch that asks for another file than is there now is a failed trial, and production serves on."""
-    node.production()
-    node.run("produce")
+    node.serve()
     digest = node.run("launch", node.launch_request())["engine_digest"]
     node.run("finish", node.finish_request())
 

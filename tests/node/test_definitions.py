@@ -1,19 +1,18 @@
 """Definitions of production: the real supervisord and Docker, recorded command lines of Compose and kubectl."""
 
 import json
-import os
 import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.docker_daemon import IMAGE, Daemon, daemon, mounts, why_no_docker
 from tests.free_ports import free_port
-from tests.node.conftest import STANDIN, Node
+from tests.node.conftest import STANDIN, Node, OnPath
 
 from tokenpeak.node.engine import serving
 from tokenpeak.node.engine.command import checksum, difference, text
@@ -318,26 +317,9 @@ TEMPLATE = {
 }
 
 
-@pytest.fixture
-def on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, Any], Path]:
-    """Puts a recorded command on the PATH with its initial state."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-
-    def put(name: str, script: str, state: Any) -> Path:
-        program = folder / name
-        program.write_text(f"#!{sys.executable}\n{script}")
-        program.chmod(program.stat().st_mode | stat.S_IXUSR)
-        Path(f"{program}.state").write_text(json.dumps(state))
-        return Path(f"{program}.state")
-
-    return put
-
-
-def test_compose(on_path: Callable[[str, str, Any], Path], tmp_path: Path) -> None:
+def test_compose(on_path: OnPath, tmp_path: Path) -> None:
     """An override beside the Compose file has the new command; without it everything is as it was."""
-    state = on_path("docker", COMPOSE, {"running": True, "made": None})
+    docker = on_path("docker", COMPOSE, json.dumps({"running": True, "made": None}))
     file = tmp_path / "compose.yaml"
     file.write_text("services: {}\n")
     manager = make_manager({"manager": "compose", "file": str(file), "unit": "llm"}, State.make(tmp_path / "state"))
@@ -348,7 +330,7 @@ def test_compose(on_path: Callable[[str, str, Any], Path], tmp_path: Path) -> No
     own = manager.prepared(was, manager.edited(command, edit), "a-1")
     manager.write(own)
     now = manager.describe()
-    made = json.loads(state.read_text())["made"]
+    made = json.loads(Path(f"{docker}.state").read_text())["made"]
     override = tmp_path / "compose.override.yaml"
     there = override.is_file()
     manager.prepare_back(was["own"])
@@ -362,13 +344,13 @@ def test_compose(on_path: Callable[[str, str, Any], Path], tmp_path: Path) -> No
     assert {"A": "1", "B": "${X}", "C": "3"} == manager.command(now).env
     assert there
     assert checksum(was) == checksum(manager.describe())
-    assert ["prod", "--port", "8000"] == json.loads(state.read_text())["made"]
+    assert ["prod", "--port", "8000"] == json.loads(Path(f"{docker}.state").read_text())["made"]
     assert ["bin", "compose.yaml", "state"] == sorted(path.name for path in tmp_path.iterdir())
 
 
-def test_override_of_somebody_else(on_path: Callable[[str, str, Any], Path], tmp_path: Path) -> None:
+def test_override_of_somebody_else(on_path: OnPath, tmp_path: Path) -> None:
     """An override that we did not write is not touched."""
-    on_path("docker", COMPOSE, {"running": True})
+    on_path("docker", COMPOSE, json.dumps({"running": True}))
     (tmp_path / "compose.yaml").write_text("services: {}\n")
     (tmp_path / "compose.override.yaml").write_text("services: {}\n")
     declared = {"manager": "compose", "file": str(tmp_path / "compose.yaml"), "unit": "llm"}
@@ -377,10 +359,10 @@ def test_override_of_somebody_else(on_path: Callable[[str, str, Any], Path], tmp
         make_manager(declared, State.make(tmp_path / "state")).describe()
 
 
-def test_kubernetes(on_path: Callable[[str, str, Any], Path], tmp_path: Path) -> None:
+def test_kubernetes(on_path: OnPath, tmp_path: Path) -> None:
     """The pod template gets other args while no replica is asked for; the recorded template comes back whole."""
     selector = {"matchLabels": {"app": "llm"}}
-    on_path("kubectl", KUBECTL, {"spec": {"replicas": 2, "selector": selector, "template": TEMPLATE}})
+    on_path("kubectl", KUBECTL, json.dumps({"spec": {"replicas": 2, "selector": selector, "template": TEMPLATE}}))
     declared = {"manager": "kubernetes", "unit": "deployment/llm", "namespace": "prod"}
     manager = make_manager(declared, State.make(tmp_path / "state"))
     was = manager.describe()

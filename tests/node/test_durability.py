@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.node.conftest import Node, node  # noqa: F401
 
-from tokenpeak.node.machine import clock, process
+from tokenpeak.node.machine import clock, process_files
 
 pytestmark = [pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")]
 
@@ -42,7 +42,7 @@ def traced(argv: list[str], trace: Path, cwd: Path | None = None) -> list[Call]:
             pytest.skip(f"this machine lets nobody trace system calls: {why}")
         leader = int(trace.read_text().split(maxsplit=1)[0])
         # The command's own children live on, and strace with them, unless it lets go.
-        clock.wait_until(lambda: process.stat_of(leader) is None, 60)
+        clock.wait_until(lambda: process_files.stat_of(leader) is None, 60)
         running.terminate()
     found = (LINE.match(line) for line in whole_lines(trace.read_text()))
     return [Call(name=m["name"], rest=m["rest"]) for m in found if m and not m["result"].startswith("-")]
@@ -105,10 +105,8 @@ def durable_at(calls: list[Call], target: Path) -> list[int]:
 @pytest.mark.integration
 def test_record_is_durable_before_production_is_touched(node: Node, tmp_path: Path) -> None:  # noqa: F811
     """Write, fsync, rename, fsync of the folder; only then does anything happen to production."""
-    node.production()
-    node.run("produce")
+    node.serve()
     leader = node.read("production.json")
-    assert leader is not None
     request = tmp_path / "request.json"
     request.write_text(json.dumps(node.launch_request()))
     argv = [sys.executable, str(node.bundle), "launch", "--state", str(node.folder), "--request", str(request)]
@@ -125,8 +123,7 @@ def test_record_is_durable_before_production_is_touched(node: Node, tmp_path: Pa
 @pytest.mark.integration
 def test_record_goes_durably(node: Node, tmp_path: Path) -> None:  # noqa: F811
     """The record's removal is fsynced too, and comes after the outcome has been written."""
-    node.production()
-    node.run("produce")
+    node.serve()
     node.run("launch", node.launch_request())
     argv = [sys.executable, str(node.bundle), "restore", "--state", str(node.folder)]
 

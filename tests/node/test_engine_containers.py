@@ -41,8 +41,7 @@ def hosted(node: Node, docker: Daemon, monkeypatch: pytest.MonkeyPatch) -> Node:
     """A node whose one engine build is an image, with a small server as production."""
     monkeypatch.setenv("DOCKER_HOST", docker.host)
     declare_image(node)
-    node.production()
-    node.run("produce")
+    node.serve()
     return node
 
 

@@ -32,8 +32,7 @@ def newer(**changes: Any) -> dict[str, Any]:
 
 def test_newer_controller_gives_back_what_the_older_one_borrowed(node: Node) -> None:
     """It need not wait for the lease; after that every command of the older one is refused and changes nothing."""
-    node.production()
-    node.run("produce")
+    node.serve()
     node.run("launch", node.launch_request(**older()))
     engine = node.read("engine.json")
 

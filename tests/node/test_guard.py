@@ -12,7 +12,7 @@ from tests.node.conftest import Node
 
 from tokenpeak.node.guard import guard
 from tokenpeak.node.guard.guard import unit_files
-from tokenpeak.node.machine import clock, process
+from tokenpeak.node.machine import clock, process, process_files
 from tokenpeak.node.machine.process_files import command_lines
 from tokenpeak.node.machine.state import State
 from tokenpeak.node.production import production
@@ -24,8 +24,7 @@ def restored(node: Node, within_s: float = 60) -> bool:
 
 def test_silent_controller(node: Node) -> None:
     """When the lease lapses, the engine is ended and production answers again."""
-    node.production()
-    node.run("produce")
+    node.serve()
     launched = node.run("launch", node.launch_request())
     engine = node.read("engine.json")
     watchdog = node.read("guard.json")
@@ -36,7 +35,6 @@ def test_silent_controller(node: Node) -> None:
     assert held
     assert restored(node)
     outcome = node.read("outcome.json")
-    assert outcome is not None
     assert "guard" == outcome["by"]
     assert outcome["restored"]
     assert "prod" == outcome["model"]
@@ -47,12 +45,10 @@ def test_silent_controller(node: Node) -> None:
 
 def test_launch_killed_midway(node: Node) -> None:
     """A launch that is killed while the engine starts leaves nothing behind once the lease has lapsed."""
-    node.production()
-    node.run("produce")
+    node.serve()
     launching = node.start("launch", node.launch_request("--hang", "--worker", deadline_s=600, engine_stop_s=0.5))
     assert clock.wait_until(lambda: "worker" in read_log(node) and node.read("engine.json") is not None, 60)
     engine = node.read("engine.json")
-    assert engine is not None
     group = process.members(engine)
     folder = Path(f"/proc/{engine['pid']}/cwd").readlink()
 
@@ -61,7 +57,7 @@ def test_launch_killed_midway(node: Node) -> None:
     node.fall_silent()
 
     assert restored(node)
-    assert [] == [pid for pid in group if process.stat_of(pid)]
+    assert [] == [pid for pid in group if process_files.stat_of(pid)]
     assert Path("/") == folder, "an engine takes nothing from the folder of whoever asked for it"
     assert node.run("status")["production"]["running"]
 
@@ -73,8 +69,7 @@ def read_log(node: Node) -> str:
 
 def test_guard_fires_while_launch_waits(node: Node) -> None:
     """A launch whose node is given back under it says so, though its controller hung up, and awaits no deadline."""
-    node.production()
-    node.run("produce")
+    node.serve()
 
     launching = node.start("launch", node.launch_request("--hang", deadline_s=600))
     assert clock.wait_until(lambda: node.read("engine.json") is not None, 60)
@@ -90,12 +85,10 @@ def test_lease_is_renewed(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line of the holder's on the lease's channel is as good as a new lease; without one the node is given back."""
     node.run("launch", node.launch_request(lease_s=60))
     lapsing = node.read("lease.json")
-    assert lapsing is not None
     node.rewrite("lease.json", {**lapsing, "renewed_boot_s": lapsing["renewed_boot_s"] - 50})
 
     answer = node.beat(monkeypatch, "sweep-1", "sweep-1")
     renewed = node.read("lease.json")
-    assert renewed is not None
     held = node.read("record.json") is not None
     node.fall_silent()
 
@@ -107,8 +100,7 @@ def test_lease_is_renewed(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_restoring_twice(node: Node) -> None:
     """Whoever restores second finds nothing to do."""
-    node.production()
-    node.run("produce")
+    node.serve()
     node.run("launch", node.launch_request())
 
     first = node.run("restore")["restoration"]
@@ -122,8 +114,7 @@ def test_restoring_twice(node: Node) -> None:
 
 def test_finish_after_the_guard(node: Node) -> None:
     """A controller that comes back late learns that the guard was there before it."""
-    node.production()
-    node.run("produce")
+    node.serve()
     node.run("launch", node.launch_request())
     node.fall_silent()
     assert restored(node)
@@ -139,8 +130,7 @@ def test_finish_after_the_guard(node: Node) -> None:
 def test_production_that_refuses_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """The guard keeps trying until production answers."""
     monkeypatch.setattr(production, "_START_PAUSE_S", 0.0)
-    node.production()
-    node.run("produce")
+    node.serve()
     node.run("launch", node.launch_request())
     start = node.production_starts_by()
     outcomes = []
@@ -162,8 +152,7 @@ def test_production_that_refuses_once(node: Node, monkeypatch: pytest.MonkeyPatc
 
 def test_guard_that_cannot_write_its_log(node: Node) -> None:
     """On a full disk the watchdog cannot log that it gives the node back, and does so all the same."""
-    node.production()
-    node.run("produce")
+    node.serve()
     (node.folder / "guard.log").symlink_to("/dev/full")
 
     node.run("launch", node.launch_request())
@@ -187,7 +176,6 @@ def test_trial_deadline(node: Node) -> None:
     """A trial that goes on past its own deadline is ended though the controller lives."""
     node.run("launch", node.launch_request(lease_s=60, trial_deadline_s=100))
     record = node.read("record.json")
-    assert record is not None
     left_s = record["deadline_boot_s"] - clock.boot_s()
     node.rewrite("record.json", {**record, "deadline_boot_s": record["deadline_boot_s"] - 100})
 
@@ -197,8 +185,7 @@ def test_trial_deadline(node: Node) -> None:
 
 def test_reboot(node: Node) -> None:
     """A record of an earlier boot is restored at once, whatever its lease said."""
-    node.production()
-    node.run("produce")
+    node.serve()
     node.run("launch", node.launch_request(lease_s=600))
     for name in ("record.json", "lease.json"):
         content = node.read(name)
@@ -212,11 +199,9 @@ def test_reboot(node: Node) -> None:
 @pytest.mark.parametrize("left", [b"", bytes(64)], ids=["empty", "zeros"])
 def test_power_loss_while_the_engine_started(node: Node, left: bytes) -> None:
     """What was not written durably may be empty or zeros after a power loss; production comes back all the same."""
-    node.production()
-    node.run("produce")
-    launched = node.run("launch", node.launch_request(lease_s=600))
+    node.serve()
+    node.run("launch", node.launch_request(lease_s=600))
     record = node.read("record.json")
-    assert record is not None, launched
     for name in ("telemetry.json", "lease.json", "output.json"):
         (node.folder / name).write_bytes(left)
     node.rewrite("record.json", {**record, "boot_id": "an earlier boot"})
@@ -246,7 +231,6 @@ def test_guard_has_another_environment(node: Node, tmp_path: Path, monkeypatch: 
     flag.touch()
     node.run("launch", node.launch_request())
     record = node.read("record.json")
-    assert record is not None
     node.end_guard()
     node.rewrite("record.json", {**record, "boot_id": "an earlier boot"})
     monkeypatch.setenv("PATH", login_path)
@@ -262,8 +246,6 @@ def test_guard_follows_the_next_trial(node: Node) -> None:
     """A watch that still lives when the next trial begins watches that one, instead of ending with the one before."""
     node.run("launch", node.launch_request())
     watchdog, record = node.read("guard.json"), node.read("record.json")
-    assert watchdog is not None
-    assert record is not None
 
     node.rewrite("record.json", {**record, "nonce": "another"})
 
@@ -274,8 +256,7 @@ def test_guard_follows_the_next_trial(node: Node) -> None:
 
 def test_launch_after_a_lease_that_lapsed(node: Node) -> None:
     """A trial that the guard is about to end is given back first; the next one begins from a production that serves."""
-    node.production()
-    node.run("produce")
+    node.serve()
     first = node.run("launch", node.launch_request(trial_id="0000-a"))
     assert first["ready"], first
     before = node.read("record.json")
@@ -286,25 +267,20 @@ def test_launch_after_a_lease_that_lapsed(node: Node) -> None:
     outcome, record = node.read("outcome.json"), node.read("record.json")
 
     assert launched["ready"]
-    assert outcome is not None
-    assert record is not None
     assert "0000-a" == outcome["trial_id"]
     assert "launch" == outcome["by"]
     assert outcome["restored"]
-    assert before is not None
     assert before["nonce"] != record["nonce"]
     assert node.run("status")["production"]["running"] is False
 
 
 def test_launch_after_one_that_died_before_production_had_ended(node: Node) -> None:
     """The next trial of the sweep ends production itself; no engine starts beside it."""
-    node.production()
-    node.run("produce")
+    node.serve()
     node.run("launch", node.launch_request(trial_id="0000-a"))
     record = node.read("record.json")
     lock = node.read("lock.json")
     node.run("restore", {"release": True})
-    assert record is not None
     unfinished = {key: value for key, value in record.items() if key not in ("baseline_bytes", "stopped")}
     node.rewrite("record.json", unfinished)
     node.rewrite("lock.json", lock)
@@ -342,8 +318,7 @@ def with_guard_that(node: Node, does: str) -> None:
 
 def test_a_guard_that_ends_at_once_is_not_waited_for(node: Node) -> None:
     """Production goes on, and whoever asked for a trial learns at once what the guard said."""
-    node.production()
-    node.run("produce")
+    node.serve()
     with_guard_that(node, "sys.exit('no room for a guard here')")
     begun = time.monotonic()
 
@@ -356,7 +331,7 @@ def test_a_guard_that_ends_at_once_is_not_waited_for(node: Node) -> None:
 
 def guards_of(node: Node) -> int:
     """How many guards of this node live."""
-    found = command_lines(process.pids()).values()
+    found = command_lines(process_files.pids()).values()
     return sum("guard" in words and str(node.folder) in words for words in found)
 
 
@@ -385,13 +360,10 @@ def test_a_guard_that_dies_and_leaves_no_word_is_replaced(
     At once: without a unit nothing else brings one back.
     """
     monkeypatch.setattr("tokenpeak.node.guard.guard._COMES_BACK_WITHIN_S", 60.0)
-    node.production()
-    node.run("produce")
+    node.serve()
     launched = node.run("launch", node.launch_request())
     assert launched.get("ready"), launched
     before, record = node.read("guard.json"), node.read("record.json")
-    assert before is not None
-    assert record is not None
     os.kill(before["pid"], signal.SIGKILL)
     (node.folder / "guard.json").unlink()
     if not is_stopped:
@@ -404,7 +376,6 @@ def test_a_guard_that_dies_and_leaves_no_word_is_replaced(
 
     after = node.read("guard.json")
     assert time.monotonic() - began_s < 60
-    assert after is not None
     assert process.is_alive(after)
     assert before["pid"] != after["pid"]
 

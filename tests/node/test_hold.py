@@ -12,8 +12,7 @@ from tokenpeak.node.machine.error import ScriptError
 @pytest.fixture
 def had(node: Node) -> Node:
     """A node that a sweep has in a trial."""
-    node.production()
-    node.run("produce")
+    node.serve()
     assert node.run("launch", node.launch_request())["ready"]
     return node
 

@@ -56,8 +56,7 @@ def test_image_is_pulled_once_and_known_by_its_registry_s_digest(node: Node, tig
 
 def test_image_too_large_for_the_disk_is_said_before_production_stops(node: Node, tight: Daemon, port: int) -> None:
     """The runtime's reason is in the error, nothing of the image is left, and production serves on."""
-    node.production()
-    node.run("produce")
+    node.serve()
     before = tight.docker("images", "--all", "--quiet").split()
     declare_image(node, image=f"127.0.0.1:{port}/large:1", pull="missing")
 

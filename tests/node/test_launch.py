@@ -14,7 +14,7 @@ from tests.node.conftest import Node
 
 from tokenpeak.node.engine import serving
 from tokenpeak.node.engine.engine import trial_key
-from tokenpeak.node.machine import clock, process
+from tokenpeak.node.machine import clock, process, process_files
 from tokenpeak.node.protocol.answers import FinishAnswer, parse
 
 
@@ -50,8 +50,7 @@ def test_whole_trial(node: Node) -> None:
 
 def test_phases(node: Node) -> None:
     """Each phase says whose time it was, and together they are the command's."""
-    node.production()
-    node.run("produce")
+    node.serve()
 
     launched = node.run("launch", node.launch_request())
     finished = node.run("finish", node.finish_request())
@@ -80,8 +79,7 @@ def test_engine_that_does_not_come_up(
     node: Node, options: tuple[str, ...], phase: str, timed_out: bool, said: str
 ) -> None:
     """A config that fails is an answer with its evidence, and the node is given back as usual."""
-    node.production()
-    node.run("produce")
+    node.serve()
 
     launched = node.run("launch", node.launch_request(*options, deadline_s=1 if timed_out else 60))
     finished = node.run("finish", node.finish_request())
@@ -103,8 +101,7 @@ def test_wrong_model(node: Node) -> None:
 
 def test_engine_that_is_not_there(node: Node) -> None:
     """A command that cannot be started is a failed config, not a lost node."""
-    node.production()
-    node.run("produce")
+    node.serve()
 
     launched = node.run("launch", node.launch_request(argv=["/nonexistent/vllm", "serve"]))
     finished = node.run("finish", node.finish_request())
@@ -117,12 +114,12 @@ def test_stubborn_engine_with_a_worker(node: Node) -> None:
     """An engine that ignores SIGTERM is ended with its worker: nothing keeps memory."""
     launched = node.run("launch", node.launch_request("--worker", "--ignore-sigterm"))
     worker = int(launched["log_tail"].split("worker ")[1].split()[0])
-    assert process.stat_of(worker)
+    assert process_files.stat_of(worker)
 
     finished = node.run("finish", node.finish_request(engine_stop_s=0.3))
 
     assert finished["engine_stopped"]
-    assert process.stat_of(worker) is None
+    assert process_files.stat_of(worker) is None
 
 
 def test_production_that_was_down(node: Node) -> None:
@@ -161,8 +158,7 @@ def test_production_that_does_not_answer(node: Node) -> None:
 
 def test_sweep_without_restoring_between(node: Node) -> None:
     """With restore: per_sweep production stays down between trials, and the last one brings it back."""
-    node.production()
-    node.run("produce")
+    node.serve()
 
     node.run("launch", node.launch_request(trial_id="0000-a"))
     first = node.run("finish", node.finish_request(trial_id="0000-a", restore_production=False))
@@ -247,8 +243,7 @@ def test_sweep_that_never_had_the_node_gives_nothing_back(node: Node) -> None:
 
 def test_earlier_sweeps_trial_of_the_same_id(node: Node) -> None:
     """What became of another sweep's trial is not returned for this one, though sweeps number their trials alike."""
-    node.production()
-    node.run("produce")
+    node.serve()
     node.run("launch", node.launch_request())
     node.lapse()
 
@@ -270,7 +265,7 @@ def test_finish_returns_whether_the_engine_had_outlived_the_load(node: Node) -> 
     outlived = node.run("finish", node.finish_request())
     died = node.run("launch", node.launch_request())
     os.kill(died["pid"], signal.SIGKILL)
-    assert clock.wait_until(lambda: process.stat_of(died["pid"]) is None, 60)
+    assert clock.wait_until(lambda: process_files.stat_of(died["pid"]) is None, 60)
     finished = node.run("finish", node.finish_request())
 
     assert (True, False) == (outlived["engine_ran"], finished["engine_ran"])

@@ -6,15 +6,13 @@ A recorded command line is a script on the PATH that keeps its state in a file a
 import json
 import os
 import pwd
-import stat
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.node.conftest import OnPath
 
 from tokenpeak.node.guard import overlap
 from tokenpeak.node.machine import clock, process
@@ -25,7 +23,6 @@ from tokenpeak.node.production import production
 from tokenpeak.node.production.managers import make_manager
 from tokenpeak.node.production.managers.kubernetes import pod_selector
 from tokenpeak.node.production.managers.supervisord import parse_status
-from tokenpeak.node.production.managers.systemd import parse_show
 
 DOCKER = """
 import json, pathlib, sys
@@ -80,23 +77,6 @@ elif words[0] == "scale":
 """
 
 
-@pytest.fixture
-def on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, str], Path]:
-    """Puts a recorded command on the PATH with its initial state."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-
-    def put(name: str, script: str, state: str) -> Path:
-        program = folder / name
-        program.write_text(f"#!{sys.executable}\n{script}")
-        program.chmod(program.stat().st_mode | stat.S_IXUSR)
-        Path(f"{program}.state").write_text(state)
-        return program
-
-    return put
-
-
 @pytest.mark.parametrize(
     ("program", "script", "state", "declared"),
     [
@@ -113,7 +93,7 @@ def on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, s
     ids=["docker", "podman", "compose", "kubernetes"],
 )
 def test_stopped_and_brought_back(
-    on_path: Callable[[str, str, str], Path],
+    on_path: OnPath,
     tmp_path: Path,
     program: str,
     script: str,
@@ -137,34 +117,17 @@ def test_stopped_and_brought_back(
     assert state == Path(f"{recorded}.state").read_text()
 
 
-def test_container_that_would_vanish(on_path: Callable[[str, str, str], Path], tmp_path: Path) -> None:
-    """A container started with --rm cannot be borrowed: stopping would delete it."""
+@pytest.mark.parametrize(("unit", "words"), [("prod", "--rm"), ("pord", "No such container: pord")])
+def test_container_that_cannot_be_borrowed(on_path: OnPath, tmp_path: Path, unit: str, words: str) -> None:
+    """Stopping one that was started with --rm would delete it; one that is not there is said in Docker's words."""
     program = on_path("docker", DOCKER, "running")
     Path(f"{program}.rm").touch()
-    manager = make_manager({"manager": "docker", "unit": "prod"}, State.make(tmp_path / "state"))
 
-    with pytest.raises(ScriptError, match="--rm"):
-        manager.definition()
-
-
-def test_container_that_is_not_there(on_path: Callable[[str, str, str], Path], tmp_path: Path) -> None:
-    """A container that the inventory misnames is an error with the manager's own words."""
-    on_path("docker", DOCKER, "running")
-    manager = make_manager({"manager": "docker", "unit": "pord"}, State.make(tmp_path / "state"))
-
-    with pytest.raises(ScriptError, match="No such container: pord"):
-        manager.is_running()
+    with pytest.raises(ScriptError, match=words):
+        make_manager({"manager": "docker", "unit": unit}, State.make(tmp_path / "state")).definition()
 
 
-def test_other_kinds_of_kubernetes(tmp_path: Path) -> None:
-    """Only what can be scaled can be borrowed."""
-    manager = make_manager({"manager": "kubernetes", "unit": "pod/llm"}, State.make(tmp_path / "state"))
-
-    with pytest.raises(ScriptError, match="deployment/NAME or statefulset/NAME"):
-        manager.definition()
-
-
-def test_deployment_on_several_machines_is_refused(on_path: Callable[[str, str, str], Path], tmp_path: Path) -> None:
+def test_deployment_on_several_machines_is_refused(on_path: OnPath, tmp_path: Path) -> None:
     """Borrowing one of its nodes would stop the others, and a second node would find it down and leave it so."""
     recorded = on_path("kubectl", KUBECTL, "3")
     Path(f"{recorded}.machines").write_text("gpu-1 gpu-2")
@@ -209,16 +172,18 @@ def test_deployment_whose_pods_cannot_be_selected_is_refused(selector: dict[str,
         pod_selector({"spec": {"selector": selector}})
 
 
-def test_unknown_manager(tmp_path: Path) -> None:
-    """An unknown manager is an error that names the known ones."""
-    with pytest.raises(ScriptError, match=r"'sysvinit'\. Known: systemd, docker"):
-        make_manager({"manager": "sysvinit"}, State.make(tmp_path / "state"))
-
-
-def test_missing_key(tmp_path: Path) -> None:
-    """A manager that lacks what it needs names the key."""
-    with pytest.raises(ScriptError, match="'systemd' but no 'unit'"):
-        make_manager({"manager": "systemd"}, State.make(tmp_path / "state")).is_running()
+@pytest.mark.parametrize(
+    ("declared", "words"),
+    [
+        ({"manager": "sysvinit"}, r"'sysvinit'\. Known: systemd, docker"),
+        ({"manager": "systemd"}, "'systemd' but no 'unit'"),
+        ({"manager": "kubernetes", "unit": "pod/llm"}, "deployment/NAME or statefulset/NAME"),
+    ],
+)
+def test_declaration_of_no_manager(tmp_path: Path, declared: dict[str, Any], words: str) -> None:
+    """An unknown manager names the known ones, one without a key names that, and only what can be scaled is taken."""
+    with pytest.raises(ScriptError, match=words):
+        make_manager(declared, State.make(tmp_path / "state")).is_running()
 
 
 def test_command_pair(tmp_path: Path) -> None:
@@ -255,22 +220,17 @@ def test_start_command_that_leaves_a_server_running(tmp_path: Path) -> None:
     assert clock.wait_until(said.exists, 60)
 
 
-def test_start_command_that_fails(tmp_path: Path) -> None:
-    """Its status and its output are shown, without those of an earlier start."""
+@pytest.mark.parametrize(
+    ("does", "said"), [("echo no licence >&2; exit 7", "7: no licence"), ("kill -9 $$", "-9: no output")]
+)
+def test_start_command_that_fails(tmp_path: Path, does: str, said: str) -> None:
+    """Its status or signal and its output are shown, without those of an earlier start."""
     state = State.make(tmp_path / "state")
     state.path("production.log").write_text("earlier words")
-    declared = {"manager": "command", "start": ["sh", "-c", "echo no licence >&2; exit 7"], "stop": ["true"]}
+    declared = {"manager": "command", "start": ["sh", "-c", does], "stop": ["true"]}
 
-    with pytest.raises(ScriptError, match=r"ended with status 7: no licence\."):
+    with pytest.raises(ScriptError, match=rf"ended with status {said}\."):
         make_manager(declared, state).start({})
-
-
-def test_start_command_that_is_killed(tmp_path: Path) -> None:
-    """A signal is a failure too."""
-    declared = {"manager": "command", "start": ["sh", "-c", "kill -9 $$"], "stop": ["true"]}
-
-    with pytest.raises(ScriptError, match=r"ended with status -9: no output\."):
-        make_manager(declared, State.make(tmp_path / "state")).start({})
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "gpu1:8000", "/v1", "http://"])
@@ -304,7 +264,7 @@ print("LoadState=loaded\\nActiveState=active\\nSubState=running\\nResult=exit-co
 """
 
 
-def test_a_stop_that_fails_names_cause_and_remedy(on_path: Callable[[str, str, str], Path], tmp_path: Path) -> None:
+def test_a_stop_that_fails_names_cause_and_remedy(on_path: OnPath, tmp_path: Path) -> None:
     """Beside what systemctl prints: how the unit stands, what restarts it, and where to look."""
     on_path("systemctl", SYSTEMCTL, "")
     declared = {"manager": "systemd", "unit": "prod.service"}
@@ -314,11 +274,6 @@ def test_a_stop_that_fails_names_cause_and_remedy(on_path: Callable[[str, str, s
 
     assert "Job for prod.service failed" in raised.value.text
     assert "journalctl -u prod.service" in raised.value.text
-
-
-def test_systemctl_show() -> None:
-    """Values may hold equal signs."""
-    assert {"A": "b=c", "D": ""} == parse_show("A=b=c\nD=\n\n")
 
 
 @pytest.mark.parametrize(

@@ -64,8 +64,7 @@ def test_what_to_do_is_said(tmp_path: Path) -> None:
 
 def test_model_of_a_config_is_looked_for_before_production_stops(node: Node, tmp_path: Path) -> None:
     """A launch of a checkpoint that is not there fails for it alone; one that is there is started."""
-    node.production()
-    node.run("produce")
+    node.serve()
     node.declare(engine={**node.declaration["engine"], "env": {"HF_HOME": str(tmp_path)}})
 
     missing = node.run("launch", node.launch_request(model="org/tiny"))

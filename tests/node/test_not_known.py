@@ -25,8 +25,7 @@ def hangs(*_: object) -> bool:
 
 def test_a_manager_that_does_not_answer(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether production is back is not known where its manager does not say; the record stays until it does."""
-    node.production()
-    node.run("produce")
+    node.serve()
     node.run("launch", node.launch_request())
     with monkeypatch.context() as patched:
         patched.setattr(CommandManager, "is_running", hangs)

@@ -22,8 +22,7 @@ def borrowed_by(node: Node, holder: str) -> None:
 @pytest.mark.integration
 def test_controller_that_slept_while_another_took_the_node(node: Node) -> None:
     """Its trial's end, asked for late, has the outage as long as it was, and leaves the other's trial alone."""
-    node.production()
-    node.run("produce")
+    node.serve()
     stopped_s = time.time()
     borrowed_by(node, "asleep")
     time.sleep(1.0)
@@ -43,8 +42,7 @@ def test_controller_that_slept_while_another_took_the_node(node: Node) -> None:
 
 def test_trial_without_a_restoration_of_its_own_has_the_guards(node: Node) -> None:
     """A sweep that keeps the node between its trials learns that the guard gave it back, and how long it was down."""
-    node.production()
-    node.run("produce")
+    node.serve()
     stopped_s = time.time()
     borrowed_by(node, "sweep-1")
     time.sleep(0.7)
@@ -61,8 +59,7 @@ def test_trial_without_a_restoration_of_its_own_has_the_guards(node: Node) -> No
 def test_guard_ended_the_trial_and_production_does_not_start(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who ended the engine is known as well where production has not come back by it, and the lease stands again."""
     monkeypatch.setattr(production, "_START_PAUSE_S", 0.0)
-    node.production()
-    node.run("produce")
+    node.serve()
     borrowed_by(node, "sweep-1")
     node.production_starts_by()
     node.end_guard()
@@ -77,7 +74,6 @@ def test_guard_ended_the_trial_and_production_does_not_start(node: Node, monkeyp
     with pytest.raises(OneAttemptError):
         guard.watch(State(node.folder), wait=once)
     lease = node.read("lease.json")
-    assert lease is not None
     node.rewrite("lease.json", {**lease, "renewed_boot_s": clock.boot_s()})
 
     finished = node.run("finish", node.finish_request(holder="sweep-1"))
@@ -89,8 +85,7 @@ def test_guard_ended_the_trial_and_production_does_not_start(node: Node, monkeyp
 @pytest.mark.integration
 def test_every_trials_outcome_is_kept(node: Node) -> None:
     """Status has the last restoration and those before it, one of each trial and no more than can be kept."""
-    node.production()
-    node.run("produce")
+    node.serve()
     for holder in ("first", "second"):
         borrowed_by(node, holder)
         node.lapse()

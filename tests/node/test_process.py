@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tokenpeak.node.machine import clock, process
+from tokenpeak.node.machine import clock, process, process_files
 
 
 def test_stat_of_a_hostile_name() -> None:
     """A process may call itself anything, a closing parenthesis and a state included."""
     raw = "42 (a) Z 1 (b) S 7 42 42 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 98765 0"
 
-    assert process.Stat(42, "S", 7, 42, 42, 98765) == process.parse_stat(raw)
+    assert process_files.Stat(42, "S", 7, 42, 42, 98765) == process_files.parse_stat(raw)
 
 
 def test_group_that_ignores_sigterm(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_group_that_ignores_sigterm(tmp_path: Path) -> None:
     started.wait()
     assert 2 == len(before)
     assert [] == left
-    assert [] == [pid for pid in before if process.stat_of(pid)]
+    assert [] == [pid for pid in before if process_files.stat_of(pid)]
 
 
 def test_orphans_of_a_dead_leader(tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ SERVED = {"running": True, "model": "prod"}
 
 def first_trial(node: Node) -> None:
     """Production serves, and the sweep has had a trial on the node, which it keeps."""
-    node.production()
-    node.run("produce")
+    node.serve()
     node.run("launch", node.launch_request())
     assert node.run("finish", node.finish_request(keep_lock=True))["restoration"]["restored"]
 
@@ -60,8 +59,7 @@ def test_production_that_does_not_start_again(node: Node) -> None:
 
 def test_production_that_no_trial_stopped(node: Node) -> None:
     """Without a sweep, `make restore` does not touch it."""
-    node.production()
-    node.run("produce")
+    node.serve()
     node.stop_production()
 
     assert "no trial stopped it" in node.run("restore")["restoration"]["message"]

@@ -16,13 +16,11 @@ from tokenpeak.node.machine import clock, process
 
 def test_nothing_is_left(node: Node) -> None:
     """After a trial, the state folder goes with everything that install, trial and guard made; production serves on."""
-    node.production()
-    node.run("produce")
+    node.serve()
     (node.folder / "secret-0123abcd").write_text("secret")
     node.run("launch", node.launch_request())
     node.run("finish", node.finish_request())
     leader, guard = node.read("production.json"), node.read("guard.json")
-    assert leader is not None
 
     answer = node.run("uninstall")
     alive = process.is_alive(leader)
@@ -64,8 +62,7 @@ def test_sudoers_with_more_than_files(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_own_demonstration_goes_too(node: Node) -> None:
     """Production that the inventory's set-up started is ended, with the tools of its simulated machine."""
-    node.production()
-    node.run("produce")
+    node.serve()
     (node.folder / "machine").mkdir()
     (node.folder / "machine" / "vllm").write_text("#!/bin/sh")
     leader = node.read("production.json")
@@ -79,8 +76,7 @@ def test_own_demonstration_goes_too(node: Node) -> None:
 
 def test_refused_during_a_trial(node: Node) -> None:
     """A node that a trial has keeps everything, and the trial is named; so does one between two trials of a sweep."""
-    node.production()
-    node.run("produce")
+    node.serve()
     node.run("launch", node.launch_request())
     during = node.run("uninstall")
     engine = process.is_alive(node.read("engine.json"))
@@ -126,8 +122,7 @@ def secrets_of(node: Node) -> list[str]:
 
 def test_launch_of_another_version_is_refused_and_restore_is_not(node: Node) -> None:
     """A controller of another version can borrow nothing, and can always give back and look."""
-    node.production()
-    node.run("produce")
+    node.serve()
     refused = node.run_script("launch", node.launch_request(script="0" * 64))
     untouched = node.read("record.json")
     own: dict[str, Any] = node.run_script("status")

@@ -12,7 +12,7 @@ import pytest
 from tests.free_ports import free_port
 from tests.node.conftest import STANDIN, Node
 
-from tokenpeak.node.machine import clock, process
+from tokenpeak.node.machine import clock, process_files
 from tokenpeak.node.machine.state import State
 from tokenpeak.node.phases import Phases
 from tokenpeak.node.production.managers import make_manager
@@ -61,7 +61,7 @@ class Slow:
     @property
     def alive(self) -> list[int]:
         """Those that live."""
-        return [pid for pid in self.starts if process.stat_of(pid)]
+        return [pid for pid in self.starts if process_files.stat_of(pid)]
 
     def bring_back(self, ready_s: float) -> Any:
         """As a restoration does."""

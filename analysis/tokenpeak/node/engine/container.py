@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from tokenpeak.node.engine.builds import DOCKER, PODMAN, engine_builds
-from tokenpeak.node.machine import process
+from tokenpeak.node.machine import process, process_files
 from tokenpeak.node.machine.containers import SETTINGS, Runtime, of_containers
 from tokenpeak.node.machine.environment import VISIBLE
 from tokenpeak.node.machine.error import ScriptError
@@ -227,7 +227,7 @@ class EngineContainer:
         self.runtime.do("start", self.id, timeout_s=CREATE_TIMEOUT_S)
         pid = int(self._state().get("Pid") or 0)
         users = self.runtime.users()
-        if pid and users is not None and process.user_ids(pid) and not process.is_of(pid, users):
+        if pid and users is not None and process_files.user_ids(pid) and not process.is_of(pid, users):
             raise ScriptError(
                 "engine",
                 f"{self.runtime.name} of user {shown_value(self.runtime.user)} says that the engine's container is "

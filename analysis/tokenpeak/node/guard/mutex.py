@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Callable, Iterator, NamedTuple
 
 from tokenpeak.node.guard import record as records
-from tokenpeak.node.machine import clock, process
+from tokenpeak.node.machine import clock, process, process_files
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.process_files import MOUNTS, command_line, control_group, shown_by_kernel
 from tokenpeak.node.machine.state import State
@@ -111,9 +111,9 @@ def longest_s(state: State) -> float:
 
 def holder_of(state: State) -> MutexHolder | None:
     """Who has the mutex, of the processes of this script's user; None where nobody has, or it cannot be seen."""
-    for pid in process.pids():
-        if os.geteuid() in process.user_ids(pid) and _holds(pid, str(state.folder)):
-            found = process.stat_of(pid)
+    for pid in process_files.pids():
+        if os.geteuid() in process_files.user_ids(pid) and _holds(pid, str(state.folder)):
+            found = process_files.stat_of(pid)
             if found is not None:
                 return MutexHolder(pid, found.started_ticks, _command(pid))
     return None
@@ -147,7 +147,7 @@ def _command(pid: int) -> str:
 
 def _is_suspended(pid: int) -> bool:
     """Whether a process was stopped, by a signal or a debugger, or is frozen with its control group."""
-    found = process.stat_of(pid)
+    found = process_files.stat_of(pid)
     return found is not None and (found.state in "Tt" or _is_frozen(control_group(pid)))
 
 

@@ -16,8 +16,7 @@ from tokenpeak.node.engine import bounded_log
 from tokenpeak.node.engine.builds import DOCKER, PODMAN
 from tokenpeak.node.machine import clock, process, root_files, users
 from tokenpeak.node.machine.error import ScriptError
-from tokenpeak.node.machine.process import user_ids
-from tokenpeak.node.machine.process_files import IsMember, control_group, in_control_group, program
+from tokenpeak.node.machine.process_files import IsMember, control_group, in_control_group, program, user_ids
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.users import as_user
 from tokenpeak.node.machine.words import shown_output

@@ -5,9 +5,7 @@ A group is everything in a leader's session or process group, with all descendan
 
 from __future__ import annotations
 
-import errno
 import os
-import pwd
 import selectors
 import signal
 import subprocess
@@ -18,7 +16,16 @@ from typing import Any, Callable, Collection, Iterable, NamedTuple, Sequence, Tu
 
 from tokenpeak.node.machine import clock, root_files
 from tokenpeak.node.machine.error import remedy
-from tokenpeak.node.machine.process_files import shown_by_kernel, shown_in_time
+from tokenpeak.node.machine.process_files import (
+    Stat,
+    all_processes,
+    ordered_user_ids,
+    pids,
+    shown_in_time,
+    stat_of,
+    user_ids,
+)
+from tokenpeak.node.machine.users import before_exec, users_environment
 
 PYTHON_OPTIONS = ("-I", "-S")
 """What this script is started with: nothing of a caller's environment, and of Python its own library alone."""
@@ -39,78 +46,10 @@ Life = Tuple[int, int]
 """A pid with the time of its start in ticks: one process, where a pid alone is another's as soon as that has ended."""
 
 
-class Stat(NamedTuple):
-    """The part of /proc/PID/stat that identifies and groups a process."""
-
-    pid: int
-    state: str
-    parent: int
-    group: int
-    session: int
-    started_ticks: int
-    threads: int = 1
-
-
-def parse_stat(raw: str) -> Stat:
-    """A line of /proc/PID/stat; the name in parentheses may hold anything, closing parentheses too."""
-    head, _, tail = raw.rpartition(")")
-    fields = tail.split()
-    return Stat(
-        pid=int(head.split("(", 1)[0]),
-        state=fields[0],
-        parent=int(fields[1]),
-        group=int(fields[2]),
-        session=int(fields[3]),
-        started_ticks=int(fields[19]),
-        threads=int(fields[17]),
-    )
-
-
-def stat_of(pid: int) -> Stat | None:
-    """The process as the kernel shows it; None when it is gone or only a zombie is left.
-
-    One whose first thread has ended looks like a zombie, and goes on in the others.
-    """
-    try:
-        found = parse_stat(shown_by_kernel(pid, "stat").decode(errors="replace"))
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return None if found.state in "ZX" and found.threads < 2 else found
-
-
-def all_processes() -> list[Stat]:
-    """Every living process that this one can see."""
-    found = (stat_of(pid) for pid in pids())
-    return [process for process in found if process is not None]
-
-
 def is_alive_still(life: Life) -> bool:
     """Whether this very process lives, and not merely one with its pid."""
     found = stat_of(life[0])
     return found is not None and found.started_ticks == life[1]
-
-
-def pids() -> list[int]:
-    """Those of all processes that this one can see."""
-    return [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
-
-
-def user_ids(pid: int) -> set[int]:
-    """The real, effective, saved and file-system user of a process: one that was started set-uid has several.
-
-    By its status: the owner of its folder in /proc is root for every process that allows no dump of itself.
-    """
-    return set(ordered_user_ids(pid))
-
-
-def ordered_user_ids(pid: int) -> list[int]:
-    """The same in that order; empty when the process has ended."""
-    try:
-        # No other line has that: a process's name is shown with its line breaks escaped.
-        _, _, after = shown_by_kernel(pid, "status").partition(b"\nUid:")
-    except OSError:
-        return []
-    return [int(word) for word in after.partition(b"\n")[0].split()]
 
 
 def one_user(uid: int) -> Users:
@@ -309,43 +248,6 @@ def start_detached(
         )
     finally:
         os.close(descriptor)
-
-
-def users_environment(user: str) -> dict[str, str]:
-    """The environment of a login of the user; KeyError for a user that this machine does not have."""
-    return {"HOME": pwd.getpwnam(user).pw_dir, "USER": user, "LOGNAME": user}
-
-
-def before_exec(user: str | None) -> Callable[[], None]:
-    """What a child does before it becomes another program: with `user`, it takes that user's rights alone.
-
-    KeyError for a user whom this machine does not know, PermissionError where only root could.
-    """
-    if user is None:
-        return _as_killable_as_others
-    account = pwd.getpwnam(user)
-    if os.geteuid() not in (0, account.pw_uid):
-        raise PermissionError(errno.EPERM, f"only root can start a process as {user}")
-    groups = os.getgrouplist(user, account.pw_gid)
-
-    def become() -> None:
-        _as_killable_as_others()
-        if os.geteuid() == 0:
-            os.setgroups(groups)
-        os.setresgid(account.pw_gid, account.pw_gid, account.pw_gid)
-        os.setresuid(account.pw_uid, account.pw_uid, account.pw_uid)
-
-    return become
-
-
-def _as_killable_as_others() -> None:
-    """In a child: undo the guard's protection from the kernel's memory killer, which is not meant for production."""
-    own = Path("/proc/self/oom_score_adj")
-    try:
-        if int(own.read_text()) < 0:
-            root_files.write_setting(own, "0")
-    except OSError:
-        return
 
 
 def self_argv() -> list[str]:

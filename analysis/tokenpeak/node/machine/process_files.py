@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import Callable, Collection
+from typing import Callable, Collection, NamedTuple
 
 IsMember = Callable[[int], bool]
 """Whether a process, by its pid, belongs to something."""
@@ -64,6 +64,74 @@ def shown_in_time(pids: Collection[int], name: str, most: int = MOST_SHOWN_BYTES
         reader.is_left = True
         left = left[place + 1 :]
     return shown
+
+
+class Stat(NamedTuple):
+    """The part of /proc/PID/stat that identifies and groups a process."""
+
+    pid: int
+    state: str
+    parent: int
+    group: int
+    session: int
+    started_ticks: int
+    threads: int = 1
+
+
+def parse_stat(raw: str) -> Stat:
+    """A line of /proc/PID/stat; the name in parentheses may hold anything, closing parentheses too."""
+    head, _, tail = raw.rpartition(")")
+    fields = tail.split()
+    return Stat(
+        pid=int(head.split("(", 1)[0]),
+        state=fields[0],
+        parent=int(fields[1]),
+        group=int(fields[2]),
+        session=int(fields[3]),
+        started_ticks=int(fields[19]),
+        threads=int(fields[17]),
+    )
+
+
+def stat_of(pid: int) -> Stat | None:
+    """The process as the kernel shows it; None when it is gone or only a zombie is left.
+
+    One whose first thread has ended looks like a zombie, and goes on in the others.
+    """
+    try:
+        found = parse_stat(shown_by_kernel(pid, "stat").decode(errors="replace"))
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if found.state in "ZX" and found.threads < 2 else found
+
+
+def all_processes() -> list[Stat]:
+    """Every living process that this one can see."""
+    found = (stat_of(pid) for pid in pids())
+    return [process for process in found if process is not None]
+
+
+def pids() -> list[int]:
+    """Those of all processes that this one can see."""
+    return [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
+
+
+def user_ids(pid: int) -> set[int]:
+    """The real, effective, saved and file-system user of a process: one that was started set-uid has several.
+
+    By its status: the owner of its folder in /proc is root for every process that allows no dump of itself.
+    """
+    return set(ordered_user_ids(pid))
+
+
+def ordered_user_ids(pid: int) -> list[int]:
+    """The same in that order; empty when the process has ended."""
+    try:
+        # No other line has that: a process's name is shown with its line breaks escaped.
+        _, _, after = shown_by_kernel(pid, "status").partition(b"\nUid:")
+    except OSError:
+        return []
+    return [int(word) for word in after.partition(b"\n")[0].split()]
 
 
 def command_line(pid: int) -> list[str]:

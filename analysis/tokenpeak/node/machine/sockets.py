@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Collection, Iterable, Iterator, NamedTuple
 
-from tokenpeak.node.machine import process, users, words
+from tokenpeak.node.machine import process_files, users, words
 
 TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 _ROOT = 0
@@ -136,8 +136,8 @@ def holders(rows: Collection[Row]) -> tuple[int, ...]:
     left: dict[int, int] = {}
     subordinates = users.owners()
     found = []
-    for pid in process.pids():
-        other = next((uid for uid in process.ordered_user_ids(pid) if uid not in makers), None)
+    for pid in process_files.pids():
+        other = next((uid for uid in process_files.ordered_user_ids(pid) if uid not in makers), None)
         if other is None:
             holds, _ = _looked_through(pid, wanted, None)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pwd
@@ -12,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, NoReturn, TypeVar
 
-from tokenpeak.node.machine import clock
+from tokenpeak.node.machine import clock, root_files
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.words import shown_value
 
@@ -148,3 +149,40 @@ def _declared() -> list[tuple[str, range]]:
     cells = [line.strip().split(":") for line in lines]
     rows = [row for row in cells if len(row) == 3 and row[1].isdecimal() and row[2].isdecimal()]
     return [(owner, range(int(first), int(first) + int(number))) for owner, first, number in rows]
+
+
+def users_environment(user: str) -> dict[str, str]:
+    """The environment of a login of the user; KeyError for a user that this machine does not have."""
+    return {"HOME": pwd.getpwnam(user).pw_dir, "USER": user, "LOGNAME": user}
+
+
+def before_exec(user: str | None) -> Callable[[], None]:
+    """What a child does before it becomes another program: with `user`, it takes that user's rights alone.
+
+    KeyError for a user whom this machine does not know, PermissionError where only root could.
+    """
+    if user is None:
+        return _as_killable_as_others
+    account = pwd.getpwnam(user)
+    if os.geteuid() not in (0, account.pw_uid):
+        raise PermissionError(errno.EPERM, f"only root can start a process as {user}")
+    groups = os.getgrouplist(user, account.pw_gid)
+
+    def become() -> None:
+        _as_killable_as_others()
+        if os.geteuid() == 0:
+            os.setgroups(groups)
+        os.setresgid(account.pw_gid, account.pw_gid, account.pw_gid)
+        os.setresuid(account.pw_uid, account.pw_uid, account.pw_uid)
+
+    return become
+
+
+def _as_killable_as_others() -> None:
+    """In a child: undo the guard's protection from the kernel's memory killer, which is not meant for production."""
+    own = Path("/proc/self/oom_score_adj")
+    try:
+        if int(own.read_text()) < 0:
+            root_files.write_setting(own, "0")
+    except OSError:
+        return

@@ -33,15 +33,15 @@ class Balancer:
 
     def members(self) -> list[str]:
         """What of this node the inventory declares to be in it."""
-        raise AssertionError("each balancer says so itself")
+        raise NotImplementedError
 
     def joined(self) -> list[str]:
         """What of this node is in it now: only that is taken out, and only that comes back."""
-        raise AssertionError("each balancer says so itself")
+        raise NotImplementedError
 
     def leave(self, members: list[str]) -> None:
         """Take these out: they get no new requests, and those that run go on."""
-        raise AssertionError("each balancer does so itself")
+        raise NotImplementedError
 
     def is_idle(self, members: list[str]) -> bool:
         """Whether no request runs on these by the balancer's own count; True where it has none."""
@@ -49,7 +49,7 @@ class Balancer:
 
     def rejoin(self, members: list[str]) -> None:
         """Put these back."""
-        raise AssertionError("each balancer does so itself")
+        raise NotImplementedError
 
     def is_back(self, members: list[str]) -> bool:
         """Whether these get requests again; True where the balancer does not say."""

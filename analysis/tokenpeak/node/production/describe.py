@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tokenpeak.node.engine import serving
 from tokenpeak.node.engine.command import checksum, text
 from tokenpeak.node.guard import record as records
@@ -30,7 +32,7 @@ def describe(state: State, declaration: Json, *, limited: bool = False) -> Descr
         described = manager.describe()
         command = manager.command(described)
     except ScriptError as error:
-        return DescribeAnswer(**{**vars(known), "problem": error.text})
+        return replace(known, problem=error.text)
     problem = unwell
     if record is not None:
         problem = f"{record['trial_id']} of {record['holder']} has the node: wait for its end, or run `make restore`."
@@ -41,20 +43,18 @@ def describe(state: State, declaration: Json, *, limited: bool = False) -> Descr
         problem = problem or permission.user_problem(manager, described, command)
     words = manager.shown_words(command)
     place = manager.place(described["own"])
-    return DescribeAnswer(
-        **{
-            **vars(known),
-            "production": found,
-            "problem": problem,
-            "place": place,
-            "words": tuple(hidden_words(words)),
-            "program": command.program,
-            "env": hidden_env(command.env),
-            "image": command.image,
-            "text": text(place, command, words),
-            "sha256": checksum(described),
-            **(_reported(declared, state) if found.running and found.url and not unwell else {}),
-        }
+    return replace(
+        known,
+        production=found,
+        problem=problem,
+        place=place,
+        words=tuple(hidden_words(words)),
+        program=command.program,
+        env=hidden_env(command.env),
+        image=command.image,
+        text=text(place, command, words),
+        sha256=checksum(described),
+        **(_reported(declared, state) if found.running and found.url and not unwell else {}),
     )
 
 

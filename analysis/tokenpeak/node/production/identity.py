@@ -14,8 +14,7 @@ from typing import Callable
 
 from tokenpeak.node.machine import sockets
 from tokenpeak.node.machine.error import ScriptError
-from tokenpeak.node.machine.process import user_ids
-from tokenpeak.node.machine.process_files import IsMember, program
+from tokenpeak.node.machine.process_files import IsMember, program, user_ids
 from tokenpeak.node.machine.sockets import Peer
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import shown_value

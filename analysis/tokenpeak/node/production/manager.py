@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenpeak.node.engine.command import Command, edited_env, edited_words, program_words, require_secrets_in_place
-from tokenpeak.node.machine import process, root_programs
+from tokenpeak.node.machine import process
 from tokenpeak.node.machine.error import NOT_SEEN, ScriptError
 from tokenpeak.node.machine.process_files import IsMember
 from tokenpeak.node.machine.state import Json, State
@@ -32,6 +32,8 @@ class Manager:
     """How its definition names production's user, for who is to add it."""
     is_in_image = False
     """Whether the program is an image's, and no file of this machine."""
+    is_user_of_image = False
+    """Whether the image decides whom a name of a user means."""
     doubled = ""
     """A character that its definition has twice where the engine gets it once; alone it begins a reference."""
     is_removable = False
@@ -59,10 +61,6 @@ class Manager:
     def files(self) -> list[Path]:
         """What root runs or loads at this manager's verbs, as declared."""
         return []
-
-    def require_own_files(self) -> None:
-        """Raise ScriptError where others can write what root would run or load."""
-        root_programs.require(DECLARED_AS, self.files(), WAY_OUT)
 
     def definition(self) -> Json:
         """Whatever is needed to bring exactly this back, beside the declaration; recorded before the first change."""
@@ -148,9 +146,10 @@ class Manager:
         """The user that a described production itself names for this command; None where it names none."""
         raise NotImplementedError
 
+    @property
     def is_node_user(self) -> bool:
-        """Whether a name that `user` says is the node's; where not, an image decides whom it means."""
-        return True
+        """Whether a name that `user` returns is the node's; where not, an image decides whom it means."""
+        return not self.is_user_of_image
 
     def prepared(self, described: Json, command: Command, mark: str) -> Json:
         """`own` of the described production with another command, ready to be written; `mark` names the apply."""

@@ -14,7 +14,7 @@ from tokenpeak.node.engine import installed
 from tokenpeak.node.engine.builds import engine_builds
 from tokenpeak.node.engine.command import Command, checksum
 from tokenpeak.node.engine.container import is_numbered
-from tokenpeak.node.machine import environment, process, root_programs
+from tokenpeak.node.machine import environment, process_files, root_programs
 from tokenpeak.node.machine.containers import FORWARDERS
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.process_files import program
@@ -35,7 +35,7 @@ def user_problem(manager: Manager, described: Json, command: Command) -> str | N
     if os.geteuid() != 0:
         return None
     user = manager.user(described, command)
-    is_of_node = manager.is_node_user()
+    is_of_node = manager.is_node_user
     if user is not None and (not _is_root(user) if is_of_node else is_numbered(user)):
         return None
     named = "names no user" if user is None else f"names the user {shown_value(user)}"
@@ -87,14 +87,16 @@ def root_problem(manager: Manager) -> str | None:
         return None
     is_member = manager.members()
     # Who listens at its url proves nothing: that may be a proxy of another user in front of root's own production.
-    pids = [] if is_member is None else [pid for pid in process.pids() if is_member(pid)]
+    pids = [] if is_member is None else [pid for pid in process_files.pids() if is_member(pid)]
     if not pids:
         return (
             "Which user production runs as is not seen on this node, and a restricted user changes none that may be "
             "root's: let an administrator apply, or have a unit, a container or a section of supervisord run it as a "
             "user of its own."
         )
-    of_root = [pid for pid in pids if 0 in process.user_ids(pid) and Path(program(pid) or "").name not in FORWARDERS]
+    of_root = [
+        pid for pid in pids if 0 in process_files.user_ids(pid) and Path(program(pid) or "").name not in FORWARDERS
+    ]
     if not of_root:
         return None
     return (

@@ -10,16 +10,22 @@ import os
 import pwd
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Iterator
 
 from tokenpeak.node.engine.builds import DOCKER, PODMAN
 from tokenpeak.node.engine.installed import installed_version
-from tokenpeak.node.machine import process
+from tokenpeak.node.machine import process, process_files
 from tokenpeak.node.machine.containers import FORWARDERS, SETTINGS, Runtime, labels_of
-from tokenpeak.node.machine.process import user_ids
-from tokenpeak.node.machine.process_files import command_line, command_lines, control_group, program, shown_in_time
+from tokenpeak.node.machine.process_files import (
+    command_line,
+    command_lines,
+    control_group,
+    program,
+    shown_in_time,
+    user_ids,
+)
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import SECRET, hidden_env, without_secrets
 from tokenpeak.node.protocol.survey import FoundEngine, FoundServer
@@ -78,9 +84,9 @@ class Machine:
         runtimes = [Runtime(name, None, "--probe", settings) for name in names]
         runtimes = [runtime for runtime in runtimes if runtime.run("ps", "--quiet").status == 0]
         containers = {str(one["Id"]): (runtime, one) for runtime in runtimes for one in _running(runtime)}
-        lines = command_lines(process.pids())
+        lines = command_lines(process_files.pids())
         found = {pid: words for pid, words in lines.items() if is_engine(words)}
-        parents = {each.pid: each.parent for each in process.all_processes()}
+        parents = {each.pid: each.parent for each in process_files.all_processes()}
         first = {pid: words for pid, words in found.items() if parents.get(pid) not in found}
         return cls(runtimes=runtimes, containers=containers, engines=first)
 
@@ -126,7 +132,7 @@ class Machine:
         if match:
             return self.containers.get(match[1] or match[2])
         leaders = {int((one[1].get("State") or {}).get("Pid") or 0): one for one in self.containers.values()}
-        parents = {each.pid: each.parent for each in process.all_processes()}
+        parents = {each.pid: each.parent for each in process_files.all_processes()}
         while pid:
             if pid in leaders:
                 return leaders[pid]
@@ -152,16 +158,16 @@ class Machine:
         environment = _environment_of(pid)
         if "SUPERVISOR_PROCESS_NAME" in environment:
             name, own = environment["SUPERVISOR_PROCESS_NAME"], environment.get("SUPERVISOR_GROUP_NAME")
-            return _changed(made, manager="supervisord", unit=name if own in (None, name) else f"{own}:{name}")
+            return replace(made, manager="supervisord", unit=name if own in (None, name) else f"{own}:{name}")
         if unit := USER_UNIT.search(group):
-            return _changed(made, manager="systemd", unit=unit[2], user=_name_of(int(unit[1])))
+            return replace(made, manager="systemd", unit=unit[2], user=_name_of(int(unit[1])))
         if unit := SYSTEM_UNIT.match(group):
             engine = made.engine or _of_words(pid, _started_by(unit[1]))
-            return _changed(made, manager="systemd", unit=unit[1], engine=engine)
+            return replace(made, manager="systemd", unit=unit[1], engine=engine)
         kept = {name: value for name, value in environment.items() if _is_kept(name)}
         env = hidden_env(kept)
         whole = {"command line": list(made.argv) == words, "environment": env == kept}
-        return _changed(
+        return replace(
             made,
             manager="process",
             cwd=_folder_of(pid),
@@ -203,10 +209,6 @@ def _folder_of(pid: int) -> str | None:
 
 def _is_kept(name: str) -> bool:
     return bool(KEPT_ENV.match(name)) and not SECRET.search(name)
-
-
-def _changed(server: FoundServer, **values: Any) -> FoundServer:
-    return FoundServer(**{**vars(server), **values})
 
 
 def _running(runtime: Runtime) -> Iterator[Json]:
@@ -267,7 +269,7 @@ def _of_container(runtime: Runtime, container: Json, words: list[str]) -> FoundS
         notes=tuple(_unit_notes(runtime.name, name)),
     )
     if (container.get("HostConfig") or {}).get("AutoRemove"):
-        made = _changed(
+        made = replace(
             made, notes=(*made.notes, "it was started with --rm, so a stop would delete it: start it without")
         )
     labels = labels_of(container)
@@ -284,7 +286,7 @@ def _of_container(runtime: Runtime, container: Json, words: list[str]) -> FoundS
         if Path(files[0]).is_absolute()
         else str(Path(own.get(f"{_COMPOSE}.project.working_dir") or "/", files[0]))
     )
-    return _changed(made, manager="compose", unit=service, project=project, file=file)
+    return replace(made, manager="compose", unit=service, project=project, file=file)
 
 
 def _unit_notes(runtime: str, container: str) -> Iterator[str]:

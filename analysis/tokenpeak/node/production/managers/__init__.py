@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from tokenpeak.node.machine import root_programs
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_value
-from tokenpeak.node.production.manager import Manager, NoManager
+from tokenpeak.node.production.manager import DECLARED_AS, WAY_OUT, Manager, NoManager
 from tokenpeak.node.production.managers.command import CommandManager
 from tokenpeak.node.production.managers.compose import ComposeManager
 from tokenpeak.node.production.managers.docker import DockerManager
@@ -47,5 +48,5 @@ def make_manager(declared: Json, state: State) -> Manager:
         )
     is_own = name == "command" and declared.get("process")
     manager = (OwnProcessManager if is_own else MANAGERS[name])(declared, state)
-    manager.require_own_files()
+    root_programs.require(DECLARED_AS, manager.files(), WAY_OUT)
     return manager

@@ -33,7 +33,7 @@ class ComposeManager(FileManager):
 
     USER_AS = "user: of the service"
     doubled = "$"
-    is_in_image = True
+    is_in_image = is_user_of_image = True
 
     def compose(self, *words: str) -> list[str]:
         """The command line of these words, with the override of an apply where there is one."""
@@ -105,10 +105,6 @@ class ComposeManager(FileManager):
         """`user` of the service."""
         named = described["seen"]["service"].get("user")
         return None if named in (None, "") else str(named)
-
-    def is_node_user(self) -> bool:
-        """A name is the image's."""
-        return False
 
     def prepared(self, described: Json, command: Command, mark: str) -> Json:
         """The override of this command, written beside its place. JSON is YAML."""

@@ -36,7 +36,7 @@ class ContainerManager(Manager):
 
     program: str
     USER_AS = "--user of the container"
-    is_in_image = True
+    is_in_image = is_user_of_image = True
     is_removable = True
 
     def runtime(self) -> Runtime:

@@ -73,10 +73,6 @@ class DockerManager(ContainerManager):
         """The user of its configuration, with which each next one is made, whatever its image."""
         return str(described["seen"]["Config"].get("User") or "") or None
 
-    def is_node_user(self) -> bool:
-        """A name is the image's."""
-        return False
-
     def create(self, described: Json, command: Command, mark: str, name: str) -> str:
         """Ask the daemon for one with the same configuration but these words."""
         seen = described["seen"]
@@ -99,7 +95,8 @@ class DockerManager(ContainerManager):
         }
         made = str(self._ask("POST", f"/containers/create?name={quote(name)}", body)["Id"])
         for network in others:
-            self._ask("POST", f"/networks/{quote(network)}/connect", _joining(made, seen["Networks"][network]))
+            joining = {"Container": made, "EndpointConfig": seen["Networks"][network]}
+            self._ask("POST", f"/networks/{quote(network)}/connect", joining)
         return made
 
     def _image_id(self, name: str) -> str | None:
@@ -150,7 +147,3 @@ class _Local(http.client.HTTPConnection):
         self.sock: Any = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(_TIMEOUT_S)
         self.sock.connect(self.path)
-
-
-def _joining(container: str, endpoint: Json) -> Json:
-    return {"Container": container, "EndpointConfig": endpoint}

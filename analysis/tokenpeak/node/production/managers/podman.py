@@ -63,6 +63,7 @@ class PodmanManager(ContainerManager):
         is_named = any(_USER.fullmatch(word) for word in seen["create"][: len(seen["create"]) - len(seen["cmd"])])
         return str(self.declared.get("user") or (seen.get("user") if is_named else None) or "") or None
 
+    @property
     def is_node_user(self) -> bool:
         """A name is the image's, where it is not whose rootless runtime has the container."""
         return bool(self.declared.get("user"))

@@ -220,7 +220,8 @@ class SystemdManager(FileManager):
             raise ScriptError(
                 "definition",
                 f"{self.unit} has {len(lines)} commands in ExecStart, or one with a prefix that changes how it "
-                f"is started ({'; '.join(map(_shown, lines)) or 'none'}): give it one plain command.",
+                f"is started ({'; '.join(shown_command(raw_words(line)) for line in lines) or 'none'}): give it one "
+                "plain command.",
             )
         words = raw_words(lines[0].lstrip("-"))
         shown = [_unquoted(word) for word in words]
@@ -255,7 +256,7 @@ class SystemdManager(FileManager):
         lines = [
             f"# Written by TokenPeak's apply {mark}; `make rollback` takes it back.",
             "[Service]",
-            *(_env_line(name, value) for name, value in sorted(env.items()) if name not in unset),
+            *(_SETS + quoted(f"{name}={value}") for name, value in sorted(env.items()) if name not in unset),
             *(f"UnsetEnvironment={name}" for name in unset),
             "ExecStart=",
             f"ExecStart={' '.join(command.words)}",
@@ -294,10 +295,6 @@ class SystemdManager(FileManager):
         """Where the drop-in is."""
         folder = home_of(self._user) / ".config/systemd/user" if self._user else SYSTEM
         return folder / f"{self.unit}.d" / DROP_IN
-
-
-def _shown(line: str) -> str:
-    return shown_command(raw_words(line))
 
 
 def raw_words(line: str) -> list[str]:
@@ -389,10 +386,6 @@ def _digest(text: str, path: str) -> str:
     _, _, after = text.partition(f"# {path}\n")
     own = re.split(r"^# /\S+$", after, maxsplit=1, flags=re.MULTILINE)[0]
     return hashlib.sha256(own.strip().encode()).hexdigest()
-
-
-def _env_line(name: str, value: str) -> str:
-    return _SETS + quoted(f"{name}={value}")
 
 
 def _env_of(content: str | None) -> dict[str, str]:
