@@ -28,6 +28,7 @@ from tokenpeak.node.protocol.answers import parse
 from tokenpeak.node.protocol.commands import COMMANDS
 
 STANDIN = Path(__file__).with_name("standin.py")
+APPLY_HOLDER = "apply a-1"
 SCRIPT_SERVER = Path(__file__).with_name("script_server.py")
 
 
@@ -193,6 +194,24 @@ class Node:
             "production_ready_s": 60,
             **changes,
         }
+
+    def change_request(self, *words: str, env: dict[str, str | None] | None = None, **changes: Any) -> dict[str, Any]:
+        """A change of production's definition that keeps the present words and adds these."""
+        found = self.run("describe")
+        return {
+            "apply_id": "a-1",
+            "holder": APPLY_HOLDER,
+            "was_sha256": found["sha256"],
+            "lease_s": 60,
+            "confirm_within_s": 300,
+            "production_ready_s": 30,
+            "edit": {"words": [*range(len(found["words"])), *words], "env": env or {}, "image": None},
+            **changes,
+        }
+
+    def confirm(self) -> dict[str, Any]:
+        """The answer to the confirmation of such a change."""
+        return self.run("confirm", {"apply_id": "a-1", "holder": APPLY_HOLDER})
 
     def stop_production(self) -> None:
         """End declared production, as its owner would."""

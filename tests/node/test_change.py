@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tests.node.conftest import STANDIN, Node
+from tests.node.conftest import APPLY_HOLDER, STANDIN, Node
 
 from tokenpeak.node.engine import serving
 from tokenpeak.node.machine import clock
-
-HOLDER = "apply a-1 from here"
 
 
 @dataclass
@@ -28,24 +26,6 @@ class Applied:
 
     def described(self) -> dict[str, Any]:
         return self.node.run("describe")
-
-    def request(self, *words: str, **changes: Any) -> dict[str, Any]:
-        """A change that keeps the present words and adds these."""
-        found = self.described()
-        edit = {"words": [*range(len(found["words"])), *words], "env": {}, "image": None}
-        return {
-            "apply_id": "a-1",
-            "holder": HOLDER,
-            "was_sha256": found["sha256"],
-            "lease_s": 30,
-            "confirm_within_s": 120,
-            "production_ready_s": 30,
-            "edit": edit,
-            **changes,
-        }
-
-    def confirm(self) -> dict[str, Any]:
-        return self.node.run("confirm", {"apply_id": "a-1", "holder": HOLDER})
 
     def arguments(self) -> list[str]:
         """What the process that answers was started with, by the kernel."""
@@ -70,9 +50,9 @@ def test_confirmed(applied: Applied) -> None:
     """A confirmed change stays: production answers by the new definition, and nothing has the node any more."""
     before = applied.arguments()
 
-    changed = applied.node.run("change", applied.request("--say", "new"))
+    changed = applied.node.run("change", applied.node.change_request("--say", "new"))
     during = applied.node.run("status")
-    confirmed = applied.confirm()
+    confirmed = applied.node.confirm()
     again = applied.node.run("produce")
     found = applied.described()
 
@@ -92,10 +72,10 @@ def test_put_back_when_nobody_confirms(applied: Applied) -> None:
     """A controller that falls silent after the change: the guard puts back exactly what was there."""
     before, sha256 = applied.arguments(), applied.described()["sha256"]
 
-    changed = applied.node.run("change", applied.request("--say", "new"))
+    changed = applied.node.run("change", applied.node.change_request("--say", "new"))
     applied.node.fall_silent()
     assert clock.wait_until(lambda: applied.node.read("record.json") is None, 60)
-    late = applied.confirm()
+    late = applied.node.confirm()
     outcome = applied.node.read("outcome.json") or {}
 
     assert changed["changed"]
@@ -110,7 +90,7 @@ def test_put_back_when_the_time_is_over(applied: Applied) -> None:
     """A controller that lives and never confirms does not keep the change."""
     before = applied.arguments()
 
-    changed = applied.node.run("change", applied.request("--say", "new", confirm_within_s=100))
+    changed = applied.node.run("change", applied.node.change_request("--say", "new", confirm_within_s=100))
     record = applied.node.read("record.json") or {}
     left_s = record["deadline_boot_s"] - clock.boot_s()
     applied.node.rewrite("record.json", {**record, "deadline_boot_s": record["deadline_boot_s"] - 100})
@@ -134,7 +114,7 @@ def test_definition_that_does_not_serve(applied: Applied, words: list[str], said
     """A new definition that ends, hangs or does not answer is put back by the command itself."""
     before, sha256 = applied.arguments(), applied.described()["sha256"]
 
-    changed = applied.node.run("change", applied.request(*words, production_ready_s=2))
+    changed = applied.node.run("change", applied.node.change_request(*words, production_ready_s=2))
 
     assert not changed["changed"]
     assert "verifying" == changed["failed_in"]
@@ -148,7 +128,7 @@ def test_definition_that_does_not_serve(applied: Applied, words: list[str], said
 
 def test_engine_of_another_version(applied: Applied) -> None:
     """What reports another version than was measured is put back."""
-    changed = applied.node.run("change", applied.request("--reports", "0.31.0", engine_version="0.32.0"))
+    changed = applied.node.run("change", applied.node.change_request("--reports", "0.31.0", engine_version="0.32.0"))
 
     assert "measured on vLLM 0.32.0, and production reports 0.31.0" in changed["message"]
     assert changed["restoration"]["restored"]
@@ -159,17 +139,17 @@ def test_engine_of_another_version(applied: Applied) -> None:
 def test_rollback_of_a_confirmed_apply(applied: Applied) -> None:
     """A change without an edit undoes the last confirmed one, and is itself confirmed or put back."""
     before, sha256 = applied.arguments(), applied.described()["sha256"]
-    applied.node.run("change", applied.request("--say", "new"))
-    applied.confirm()
+    applied.node.run("change", applied.node.change_request("--say", "new"))
+    applied.node.confirm()
     new = applied.arguments()
 
-    undone = applied.node.run("change", applied.request(edit=None))
+    undone = applied.node.run("change", applied.node.change_request(edit=None))
     applied.node.fall_silent()
     assert clock.wait_until(lambda: applied.node.read("record.json") is None, 60)
     put_back = applied.arguments()
-    again = applied.node.run("change", applied.request(edit=None))
-    confirmed = applied.confirm()
-    third = applied.node.run("change", applied.request(edit=None))
+    again = applied.node.run("change", applied.node.change_request(edit=None))
+    confirmed = applied.node.confirm()
+    third = applied.node.run("change", applied.node.change_request(edit=None))
 
     assert undone["changed"]
     assert new == put_back, "a rollback that nobody confirms is put back too"
@@ -184,13 +164,13 @@ def test_rollback_of_a_confirmed_apply(applied: Applied) -> None:
 def test_second_apply_that_fails_keeps_the_first_one_s_rollback(applied: Applied) -> None:
     """What was confirmed before can still be undone after another apply was put back."""
     before = applied.arguments()
-    applied.node.run("change", applied.request("--say", "one"))
-    applied.confirm()
-    failed = applied.node.run("change", applied.request("--die", "no"))
+    applied.node.run("change", applied.node.change_request("--say", "one"))
+    applied.node.confirm()
+    failed = applied.node.run("change", applied.node.change_request("--die", "no"))
     between = applied.arguments()
 
-    undone = applied.node.run("change", applied.request(edit=None))
-    applied.confirm()
+    undone = applied.node.run("change", applied.node.change_request(edit=None))
+    applied.node.confirm()
 
     assert not failed["changed"]
     assert [*before, "--say", "one"] == between
@@ -200,7 +180,7 @@ def test_second_apply_that_fails_keeps_the_first_one_s_rollback(applied: Applied
 
 def test_definition_that_has_changed_since_it_was_shown(applied: Applied) -> None:
     """A change is made of what was shown, or not at all."""
-    request = applied.request("--say", "new")
+    request = applied.node.change_request("--say", "new")
     production = applied.node.declaration["production"]
     argv = [*production["process"]["argv"], "--say", "other"]
     applied.node.declare(production={**production, "process": {"argv": argv}})
@@ -214,12 +194,12 @@ def test_definition_that_has_changed_since_it_was_shown(applied: Applied) -> Non
 
 def test_confirmation_of_somebody_else(applied: Applied) -> None:
     """Only the apply that waits is confirmed, and only by its holder."""
-    applied.node.run("change", applied.request("--say", "new"))
+    applied.node.run("change", applied.node.change_request("--say", "new"))
 
-    other = applied.node.run("confirm", {"apply_id": "a-2", "holder": HOLDER})
-    earlier = applied.node.run("confirm", {"apply_id": "a-0", "holder": HOLDER})
+    other = applied.node.run("confirm", {"apply_id": "a-2", "holder": APPLY_HOLDER})
+    earlier = applied.node.run("confirm", {"apply_id": "a-0", "holder": APPLY_HOLDER})
     stranger = applied.node.run("confirm", {"apply_id": "a-1", "holder": "somebody"})
-    restored = applied.node.run("restore", {"holder": HOLDER})
+    restored = applied.node.run("restore", {"holder": APPLY_HOLDER})
 
     assert "No apply a-2 waits here" in other["error"]["text"]
     assert "No apply a-0 waits here" in earlier["error"]["text"]
@@ -230,22 +210,22 @@ def test_confirmation_of_somebody_else(applied: Applied) -> None:
 
 def test_trial_and_apply_exclude_each_other(applied: Applied) -> None:
     """A node that a trial has is not changed, and one whose change waits is not borrowed."""
-    request = applied.request("--say", "new")
+    request = applied.node.change_request("--say", "new")
     applied.node.run("launch", applied.node.launch_request())
     while_trial = applied.node.run("change", request)
     applied.node.run("finish", applied.node.finish_request())
     applied.node.run("change", request)
     while_apply = applied.node.run("launch", applied.node.launch_request())
-    applied.node.run("restore", {"holder": HOLDER})
+    applied.node.run("restore", {"holder": APPLY_HOLDER})
 
     assert "held by sweep-1" in while_trial["error"]["text"]
-    assert f"held by {HOLDER}" in while_apply["error"]["text"]
+    assert f"held by {APPLY_HOLDER}" in while_apply["error"]["text"]
     assert applied.answers()
 
 
 def test_confirmed_record_whose_command_died(applied: Applied) -> None:
     """Once the record says confirmed, whoever finds it goes on with the new definition, never with the old one."""
-    applied.node.run("change", applied.request("--say", "new"))
+    applied.node.run("change", applied.node.change_request("--say", "new"))
     new = applied.arguments()
     record = applied.node.read("record.json") or {}
     record["apply"]["confirmed"] = True
@@ -263,7 +243,7 @@ def test_confirmed_record_whose_command_died(applied: Applied) -> None:
 def test_killed_command(applied: Applied) -> None:
     """The change command killed with production stopped: the guard puts back what was there once the lease lapses."""
     before = applied.arguments()
-    started = applied.node.start("change", applied.request("--hang", production_ready_s=600))
+    started = applied.node.start("change", applied.node.change_request("--hang", production_ready_s=600))
     assert clock.wait_until(lambda: (applied.node.read("phase.json") or {}).get("name") == "verifying", 60)
     started.send_signal(signal.SIGKILL)
     started.communicate()

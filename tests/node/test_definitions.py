@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.docker_daemon import IMAGE, Daemon, daemon, mounts, why_no_docker
 from tests.free_ports import free_port
-from tests.node.conftest import STANDIN, Node, OnPath
+from tests.node.conftest import APPLY_HOLDER, STANDIN, Node, OnPath
 
 from tokenpeak.node.engine import serving
 from tokenpeak.node.engine.command import checksum, difference, text
@@ -26,32 +26,9 @@ from tokenpeak.node.production.managers import MANAGERS, make_manager
 from tokenpeak.node.production.managers.containers import ContainerManager
 from tokenpeak.node.production.managers.kept_file import KeptFile
 
-HOLDER = "apply a-1"
-
 
 def answers(url: str) -> bool:
     return serving.complete(url, "prod", timeout_s=2) is None
-
-
-def change_request(node: Node, *words: str, env: dict[str, str | None] | None = None, **changes: Any) -> dict[str, Any]:
-    """A change that keeps the present words and adds these."""
-    found = node.run("describe")
-    assert found["problem"] is None, found
-    edit = {"words": [*range(len(found["words"])), *words], "env": env or {}}
-    return {
-        "apply_id": "a-1",
-        "holder": HOLDER,
-        "was_sha256": found["sha256"],
-        "lease_s": 60,
-        "confirm_within_s": 300,
-        "production_ready_s": 15,
-        "edit": {**edit, "image": None},
-        **changes,
-    }
-
-
-def confirm(node: Node) -> dict[str, Any]:
-    return node.run("confirm", {"apply_id": "a-1", "holder": HOLDER})
 
 
 def test_every_manager_has_a_definition() -> None:
@@ -110,11 +87,11 @@ def test_supervisord(supervised: tuple[Node, Path]) -> None:
     before, inode = file.read_bytes(), file.stat().st_mode
     old = serving_arguments(url)
 
-    changed = node.run("change", change_request(node, "%s", "$HOME", env={"C": "x,y", "A": None}))
+    changed = node.run("change", node.change_request("%s", "$HOME", env={"C": "x,y", "A": None}))
     new, text_now = serving_arguments(url), file.read_text()
-    confirmed = confirm(node)
-    undone = node.run("change", change_request(node, edit=None))
-    confirm(node)
+    confirmed = node.confirm()
+    undone = node.run("change", node.change_request(edit=None))
+    node.confirm()
 
     assert changed["changed"], changed
     assert ["prod", "--port", url.rpartition(":")[2], "--say", "a b", "100%"] == old
@@ -173,16 +150,16 @@ def test_docker(contained: tuple[Node, Daemon]) -> None:
     container_id = docker.docker("inspect", "--format", "{{.Id}}", "prod").strip()
     before, sha256 = made_with(docker), node.run("describe")["sha256"]
 
-    changed = node.run("change", change_request(node, "--say", "$HOME", env={"C": "3", "A": None}))
+    changed = node.run("change", node.change_request("--say", "$HOME", env={"C": "3", "A": None}))
     new = made_with(docker)
     policy_of_old = docker.docker("inspect", "--format", "{{.HostConfig.RestartPolicy.Name}}", container_id).strip()
-    put_back = node.run("restore", {"holder": HOLDER})
+    put_back = node.run("restore", {"holder": APPLY_HOLDER})
     after = made_with(docker)
     names = docker.containers()
-    confirmed = node.run("change", change_request(node, "--say", "two")) and confirm(node)
+    confirmed = node.run("change", node.change_request("--say", "two")) and node.confirm()
     kept = docker.containers()
-    undone = node.run("change", change_request(node, edit=None))
-    confirm(node)
+    undone = node.run("change", node.change_request(edit=None))
+    node.confirm()
 
     assert changed["changed"], changed
     assert put_back["restoration"]["restored"], put_back
@@ -217,7 +194,7 @@ def test_docker_that_is_struck_between_two_names(contained: tuple[Node, Daemon])
     node, docker = contained
     container_id = docker.docker("inspect", "--format", "{{.Id}}", "prod").strip()
     before = made_with(docker)
-    node.run("change", change_request(node, "--say", "new"))
+    node.run("change", node.change_request("--say", "new"))
     docker.docker("stop", "-t", "1", "prod")
     docker.docker("rename", "prod", "prod.tokenpeak-lost")
     node.fall_silent()
@@ -235,12 +212,12 @@ def test_docker_that_is_pruned(contained: tuple[Node, Daemon], *, is_apply: bool
     node, docker = contained
     before = made_with(docker)
     if is_apply:
-        assert node.run("change", change_request(node, "--say", "new"))["changed"]
+        assert node.run("change", node.change_request("--say", "new"))["changed"]
     else:
         node.run("produce")
         assert node.run("launch", node.launch_request())["ready"]
     docker.docker("container", "prune", "--force")
-    outcome = node.run("restore", {"holder": HOLDER} if is_apply else {})["restoration"]
+    outcome = node.run("restore", {"holder": APPLY_HOLDER} if is_apply else {})["restoration"]
     after = made_with(docker)
 
     assert (True, "changed") == (outcome["restored"], outcome["definition"]), outcome
@@ -409,9 +386,9 @@ def test_command_file(node: Node, tmp_path: Path) -> None:
     assert clock.wait_until(lambda: answers(url), 60)
     before = file.read_bytes()
 
-    changed = node.run("change", change_request(node, "--say", "a b", env={"B": "2"}))
+    changed = node.run("change", node.change_request("--say", "a b", env={"B": "2"}))
     new, arguments = file.read_text(), serving_arguments(url)
-    restored = node.run("restore", {"holder": HOLDER})
+    restored = node.run("restore", {"holder": APPLY_HOLDER})
     subprocess.run(["sh", "-c", node.declaration["production"]["stop"][2]], check=True, stderr=subprocess.DEVNULL)
 
     assert changed["changed"], changed

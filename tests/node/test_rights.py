@@ -337,28 +337,32 @@ def test_module_in_the_callers_folder_is_not_run(place: Path) -> None:
     assert not marker.exists()
 
 
-@pytest.mark.parametrize("kind", ["program", "folder", "interpreter"])
-def test_root_runs_no_engine_that_others_can_write(place: Path, kind: str) -> None:
-    """Without a user of the engine's own, one that others may change is refused by install and not asked by probe."""
-    marker = place / "was-here"
+def changeable(place: Path, kind: str, does: str) -> list[str]:
+    """A command of which others than root can change this; what it does leaves a mark."""
     home = place / "bin"
     home.mkdir()
-    engine = script(home / "vllm", f"id -u > {marker}; echo 0.32.0")
-    if kind == "program":
-        os.chown(engine, OTHER, OTHER)
+    program = script(home / "program", f"id -u > {place / 'was-here'}; {does}")
+    if kind in ("program", "argument"):
+        os.chown(program, OTHER, OTHER)
     elif kind == "folder":
         home.chmod(0o777)
     else:
         interpreter = place / "interpreter"
         shutil.copy("/bin/sh", interpreter)
         os.chown(interpreter, OTHER, OTHER)
-        engine.write_text(engine.read_text().replace("#!/bin/sh", f"#!{interpreter}"))
-    folder = declare(place, {"command": [str(engine), "serve"]})
+        program.write_text(program.read_text().replace("#!/bin/sh", f"#!{interpreter}"))
+    return ["/bin/sh", str(program)] if kind == "argument" else [str(program)]
+
+
+@pytest.mark.parametrize("kind", ["program", "folder", "interpreter"])
+def test_root_runs_no_engine_that_others_can_write(place: Path, kind: str) -> None:
+    """Without a user of the engine's own, one that others may change is refused by install and not asked by probe."""
+    folder = declare(place, {"command": [*changeable(place, kind, "echo 0.32.0"), "serve"]})
 
     installed = command(folder, "install")
     probed = command(folder, "probe")
 
-    assert not marker.exists()
+    assert not (place / "was-here").exists()
     assert "rights" == installed["error"]["code"]
     assert "tokenpeak_engine_user" in installed["error"]["text"]
     assert probed["engine_version"] is None
@@ -368,23 +372,7 @@ def test_root_runs_no_engine_that_others_can_write(place: Path, kind: str) -> No
 @pytest.mark.parametrize("kind", ["program", "folder", "interpreter", "argument"])
 def test_root_runs_no_power_command_that_others_can_write(place: Path, kind: str) -> None:
     """The command that prints the node's power is refused by install, and neither probe nor a trial runs it."""
-    marker = place / "was-here"
-    home = place / "bin"
-    home.mkdir()
-    meter = script(home / "pdu", f"id -u > {marker}; echo 300")
-    if kind == "program":
-        os.chown(meter, OTHER, OTHER)
-    elif kind == "folder":
-        home.chmod(0o777)
-    elif kind == "interpreter":
-        interpreter = place / "interpreter"
-        shutil.copy("/bin/sh", interpreter)
-        os.chown(interpreter, OTHER, OTHER)
-        meter.write_text(meter.read_text().replace("#!/bin/sh", f"#!{interpreter}"))
-    words = [str(meter)]
-    if kind == "argument":
-        os.chown(meter, OTHER, OTHER)
-        words = ["/bin/sh", str(meter)]
+    words = changeable(place, kind, "echo 300")
     folder = declare(place, {"command": ["/bin/true"], "user": "nobody"}, power_command=words)
     samples = folder / "telemetry.jsonl"
 
@@ -396,7 +384,7 @@ def test_root_runs_no_power_command_that_others_can_write(place: Path, kind: str
     os.kill(sampler.pid, signal.SIGKILL)
 
     assert has_sampled, (folder / "telemetry.log").read_text()
-    assert not marker.exists()
+    assert not (place / "was-here").exists()
     assert "rights" == installed["error"]["code"]
     assert "tokenpeak_power_command" in installed["error"]["text"]
     assert any("whoever that is would be root" in problem for problem in probed["problems"])
