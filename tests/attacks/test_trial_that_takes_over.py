@@ -8,9 +8,9 @@ administrator had stopped; or a model made up that production had to serve befor
 from typing import Any
 
 import pytest
-from tests.node.conftest import Node
+from tests.node.conftest import APPLY_HOLDER, Node
 from tests.node.test_broken_state import answers
-from tests.node.test_change import HOLDER, Applied
+from tests.node.test_change import Applied
 
 from tokenpeak.node.guard import lock
 from tokenpeak.node.machine import clock
@@ -25,7 +25,7 @@ def waiting(node: Node) -> Applied:
     node.production()
     assert node.run("produce")["ready"]
     applied = Applied(node)
-    assert node.run("change", applied.request("--say", "new"))["changed"]
+    assert node.run("change", applied.node.change_request("--say", "new"))["changed"]
     return applied
 
 
@@ -34,7 +34,7 @@ def test_launch_takes_over_no_apply(waiting: Applied) -> None:
     node = waiting.node
     before = node.read("record.json"), node.read("lease.json")
 
-    answer = node.run("launch", node.launch_request(holder=HOLDER, trial_id="a-1", trial_deadline_s=80_000))
+    answer = node.run("launch", node.launch_request(holder=APPLY_HOLDER, trial_id="a-1", trial_deadline_s=80_000))
 
     assert "locked" == answer["error"]["code"], answer
     assert "apply a-1" in answer["error"]["text"]
@@ -48,7 +48,7 @@ def test_finish_ends_no_apply(waiting: Applied, restore_production: bool) -> Non
     """It ends trials, and says who has the node."""
     node = waiting.node
     before = node.read("record.json"), node.read("lease.json")
-    request = node.finish_request(holder=HOLDER, trial_id="a-1", restore_production=restore_production)
+    request = node.finish_request(holder=APPLY_HOLDER, trial_id="a-1", restore_production=restore_production)
 
     answer = node.run("finish", request)
 
