@@ -67,7 +67,7 @@ def generations(state: State) -> dict[str, int]:
 
 
 def _known(state: State) -> Json:
-    """What is noted of each sweep; nothing where neither copy can be read, which must keep no production away."""
+    """The note of each sweep; nothing where neither copy can be read, which must keep no production away."""
     try:
         return state.read(FILE) or {}
     except UnreadableError:

@@ -195,7 +195,7 @@ def _is_arming(state: State, record: Json) -> bool:
 
 
 def why_masked(state: State) -> str | None:
-    """What to do where somebody masked the guard's units, so that systemd starts none; None where nobody did."""
+    """The remedy where somebody masked the guard's units, so that systemd starts none; None where nobody did."""
     masked = [f"{unit_name(state)}.{kind}" for kind in ("service", "timer")]
     masked = [name for name in masked if has_systemd() and (UNITS / name).is_symlink()]
     if not masked:

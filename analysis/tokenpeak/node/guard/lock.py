@@ -44,7 +44,7 @@ def note_served(state: State, model: str | None) -> None:
 
 
 def served(state: State, holder: str | None, sweep_id: str | None, at_start: Json | None) -> Json | None:
-    """What production is to be again, `{running, model}`, though it has ended since: only what this node itself saw.
+    """Production as it is to be again, `{running, model}`, though it has ended since: only what this node itself saw.
 
     None where the sweep of `holder` does not have the node, or does not say by `at_start` that production ran: an
     administrator may have stopped it, and of what it served the word of a request is no witness.

@@ -137,7 +137,7 @@ def _is_lock(pid: int, number: str, folder: str) -> bool:
 
 
 def _command(pid: int) -> str:
-    """What the process does, as its caller wrote it."""
+    """The command of the process, as its caller wrote it."""
     words = command_line(pid)
     script = next((place for place, word in enumerate(words) if word.endswith(".pyz")), None)
     if script is not None and len(words) > script + 1:

@@ -68,7 +68,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def event(kind: str, text: str, *, source: str, node: str | None = None, **fields: str | None) -> Json:
-    """What a receiver gets; `source` is who says so, `text` a sentence."""
+    """The event as a receiver gets it; `source` is who says so, `text` a sentence."""
     return {
         "event": kind,
         "id": secrets.token_hex(8),
@@ -81,7 +81,7 @@ def event(kind: str, text: str, *, source: str, node: str | None = None, **field
 
 
 def problems(declared: object, side: str | None = None) -> list[str]:
-    """What is wrong with the declared receivers; on a `side`, also what those that are called from there lack."""
+    """The problem with the declared receivers; on a `side`, also what those that are called from there lack."""
     if not isinstance(declared, list):
         return [
             f"tokenpeak_notify is {shown_value(declared)}; give a list of receivers, each with one of "
@@ -123,7 +123,7 @@ def _shape_problem(receiver: object) -> str | None:
 
 
 def _lack(receiver: Json) -> str | None:
-    """What this machine lacks to call the receiver."""
+    """The problem of this machine with calling the receiver."""
     try:
         if "command" in receiver and shutil.which(receiver["command"][0]) is None:
             return f"there is no program {receiver['command'][0]} here; put it there, or say from where it is called."
@@ -233,7 +233,7 @@ def name_of(receiver: Json) -> str:
 
 
 def signature(secret: str, timestamp: str, body: bytes) -> str:
-    """What a receiver computes as well: HMAC-SHA256 over the timestamp, a dot and the body."""
+    """Signature, which a receiver computes as well: HMAC-SHA256 over the timestamp, a dot and the body."""
     return "sha256=" + hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
 
 

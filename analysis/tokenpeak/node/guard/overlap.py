@@ -50,7 +50,7 @@ def _is_found(state: State) -> bool:
 
 
 def noted(state: State, record: Json) -> Json | None:
-    """What was noted of this record's trial; None when nothing was."""
+    """The note of this record's trial; None when nothing was."""
     found = state.read(FILE)
     same = found and all(found.get(name) == record.get(name) for name in ("nonce", "trial_id"))
     return found if same else None

@@ -35,7 +35,7 @@ def read_if_possible(state: State) -> Json | None:
 
 OUTCOME_FILE = "outcome.json"
 SPARE = "outcome"
-"""What the disk refused, among what is kept in memory."""
+"""Key of the outcome that the disk refused, among what is kept in memory."""
 _EARLIER = "earlier"
 _MOST_EARLIER = 24
 """Whoever may run trials cannot fill the disk with outcomes."""

@@ -1,4 +1,4 @@
-"""What a node serves now, who has it, and whether a guard is armed."""
+"""Status: what a node serves now, who has it, and whether a guard is armed."""
 
 from __future__ import annotations
 

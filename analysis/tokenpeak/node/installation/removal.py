@@ -37,7 +37,7 @@ OWN = (
     *KEPT_TWICE,
     *(copy_name(name) for name in KEPT_TWICE),
 )
-"""What the node script and its installation make in the state folder, beside `secret-…` and files half written."""
+"""Files that the node script and its installation make in the state folder, beside secrets and half-written ones."""
 DEMONSTRATION = "machine"
 """The tools of a simulated machine, which the inventories sim and cpu have put there."""
 SUDOERS = Path("/etc/sudoers.d")

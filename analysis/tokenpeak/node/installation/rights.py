@@ -1,4 +1,4 @@
-"""What must be so before anything of the declaration is run or read as this user: nobody else can change it.
+"""Rights: what must be so before anything of the declaration is run or read as this user: nobody else can change it.
 
 `install` refuses where root would run or load what somebody else may write, and where a file of secrets is open to
 others; what root runs is looked at again before each use.
@@ -110,7 +110,7 @@ def power_command_problems(declaration: Json) -> list[str]:
 
 
 def production_problems(declaration: Json, state: State) -> list[str]:
-    """What is wrong with how production is asked, and where root would run, load or trust what others can write."""
+    """The problem with how production is asked, and where root would run, load or trust what others can write."""
     declared = declaration.get("production") or {"manager": "none"}
     ca_file = declared.get("ca_file")
     wrong = []
@@ -134,7 +134,7 @@ def drain_problems(declaration: Json, state: State) -> list[str]:
 
 
 def notify_problems(declaration: Json) -> list[str]:
-    """What keeps the guard from notifying whom the inventory names, and where root would run what others can write."""
+    """Problems of notifying whom the inventory names, and where root would run what others can write."""
     receivers = declaration.get("notify") or []
     wrong = notify.problems(receivers, "node")
     folder = declaration.get("textfile_dir")
@@ -160,7 +160,7 @@ def secret_problems(declaration: Json) -> list[str]:
 
 
 def allowlist_problems(declaration: Json) -> list[str]:
-    """What is wrong with the names that configs may set."""
+    """The problem with the names that configs may set."""
     declared = (declaration.get("engine") or {}).get("env_allowed") or []
     return [f"{environment.KEY}: {wrong}." for wrong in environment.wrong_patterns(declared)]
 

@@ -22,13 +22,13 @@ from tokenpeak.node.machine.users import as_user
 from tokenpeak.node.machine.words import shown_output
 
 SETTINGS = ("PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG")
-"""What a runtime's command finds its daemon and settings by."""
+"""Variables by which a runtime's command finds its daemon and settings."""
 LEAST_ID = 12
 """Fewest digits of a container's id."""
 FORWARDERS = ("docker-proxy", "rootlessport", "rootlesskit", "slirp4netns", "pasta", "pasta.avx2", "conmon")
 """Programs that answer at a container's published ports, as the user of the container's runtime."""
 _NAMED = re.compile(r"^(docker|libpod-payload|libpod|crio|cri-containerd)-|\.scope$")
-"""What stands around a container's id in the name of its control group."""
+"""Text around a container's id in the name of its control group."""
 _POLL_S = 0.05
 _INIT = {DOCKER: "docker-init", PODMAN: "catatonit"}
 _INIT_FOLDERS = (Path("/usr/libexec/docker"), Path("/usr/libexec/podman"), Path("/usr/lib/podman"))
@@ -65,14 +65,14 @@ class Runtime:
         return process.run(self.command(*words), timeout_s, {**os.environ, **self._settings}, given=given)
 
     def do(self, *words: str, timeout_s: float = 30.0, given: bytes | None = None) -> str:
-        """What it prints; raises ScriptError when it fails."""
+        """Its output; raises ScriptError when it fails."""
         ran = self.run(*words, timeout_s=timeout_s, given=given)
         if ran.status != 0:
             raise ScriptError("engine", f"`{self.name} {words[0]}` ended with status {ran.status}: {said(ran)}")
         return ran.out
 
     def inspect(self, kind: str, name: str) -> Json | None:
-        """What it knows of the `container` or `image`; None where there is none.
+        """The runtime's description of the `container` or `image`; None where there is none.
 
         Raises ScriptError where the runtime does not answer.
         """

@@ -48,7 +48,7 @@ DEFAULT = (
     "TOKENIZERS_PARALLELISM",
     "SAFETENSORS_FAST_GPU",
 )
-"""What is allowed where the inventory says nothing."""
+"""Allowed where the inventory says nothing."""
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 """By which an engine sees some boards alone."""
 ORDER = "CUDA_DEVICE_ORDER"
@@ -105,7 +105,7 @@ def why_not(name: str, allowed: Sequence[str], given: str = "") -> str | None:
 
 
 def wrong_patterns(declared: Sequence[str]) -> list[str]:
-    """What is wrong with a declared list; nothing when all of its entries are names or `PREFIX_*`."""
+    """The problem with a declared list; nothing when all of its entries are names or `PREFIX_*`."""
     wrong = [
         f"{shown_value(entry)} is neither a name nor PREFIX_*"
         for entry in declared

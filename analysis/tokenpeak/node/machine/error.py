@@ -34,5 +34,5 @@ def remedy(error: OSError) -> str:
 
 
 def refusal(error: OSError) -> str:
-    """What the system refused, and what to do."""
+    """The system's refusal, and what to do."""
     return f"{error}{remedy(error)}"

@@ -28,7 +28,7 @@ from tokenpeak.node.machine.process_files import (
 from tokenpeak.node.machine.users import before_exec, users_environment
 
 PYTHON_OPTIONS = ("-I", "-S")
-"""What this script is started with: nothing of a caller's environment, and of Python its own library alone."""
+"""Options that this script is started with: nothing of a caller's environment, and of Python its own library alone."""
 KILL_TIMEOUT_S = 20.0
 KILLED_WITHIN_S = 1.0
 _LOOK_S = 0.05
@@ -64,7 +64,7 @@ def is_of(pid: int, users: Users) -> bool:
 
 
 def identity(pid: int) -> dict[str, Any]:
-    """What distinguishes this process from a later one with the same pid."""
+    """Pid, start and boot, which distinguish this process from a later one with the same pid."""
     found = stat_of(pid)
     return {"pid": pid, "started_ticks": found.started_ticks if found else None, "boot_id": clock.boot_id()}
 
@@ -264,7 +264,7 @@ def start_again(words: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
 
 
 class Ran(NamedTuple):
-    """What a command said; status 127 when it cannot be started, 124 when out of time, 125 when it said too much."""
+    """Status and output of a command; status 127 if it cannot be started, 124 out of time, 125 with too much output."""
 
     status: int
     out: str
@@ -322,7 +322,7 @@ def _in_memory(content: bytes) -> int:
 
 
 def _output(started: subprocess.Popen[bytes], timeout_s: float) -> tuple[bytes, bytes]:
-    """What a command prints to its end, or as soon as that is too much; TimeoutExpired when it does not end in time."""
+    """The output of a command to its end, or as soon as that is too much; TimeoutExpired if it does not end in time."""
     deadline = time.monotonic() + timeout_s
     assert started.stdout is not None
     assert started.stderr is not None

@@ -29,7 +29,7 @@ _delayed: dict[int, threading.Thread] = {}
 
 
 def shown_by_kernel(pid: int, name: str, most: int = MOST_SHOWN_BYTES) -> bytes:
-    """What the kernel shows of a process, up to a bound; as plainly as can be, since it is read of all processes."""
+    """A file of a process as the kernel shows it, up to a bound; read plainly, since it is of all processes."""
     descriptor = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
     try:
         parts = [os.read(descriptor, _PART_BYTES)]

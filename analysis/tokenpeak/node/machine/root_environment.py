@@ -143,7 +143,7 @@ def _machine() -> str:
 
 
 def _speculation(process: Path) -> dict[str, str]:
-    """What the kernel says of a process's guesses at branches and stores."""
+    """The kernel's account of a process's guesses at branches and stores."""
     lines = (line.partition(":") for line in _text(process / "status").splitlines())
     return {name: said.strip() for name, _, said in lines if name.startswith("Speculation")}
 

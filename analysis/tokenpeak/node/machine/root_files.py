@@ -30,7 +30,7 @@ class OpenFolder:
         self._descriptor = descriptor
 
     def names(self) -> list[str]:
-        """What it holds, by name."""
+        """The names of its entries."""
         with os.scandir(self._descriptor) as entries:
             return [entry.name for entry in entries]
 
@@ -40,7 +40,7 @@ class OpenFolder:
         return facts is not None and stat.S_ISDIR(facts.st_mode)
 
     def facts(self, name: str) -> os.stat_result | None:
-        """What an entry is, of a link the link itself; None where there is none."""
+        """The facts of an entry, of a link the link's own; None where there is none."""
         try:
             return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
         except FileNotFoundError:
@@ -142,7 +142,7 @@ class OpenFolder:
             os.close(descriptor)
 
     def own_facts(self) -> os.stat_result:
-        """What the folder itself is."""
+        """The facts of the folder itself."""
         return os.fstat(self._descriptor)
 
     def close_to_others(self) -> None:

@@ -26,7 +26,7 @@ _USER_OPTIONS = {"runuser": ("-u", "--user"), "sudo": ("-u", "--user"), "setpriv
 
 
 def of_command(words: Sequence[str]) -> list[Path]:
-    """What root runs for a command: its program, the program of its first line, and the files that its words name.
+    """Files that root runs for a command: its program, that of its first line, and the files that its words name.
 
     What it has another user run is that user's own.
     """

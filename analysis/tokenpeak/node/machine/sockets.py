@@ -20,7 +20,7 @@ _ROOT = 0
 _ESTABLISHED, _SYN_RECEIVED, _LISTEN = "01", "03", "0A"
 _ANY = ("0" * 8, "0" * 32)
 _MAPPED = "0000000000000000FFFF0000"
-"""What stands before an IPv4 address on an IPv6 socket, as the kernel writes it."""
+"""Prefix of an IPv4 address on an IPv6 socket, as the kernel writes it."""
 
 MOST_DESCRIPTORS = 20_000
 """Looked at of another user than the socket's, in all processes of that user's and of his subordinate ids together.
@@ -194,7 +194,7 @@ def _looked_through(pid: int, wanted: set[str], most: int | None) -> tuple[bool,
 
 
 def _leads_to(path: str) -> str | None:
-    """What a descriptor stands for; None when it has been closed since."""
+    """The target of a descriptor; None when it has been closed since."""
     try:
         return os.readlink(path)
     except OSError:

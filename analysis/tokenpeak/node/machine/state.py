@@ -53,7 +53,7 @@ _CHECKSUM = "checksum"
 
 
 def copy_name(name: str) -> str:
-    """What the second copy of a file in KEPT_TWICE is called."""
+    """Name of the second copy of a file in KEPT_TWICE."""
     return name.replace(".json", ".copy.json")
 
 
@@ -114,7 +114,7 @@ class State:
         return cls(folder)
 
     def declaration(self) -> Json:
-        """What the inventory declares of the node; empty when nothing does. Commands in it are run: it must be ours."""
+        """The inventory's declaration of the node; empty when nothing does. Commands in it are run: it must be ours."""
         try:
             raw = trust.read_own(self.path(DECLARATION), trust.OTHERS_WRITE, DECLARATION_BYTES, follow=False)
         except FileNotFoundError:
@@ -125,7 +125,7 @@ class State:
 
     @property
     def digest(self) -> str:
-        """What distinguishes this state folder's units and processes from those of others on the machine."""
+        """Digest that distinguishes this state folder's units and processes from those of others on the machine."""
         return hashlib.sha256(str(self.folder).encode()).hexdigest()[:8]
 
     def path(self, name: str) -> Path:
@@ -289,7 +289,7 @@ class State:
             return
 
     def read_spare(self) -> Json:
-        """What `write_spare` kept; empty where there is nothing of ours."""
+        """The values that `write_spare` kept; empty where there is nothing of ours."""
         try:
             return self._object(self.spare, trust.read_own(self.spare, trust.OTHERS_WRITE, SPARE_BYTES, follow=False))
         except (OSError, ScriptError):

@@ -52,7 +52,7 @@ def home_of(user: str) -> Path:
 
 
 def within(user: str | None, action: Callable[[], Result]) -> Result:
-    """What `action` returns when it is done as that user, in a process of its own; what it raises is an OSError here.
+    """The result of `action`, done as that user in a process of its own; what it raises is an OSError here.
 
     Root must not write into a folder that another user can turn into a link to somewhere else. That user can stop the
     process, which is ended then.
@@ -108,7 +108,7 @@ def _act(account: pwd.struct_passwd, writing: int, action: Callable[[], Any]) ->
 
 
 def _read(descriptor: int, deadline: float) -> bytes:
-    """What is written there until it is closed, up to a bound; TimeoutError where that takes too long."""
+    """The bytes written there until it is closed, up to a bound; TimeoutError where that takes too long."""
     raw = b""
     while len(raw) <= MOST_BYTES:
         ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
@@ -157,7 +157,7 @@ def users_environment(user: str) -> dict[str, str]:
 
 
 def before_exec(user: str | None) -> Callable[[], None]:
-    """What a child does before it becomes another program: with `user`, it takes that user's rights alone.
+    """The steps of a child before it becomes another program: with `user`, it takes that user's rights alone.
 
     KeyError for a user whom this machine does not know, PermissionError where only root could.
     """

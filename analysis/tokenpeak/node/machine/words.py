@@ -18,7 +18,7 @@ HIDDEN = re.compile(
 """C0 and C1 controls, line ends among them; what reorders, joins, separates or hides text; halves of surrogate pairs,
 which JSON may hold and which have no bytes."""
 LINES = "\t\n"
-"""What a text of several lines may hold besides."""
+"""Hidden characters that a text of several lines may hold."""
 WORD_BYTES = 131_071
 """Of one argument or variable: Linux takes 131072 with the zero at its end."""
 NAME_CHARACTERS = 500
@@ -29,11 +29,11 @@ TREE_DEPTH = 32
 
 _LINE_END = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _CI_COMMAND = re.compile(r"(?m)^[^\S\n]*:(?=:)|#(?=#(?:\[|vso\[|teamcity\[))")
-"""What GitHub, Azure and TeamCity obey in what a job prints: at the beginning of a line, or in it."""
+"""Commands that GitHub, Azure and TeamCity obey in a job's output: at the beginning of a line, or in it."""
 
 
 def wrong_word(value: Any, most_bytes: int = WORD_BYTES, allowed: str = "") -> str | None:
-    """What is wrong with a word (an argument, a value), in words that follow its name; None when nothing is.
+    """The problem with a word (an argument, a value), in words that follow its name; None when nothing is.
 
     `allowed` are hidden characters that it may hold all the same: LINES for a text of several lines.
     """
@@ -47,7 +47,7 @@ def wrong_word(value: Any, most_bytes: int = WORD_BYTES, allowed: str = "") -> s
 
 
 def wrong_name(value: Any, most_characters: int = NAME_CHARACTERS) -> str | None:
-    """What is wrong with a name (of a trial, unit, model, host): a word that is neither empty nor long."""
+    """The problem with a name (of a trial, unit, model, host): a word that is neither empty nor long."""
     wrong = wrong_word(value)
     if wrong is None and not 0 < len(value) <= most_characters:
         return f"has {len(value)} characters, and 1 to {most_characters} are possible"
@@ -55,12 +55,12 @@ def wrong_name(value: Any, most_characters: int = NAME_CHARACTERS) -> str | None
 
 
 def wrong_place(value: str) -> str | None:
-    """What is wrong with a path or a name that becomes part of one, in words that follow it; None when nothing is."""
+    """The problem with a path or a name that becomes part of one, in words that follow it; None when nothing is."""
     return "leads out of its folder by `..`: name the place itself" if ".." in value.split("/") else None
 
 
 def wrong_tree(value: Any, most_bytes: int = WORD_BYTES, allowed: str = "") -> str | None:
-    """What is wrong with the first wrong word, key or number of a JSON value, after its place; None when nothing is."""
+    """The problem of the first wrong word, key or number of a JSON value, after its place; None when nothing is."""
     for number, (place, depth, one) in enumerate(_values(value)):
         if depth > TREE_DEPTH:
             return f"is nested more than {TREE_DEPTH} deep"

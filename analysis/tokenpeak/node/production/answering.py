@@ -1,4 +1,4 @@
-"""What production must answer before it counts as restored, as `tokenpeak_production` declares it.
+"""The answer that production must give before it counts as restored, as `tokenpeak_production` declares it.
 
 `answers_with`: completion (the default; of a server of chat models, a chat), chat, embedding, rerank, health (200 of
 /health), or command (status 0 of `answer_command`, for a server that speaks no HTTP). `ca_file` names the certificates
@@ -142,10 +142,10 @@ class Shortfall(NamedTuple):
     text: str
     is_known: bool = True
     other_model: str | None = None
-    """What it serves, well, in place of the recorded model."""
+    """The model that it serves, well, in place of the recorded model."""
 
     def words(self, was_model: str | None) -> str:
-        """What is wrong, and where production serves another model than `was_model`, how that is accepted."""
+        """The problem, and where production serves another model than `was_model`, how that is accepted."""
         if self.other_model is None:
             return self.text
         return (

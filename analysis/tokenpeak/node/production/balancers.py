@@ -19,7 +19,7 @@ COMMAND_TIMEOUT_S = 60.0
 
 
 class Balancer:
-    """What sends requests to this node; each verb is idempotent and raises ScriptError when the balancer refuses."""
+    """The sender of requests to this node; each verb is idempotent and raises ScriptError when the balancer refuses."""
 
     name = ""
 
@@ -28,15 +28,15 @@ class Balancer:
         self.manager = manager
 
     def files(self) -> list[Path]:
-        """What root runs or changes at its verbs, as declared."""
+        """Files that root runs or changes at its verbs, as declared."""
         return []
 
     def members(self) -> list[str]:
-        """What of this node the inventory declares to be in it."""
+        """Members of this node that the inventory declares to be in it."""
         raise NotImplementedError
 
     def joined(self) -> list[str]:
-        """What of this node is in it now: only that is taken out, and only that comes back."""
+        """Members of this node that are in it now: only that is taken out, and only that comes back."""
         raise NotImplementedError
 
     def leave(self, members: list[str]) -> None:
@@ -66,7 +66,7 @@ class Balancer:
         return self.declared[key]
 
     def do(self, argv: list[str]) -> str:
-        """What a command prints, which must succeed."""
+        """The output of a command, which must succeed."""
         ran = process.run(argv, COMMAND_TIMEOUT_S)
         if ran.status != 0:
             raise ScriptError(
@@ -82,7 +82,7 @@ class CommandBalancer(Balancer):
     """declared: before and after, lists of arguments."""
 
     def files(self) -> list[Path]:
-        """What the two commands run."""
+        """Files that the two commands run."""
         declared = [self.declared.get(key) for key in ("before", "after")]
         words = [[str(word) for word in command] for command in declared if isinstance(command, list)]
         return [file for command in words for file in root_programs.of_command(command)]
@@ -119,7 +119,7 @@ class NginxBalancer(Balancer):
     name = "nginx"
 
     def files(self) -> list[Path]:
-        """What is run here, and the file where it is changed here."""
+        """The program that is run here, and the file where it is changed here."""
         reach, reload = ([str(word) for word in self.declared.get(key) or ()] for key in ("reach", "reload"))
         here = reach or reload
         return [*root_programs.of_command(here), *([] if reach else [Path(str(self.declared.get("file") or "/"))])]
@@ -159,7 +159,7 @@ class NginxBalancer(Balancer):
         self._do(*[str(word) for word in self.declared.get("reload") or ("nginx", "-s", "reload")])
 
     def _do(self, *words: str) -> str:
-        """What a command prints; where it has to be reached by ssh, that hands one text on to a shell."""
+        """The output of a command; where it has to be reached by ssh, that hands one text on to a shell."""
         reach = [str(word) for word in self.declared.get("reach") or ()]
         return self.do([*reach, shlex.join(words)] if reach else list(words))
 

@@ -284,7 +284,7 @@ def _require_arguments(url: str | None, apply: Json) -> None:
 
 
 def started_again(manager: Manager, record: Json) -> str | None:
-    """What to say where production was started again since the change started it; None where it was not."""
+    """A sentence where production was started again since the change started it; None where it was not."""
     if manager.last_start() == record["apply"].get("last_start"):
         return None
     return "Production ended after its start by the new definition, and its manager started it again."

@@ -18,7 +18,7 @@ from tokenpeak.node.protocol.apply import AppliedState, DescribeAnswer
 
 
 def describe(state: State, declaration: Json, *, limited: bool = False) -> DescribeAnswer:
-    """What an apply would change; `problem` says why one is not possible (to a restricted user). Changes nothing."""
+    """Describe what an apply would change; `problem` says why none is possible (to a restricted user)."""
     declared = declaration.get("production") or {"manager": "none"}
     record = records.read_if_possible(state)
     known = DescribeAnswer(

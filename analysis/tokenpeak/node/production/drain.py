@@ -77,7 +77,7 @@ class Drain:
         self._wait = _wait(declared)
 
     def problem(self) -> str | None:
-        """What would keep the node from leaving its balancer; None when nothing would. Changes nothing."""
+        """The problem that keeps the node from leaving its balancer; None when nothing would. Changes nothing."""
         try:
             self._balancer.joined()
             if "seconds" not in self._wait:
@@ -87,7 +87,7 @@ class Drain:
         return None
 
     def joined(self) -> list[str]:
-        """What would be taken out of the balancer now."""
+        """Members that would be taken out of the balancer now."""
         return self._balancer.joined()
 
     def members(self) -> list[str]:

@@ -112,7 +112,7 @@ class HaproxyBalancer(Balancer):
             raise ScriptError("drain", f"HAProxy refused {shown_command(words)}: {shown_output(answer)}")
 
     def _ask(self, *words: str) -> str:
-        """What HAProxy answers to these words, each of which is one to it: `;` would begin another command."""
+        """HAProxy's answer to these words, each of which is one to it: `;` would begin another command."""
         where = str(self.needed("socket"))
         if wrong := [word for word in words if not _WORD.fullmatch(word)]:
             raise ScriptError(

@@ -49,7 +49,7 @@ class Manager:
 
     @property
     def unit(self) -> str | None:
-        """What the manager calls production."""
+        """The manager's name of production."""
         value = self.declared.get("unit")
         return str(value) if value is not None else None
 
@@ -59,7 +59,7 @@ class Manager:
         return str(self.needed("unit"))
 
     def files(self) -> list[Path]:
-        """What root runs or loads at this manager's verbs, as declared."""
+        """Files that root runs or loads at this manager's verbs, as declared."""
         return []
 
     def definition(self) -> Json:
@@ -103,7 +103,7 @@ class Manager:
         raise NotImplementedError
 
     def why_it_runs_on(self) -> str:
-        """What to do where it runs on after its stop, with the cause where the manager says one."""
+        """The remedy where it runs on after its stop, with the cause where the manager says one."""
         return "stop it by hand, and see what starts it again."
 
     def start(self, recorded: Json) -> None:
@@ -139,7 +139,7 @@ class Manager:
         )
 
     def command(self, described: Json) -> Command:
-        """What a described production is started by."""
+        """The command that a described production is started by."""
         raise NotImplementedError
 
     def user(self, described: Json, command: Command) -> str | None:
@@ -185,7 +185,7 @@ class Manager:
         """Remove what changes left, save what each `own` in `kept` still needs; never what somebody else made."""
 
     def start_facts(self, recorded: Json) -> Json:
-        """What starting production takes after a change, from what was recorded for its start before."""
+        """The facts that starting production takes after a change, from what was recorded for its start before."""
         return recorded
 
     def place(self, own: Json) -> str:
@@ -193,7 +193,7 @@ class Manager:
         raise NotImplementedError
 
     def meaning(self, word: str) -> str:
-        """What the engine gets for a word as the manager keeps it."""
+        """The word that the engine gets for a word as the manager keeps it."""
         return word.replace(self.doubled * 2, self.doubled) if self.doubled else word
 
     def literal(self, word: str) -> str:

@@ -32,9 +32,9 @@ STOPPED_WITHIN_S = 5.0
 LOOK_S = 10.0
 """Longest that a health page or a command has to say that production is well, when nothing else waits for it."""
 ANSWER_S = 30.0
-"""What production that serves has for an answer, however short the time that a request gave it to start."""
+"""Time of production that serves for an answer, however short the time that a request gave it to start."""
 LEAST_LOAD_S = PRODUCTION_READY_S
-"""What a start has until it counts as ended where only its answer shows that: the node's own time, which a request may
+"""Time of a start until it counts as ended where only its answer shows that: the node's own time, which a request may
 lengthen. By a shorter one each try would stop production that loads, and start it anew."""
 
 
@@ -105,7 +105,7 @@ def record(declared: Json, state: State) -> Json:
 
 
 def _recorded_definition(manager: Manager) -> Json:
-    """What a record keeps of the definition of production that runs; no checksum where that has none to be read."""
+    """The part of a record on the definition of production that runs; no checksum where that has none to be read."""
     try:
         described = manager.describe()
     except (ScriptError, OSError):
@@ -283,7 +283,7 @@ def _unwell(answering: Answering, model: str | None, wrong: str) -> str:
 
 
 def _not_given(answering: Answering, model: str | None) -> str:
-    """What production did not do, as it is declared to."""
+    """The answer that production did not give, as it is declared to."""
     if answering.names_model:
         return f"gave no {answering.kind}{f' by {shown_value(model)}' if model else ''}"
     return "is not well by its /health" if answering.kind == "health" else "is not well by its answer_command"

@@ -73,7 +73,7 @@ def note_stop(record: Json) -> None:
 
 
 def drift(production: Json, state: State, was_sha256: str, since: str) -> str:
-    """What is to be said of the definition of recorded production; empty where it is as it was when `since` began."""
+    """A sentence on the definition of recorded production; empty where it is as it was when `since` began."""
     try:
         is_same = checksum(recorded_manager(production, state).describe()) == was_sha256
     except (ScriptError, OSError) as error:

@@ -64,7 +64,7 @@ def model_of(words: list[str]) -> str | None:
 
 @dataclass
 class Machine:
-    """What runs on a machine at one moment."""
+    """Engines and containers that run on a machine at one moment."""
 
     runtimes: list[Runtime]
     containers: dict[str, tuple[Runtime, Json]]
@@ -91,7 +91,7 @@ class Machine:
         return cls(runtimes=runtimes, containers=containers, engines=first)
 
     def behind(self, port: int, listening: list[int]) -> tuple[list[FoundServer], int | None]:
-        """What serves at a port, and the pid of the program in front of it where that is another one.
+        """The servers at a port, and the pid of the program in front of it where that is another one.
 
         Behind a proxy it is every engine of the machine. Without a listener, or with one that this user may not see, it
         is the container that has published the port.
@@ -120,7 +120,7 @@ class Machine:
         return None
 
     def _grouped(self, pids: list[int]) -> list[FoundServer]:
-        """What these processes belong to, each once."""
+        """The servers that these processes belong to, each once."""
         found: dict[tuple[str, str | None, str | None], FoundServer] = {}
         for pid in pids:
             one = self._server(pid)

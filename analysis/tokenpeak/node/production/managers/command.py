@@ -28,7 +28,7 @@ _LOG_END_BYTES = 4096
 
 
 def mark_of(state: State) -> str:
-    """What is in the environment of production's processes that the script of this state folder started."""
+    """Mark in the environment of production's processes that the script of this state folder started."""
     return f"production-{state.digest}"
 
 
@@ -43,7 +43,7 @@ class CommandManager(FileManager):
     USER_AS = "runuser -u USER before what tokenpeak_production.start runs"
 
     def files(self) -> list[Path]:
-        """What the declared commands run."""
+        """Files that the declared commands run."""
         commands = [self.declared.get(key) for key in ("start", "stop", "check")]
         words = [[str(word) for word in command] for command in commands if isinstance(command, list)]
         return [file for command in words for file in root_programs.of_command(command)]

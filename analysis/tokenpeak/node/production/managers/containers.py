@@ -48,7 +48,7 @@ class ContainerManager(Manager):
         return self.runtime().command(*words)
 
     def inspect(self, name: str | None = None, must: bool = True) -> Any:
-        """What the runtime knows of the container, by default production's; None where one need not be there."""
+        """The runtime's description of the container, by default production's; None where one need not be there."""
         unit = name or self.name
         ran = process.run(self.argv("inspect", "--type", "container", "--", unit))
         if ran.status != 0 and not must and is_absent(ran):
@@ -131,11 +131,11 @@ class ContainerManager(Manager):
         raise NotImplementedError
 
     def image_again(self, name: str | None, image: str | None) -> str | None:
-        """What a container is made anew of that was of the image of this id, by this name."""
+        """The image of a container that is made anew, which was of the image of this id, by this name."""
         return name
 
     def made_with(self, found: Json) -> Json:
-        """What an inspected container was made with, less what its runtime gave it."""
+        """The options that an inspected container was made with, less what its runtime gave it."""
         raise NotImplementedError
 
     def create(self, described: Json, command: Command, mark: str, name: str) -> str:

@@ -73,7 +73,7 @@ class KubernetesManager(Manager):
         return bool(self.workload()["spec"].get("replicas", 1))
 
     def members(self) -> IsMember | None:
-        """What is in the control group of one of its pods, whose name is the pod's id."""
+        """The processes in the control group of one of its pods, whose name is the pod's id."""
         pods = [str((pod.get("metadata") or {}).get("uid") or "") for pod in self.pods(self.workload())]
         known = [uid for uid in pods if uid]
         if not known:
@@ -118,7 +118,7 @@ class KubernetesManager(Manager):
         return self.as_command(words, env, container.get("image"))
 
     def user(self, described: Json, command: Command) -> str | None:
-        """What securityContext of the container, else of the pod, says; with runAsNonRoot no root is started."""
+        """The user in securityContext of the container, else of the pod; with runAsNonRoot no root is started."""
         template = described["own"]["template"]
         contexts = [one.get("securityContext") or {} for one in (self._container(template), template["spec"])]
         number, never_root = (
@@ -179,7 +179,7 @@ def is_of_pod(group: str, uid: str) -> bool:
 
 
 def pod_selector(found: Json) -> str:
-    """What selects the object's pods, as kubectl takes it. One that selects every pod of the namespace is refused."""
+    """The selector of the object's pods for kubectl. One that selects every pod of the namespace is refused."""
     selector = found["spec"].get("selector") or {}
     words = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
     words += [_expression(each) for each in selector.get("matchExpressions") or []]

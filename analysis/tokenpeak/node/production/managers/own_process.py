@@ -125,7 +125,7 @@ class OwnProcessManager(FileManager):
             return  # on a broken disk it is found again by its mark
 
     def describe(self) -> Json:
-        """What was applied, and what is declared."""
+        """The applied process, and the declared one."""
         content = KeptFile(self.definition_path()).read()
         return {"own": {"content": content}, "seen": {"declared": self.declared["process"]}}
 

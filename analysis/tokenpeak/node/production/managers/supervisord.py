@@ -45,7 +45,7 @@ class SupervisordManager(FileManager):
         return [Path(str(self.declared["config"]))] if "config" in self.declared else []
 
     def _state(self) -> str:
-        """What supervisorctl says of it; its exit status speaks of something else."""
+        """Its state by supervisorctl; its exit status speaks of something else."""
         unit = self.name
         ran = process.run(self.supervisorctl("status", unit))
         found = parse_status(ran.out, unit)
@@ -195,7 +195,7 @@ class SupervisordManager(FileManager):
 
 USUAL = ("/etc/supervisor/supervisord.conf", "/etc/supervisord.conf")
 _COMMENTS = (";", "#")
-"""What supervisord's own reader takes for the beginning of a comment after a space, inside quotes too."""
+"""Characters that supervisord's own reader takes for the beginning of a comment after a space, inside quotes too."""
 
 
 def _pairs(text: str) -> dict[str, str]:

@@ -138,7 +138,7 @@ class SystemdManager(FileManager):
         return sorted(dependents)
 
     def members(self) -> IsMember:
-        """What is in the control group of the unit, or of one that stops with it, such as a proxy in front of it."""
+        """The processes in the control group of the unit, or of one that stops with it, such as a proxy."""
         units = (self.name, *self._dependents())
         groups = [in_control_group(self._properties("ControlGroup", unit).get("ControlGroup", "")) for unit in units]
         return lambda pid: any(is_member(pid) for is_member in groups)
@@ -389,6 +389,6 @@ def _digest(text: str, path: str) -> str:
 
 
 def _env_of(content: str | None) -> dict[str, str]:
-    """What a drop-in of ours sets."""
+    """The variables that a drop-in of ours sets."""
     lines = (line[len(_SETS) :] for line in (content or "").splitlines() if line.startswith(_SETS))
     return dict(_unquoted(line).replace("%%", "%").split("=", 1) for line in lines)
