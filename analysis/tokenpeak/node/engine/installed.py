@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Callable, Iterator, Sequence
 
 from tokenpeak.node.engine import images
-from tokenpeak.node.machine import process, root_programs, trust
+from tokenpeak.node.machine import process, root_programs, trust, users
 from tokenpeak.node.machine.containers import Runtime
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
@@ -41,7 +41,7 @@ def ask(declared: Json, argv: list[str], timeout_s: float) -> process.Ran:
     user = str(declared["user"]) if declared.get("user") else None
     env = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     try:
-        env.update(process.users_environment(user) if user else {})
+        env.update(users.users_environment(user) if user else {})
         env.update({str(name): str(value) for name, value in (declared.get("env") or {}).items()})
         return process.run(argv, timeout_s, env, user)
     except KeyError:
