@@ -18,10 +18,7 @@ from tokenpeak.node.production.answering import Answering, Shortfall
 from tokenpeak.node.production.identity import ForeignServerError, OfProduction, of_no_stranger
 from tokenpeak.node.production.manager import STOP_TIMEOUT_S, Manager
 from tokenpeak.node.production.managers import make_manager, recorded_manager
-from tokenpeak.node.production.managers.base import STOP_TIMEOUT_S, Manager
-from tokenpeak.node.production.put_back import make_again, recorded_definition
 from tokenpeak.node.protocol.parts import Production
-from tokenpeak.node.protocol.answers import ProductionState
 from tokenpeak.node.protocol.requests import PRODUCTION_READY_S
 
 _START_TRIES = 3
