@@ -24,7 +24,7 @@ from tokenpeak.node.probe import boards, sampler
 from tokenpeak.node.production import drain, production, put_back
 from tokenpeak.node.production.answering import Shortfall, is_restored
 from tokenpeak.node.production.managers import make_manager
-from tokenpeak.node.protocol.answers import LEFT_DOWN, RestoreAnswer, RestoreOutcome, picked
+from tokenpeak.node.protocol.answers import RestoreAnswer
 from tokenpeak.node.protocol.parts import LEFT_DOWN, RestoreOutcome, picked
 from tokenpeak.node.protocol.requests import ENGINE_STOP_S, PRODUCTION_READY_S, RestoreRequest, sweep_of
 
