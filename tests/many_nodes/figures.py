@@ -1,11 +1,10 @@
 """Figures of many nodes: what each command costs, per node and per trial, from samples of /proc and raw trial files."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from statistics import fmean
 
 from tests.many_nodes.watched import Cost, Sample
 
@@ -105,54 +104,6 @@ def cpu_s_at(samples: Sequence[Sample], at_unix_s: float) -> float:
     return before.controller_cpu_s + share * (after.controller_cpu_s - before.controller_cpu_s)
 
 
-def slope(points: Sequence[tuple[float, float]]) -> float:
-    """Of y over x, by least squares."""
-    x_mean, y_mean = fmean(x for x, _ in points), fmean(y for _, y in points)
-    return sum((x - x_mean) * (y - y_mean) for x, y in points) / sum((x - x_mean) ** 2 for x, _ in points)
-
-
 def mib_per_other_node(sweep: SweepFigures, alone: SweepFigures) -> float:
     """What a node at work takes beside the first: the peak beyond that of a sweep of one node."""
     return (sweep.peak_mib - alone.peak_mib) / (sweep.at_work - alone.at_work)
-
-
-def slopes(commands: Sequence[CommandFigures], sweeps: Sequence[SweepFigures]) -> dict[str, float]:
-    """Least squares over numbers of nodes; of what trials take in memory, over the nodes at work."""
-    found = {}
-    for command in dict.fromkeys(each.command for each in commands):
-        those = [each for each in commands if each.command == command]
-        found[f"{command}: CPU s per node"] = slope([(each.nodes, each.controller_cpu_s) for each in those])
-        found[f"{command}: MiB per node"] = slope([(each.nodes, each.controller_peak_mib) for each in those])
-        found[f"{command}: wall s per node"] = slope([(each.nodes, each.wall_s) for each in those])
-    found["trials: MiB per node at work"] = slope([(each.at_work, each.peak_mib) for each in sweeps])
-    found["trials: CPU s a trial per node"] = slope([(each.nodes, each.cpu_s_per_trial) for each in sweeps])
-    return found
-
-
-def lines(commands: Sequence[CommandFigures], sweeps: Sequence[SweepFigures]) -> Iterator[str]:
-    """Plain tables of everything."""
-    titles = ("nodes", "command", "wall s", "CPU s", "peak MiB", "processes", "left", "load CPU s", "load MiB", "loads")
-    yield row(titles)
-    for each in commands:
-        cpu_s, mib = f"{each.controller_cpu_s:.1f}", f"{each.controller_peak_mib:.0f}"
-        own = (each.nodes, each.command, f"{each.wall_s:.1f}", cpu_s, mib, each.processes, each.left)
-        yield row((*own, f"{each.clients_cpu_s:.1f}", f"{each.clients_peak_mib:.0f}", each.clients))
-    yield ""
-    titles = ("nodes", "trials", "at work", "wall s", "CPU s/trial", "whole sweep", "load CPU s", "MiB before")
-    yield row((*titles, "peak MiB", "MiB/at work", "MiB/other", "MiB/load"))
-    for found in sweeps:
-        other = "–"
-        if found.at_work > sweeps[0].at_work:
-            other = f"{mib_per_other_node(found, sweeps[0]):.1f}"
-        cpu = (found.cpu_s_per_trial, found.whole_cpu_s_per_trial, found.clients_cpu_s_per_trial)
-        memory = (f"{found.idle_mib:.0f}", f"{found.peak_mib:.0f}", f"{found.peak_mib_per_node_at_work:.1f}", other)
-        own = (found.nodes, found.trials, found.at_work, f"{found.wall_s:.0f}", *(f"{each:.2f}" for each in cpu))
-        yield row((*own, *memory, f"{found.clients_mib_per_client:.0f}"))
-    yield ""
-    if len(sweeps) > 1:
-        yield from (f"{value:>12.3f}  {name} (least squares)" for name, value in slopes(commands, sweeps).items())
-
-
-def row(cells: Sequence[object]) -> str:
-    """Cells of a line, right of one another."""
-    return "".join(f"{cell!s:>12}" for cell in cells)

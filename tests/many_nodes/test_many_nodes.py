@@ -18,9 +18,7 @@ from tests.many_nodes.figures import (
     CommandFigures,
     SweepFigures,
     command_figures,
-    lines,
     mib_per_other_node,
-    slopes,
     sweep_figures,
 )
 from tests.many_nodes.rack import INVENTORY, RIG_NODES, START_S, Rack, RackNode, rack_of
@@ -150,7 +148,7 @@ def test_each_command_with_so_many_nodes(count: int) -> None:
         assert [] == of_all(rack, RackNode.has_free_engine_port)
     found = {"load_average": os.getloadavg(), "commands": list(map(asdict, commands)), "sweep": asdict(sweeps[0])}
     write(f"{count}", found)
-    print("\n" + "\n".join(lines(commands, sweeps)), *os.getloadavg(), flush=True)
+    print(f"\n{json.dumps(found, indent=1)}", flush=True)
 
 
 def test_costs_of_the_controller() -> None:
@@ -158,9 +156,6 @@ def test_costs_of_the_controller() -> None:
     sizes = [found for count in sorted(NODES) if (found := read().get(f"{count}"))]
     commands = [CommandFigures(**each) for found in sizes for each in found["commands"]]
     sweeps = [SweepFigures(**found["sweep"]) for found in sizes]
-    print("\n" + "\n".join(lines(commands, sweeps)))
-    if len(sizes) > 1:
-        write("slopes", slopes(commands, sweeps))
 
     assert len(sizes) == len(NODES)
     assert max(each.cpu_s_per_trial for each in sweeps) <= MOST_CPU_S_PER_TRIAL

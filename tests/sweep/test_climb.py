@@ -8,10 +8,7 @@ from driven_home import Home
 from tokenpeak.records import TrialRecord
 from tokenpeak.report import open_archive
 from tokenpeak.report.trials.search_progress import search_notes
-from tokenpeak.search.history import Finished
-from tokenpeak.spec.sweep import parse_spec
 from tokenpeak.store.archive import Archive
-from tokenpeak.sweep.trial_queue import TrialQueue
 
 pytestmark = pytest.mark.e2e
 
@@ -44,18 +41,6 @@ def test_failures_have_their_cause(climbed: Climbed) -> None:
 
     assert [("load", "out_of_memory")] == [(failure.phase, failure.cause) for failure in failures]
     assert all(trial.startup.ready_s for trial in trials)
-
-
-def test_interruption_changed_nothing(climbed: Climbed) -> None:
-    """Each trial, before and after the interruption, is what the trials before it lead to."""
-    _, archive, trials = climbed
-    record = archive.read_sweep()
-    spec = parse_spec(record.spec, archive.path / "sweep.json")
-    for number, trial in enumerate(trials):
-        claim = TrialQueue(spec, record.plans, trials[:number], last_number=0).claim(trial.hardware)
-        assert not isinstance(claim, Finished)
-
-        assert (trial.config.config_id, trial.replicate) == claim[0].key
 
 
 def test_sweep_and_pages_say_what_was_found(climbed: Climbed) -> None:

@@ -25,86 +25,68 @@ TRIAL = StatusAnswer(
 )
 
 
-@pytest.mark.parametrize(
-    ("answer", "said", "wrong"),
-    [
-        (
-            StatusAnswer(production=PRODUCTION),
-            "Production (systemd prod.service) serves llama. No trial has the node.",
-            "",
-        ),
-        (
-            StatusAnswer(production=STOPPED),
-            "Production (systemd prod.service) does not run. No trial has the node.",
-            "",
-        ),
-        (
-            TRIAL,
-            "Production (systemd prod.service) is stopped. Trial 0003-abc of sweep x from tuner has the node (now: "
-            "engine start). The guard gives production back if the controller stays silent for 42 s more.",
-            "",
-        ),
-        (
-            replace(
-                TRIAL,
-                lease_remaining_s=-3.0,
-                last_restoration=RestoreOutcome(trial_id="0002-abc", was_running=True, restored=False),
-            ),
-            "Production (systemd prod.service) is stopped. Trial 0003-abc of sweep x from tuner has the node (now: "
-            "engine start). The controller is silent; the guard is giving production back.",
-            "",
-        ),
-        (
-            replace(
-                TRIAL,
-                lease_remaining_s=-90.0,
-                guard_alive=False,
-                last_restoration=RestoreOutcome(
-                    trial_id="0003-abc", was_running=True, restored=False, message="Refused."
-                ),
-            ),
-            "Production (systemd prod.service) is stopped. Trial 0003-abc of sweep x from tuner has the node (now: "
-            "engine start). The controller is silent; the guard is giving production back.",
-            "A trial has the node and no guard watches: make restore gives it back. "
-            "Production is not back: Refused. The guard keeps trying.",
-        ),
-        (
-            replace(
-                TRIAL,
-                lease_remaining_s=-90.0,
-                last_restoration=RestoreOutcome(
-                    trial_id="0003-abc", was_running=True, restored=None, message="It hangs."
-                ),
-            ),
-            "Production (systemd prod.service) is stopped. Trial 0003-abc of sweep x from tuner has the node (now: "
-            "engine start). The controller is silent; the guard is giving production back.",
-            "Whether production is back is not known: It hangs. The guard keeps trying.",
-        ),
-        (
-            replace(TRIAL, production=PRODUCTION, lease_remaining_s=-90.0, problem="The disk is read-only."),
-            "Production (systemd prod.service) serves llama. Trial 0003-abc of sweep x from tuner has the node (now: "
-            "engine start). The controller is silent and production serves; the trial's record is still there.",
-            "The disk is read-only.",
-        ),
-        (
-            StatusAnswer(production=PRODUCTION, held_since_unix_s=0.0),
-            "Production (systemd prod.service) serves llama. No trial has the node. It is held for production since "
-            "1970-01-01 00:00:00 UTC, by a restore: no trial begins there until `make restore RELEASE=1`.",
-            "",
-        ),
-        (
-            StatusAnswer(production=replace(PRODUCTION, running=None), unusable=("armed makes no sense",)),
-            "Production (systemd prod.service) is not known to run or not. Whether a trial has the node is not known.",
-            "",
-        ),
-        (
-            StatusAnswer(problem="systemd has no unit 'pord'.", holder="sweep x from tuner"),
-            "How production stands is not known. Between two trials of sweep x from tuner.",
-            "systemd has no unit 'pord'.",
-        ),
-    ],
-    ids=["free", "down", "trial", "silent", "not back", "not known", "read-only", "held", "garbled", "misnamed"],
+SILENT = replace(TRIAL, lease_remaining_s=-90.0)
+HAS = "Trial 0003-abc of sweep x from tuner has the node (now: engine start)."
+RETURNING = (
+    f"Production (systemd prod.service) is stopped. {HAS} The controller is silent; the guard is giving production "
+    "back."
 )
+FREE = "Production (systemd prod.service) serves llama. No trial has the node."
+CASES = {
+    "free": (StatusAnswer(production=PRODUCTION), FREE, ""),
+    "down": (
+        StatusAnswer(production=STOPPED),
+        "Production (systemd prod.service) does not run. No trial has the node.",
+        "",
+    ),
+    "trial": (
+        TRIAL,
+        f"Production (systemd prod.service) is stopped. {HAS} The guard gives production back if the controller stays "
+        "silent for 42 s more.",
+        "",
+    ),
+    "silent": (replace(SILENT, last_restoration=RestoreOutcome(trial_id="0002-abc", was_running=True, restored=False)), RETURNING, ""),
+    "not back": (
+        replace(
+            SILENT,
+            guard_alive=False,
+            last_restoration=RestoreOutcome(trial_id="0003-abc", was_running=True, restored=False, message="Refused."),
+        ),
+        RETURNING,
+        "A trial has the node and no guard watches: make restore gives it back. "
+        "Production is not back: Refused. The guard keeps trying.",
+    ),
+    "not known": (
+        replace(SILENT, last_restoration=RestoreOutcome(trial_id="0003-abc", was_running=True, restored=None, message="It hangs.")),
+        RETURNING,
+        "Whether production is back is not known: It hangs. The guard keeps trying.",
+    ),
+    "read-only": (
+        replace(SILENT, production=PRODUCTION, problem="The disk is read-only."),
+        f"Production (systemd prod.service) serves llama. {HAS} The controller is silent and production serves; the "
+        "trial's record is still there.",
+        "The disk is read-only.",
+    ),
+    "held": (
+        StatusAnswer(production=PRODUCTION, held_since_unix_s=0.0),
+        f"{FREE} It is held for production since 1970-01-01 00:00:00 UTC, by a restore: no trial begins there until "
+        "`make restore RELEASE=1`.",
+        "",
+    ),
+    "garbled": (
+        StatusAnswer(production=replace(PRODUCTION, running=None), unusable=("armed makes no sense",)),
+        "Production (systemd prod.service) is not known to run or not. Whether a trial has the node is not known.",
+        "",
+    ),
+    "misnamed": (
+        StatusAnswer(problem="systemd has no unit 'pord'.", holder="sweep x from tuner"),
+        "How production stands is not known. Between two trials of sweep x from tuner.",
+        "systemd has no unit 'pord'.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("answer", "said", "wrong"), CASES.values(), ids=CASES)
 def test_what_a_node_is_said_to_do(answer: StatusAnswer, said: str, wrong: str) -> None:
     """Sentences for whoever was just woken up; what asks for somebody's hand is a problem."""
     assert (said, wrong) == (" ".join(sentences(answer)), " ".join(problems(answer)))

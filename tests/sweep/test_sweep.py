@@ -2,14 +2,11 @@
 
 import collections
 import json
-import os
-import random
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -253,29 +250,6 @@ def test_second_signal_still_restores(home: Home) -> None:
     said, _ = process.communicate(timeout=120)
 
     assert 130 == process.returncode, said
-    assert MODEL == home.production_answers()
-
-
-@pytest.mark.e2e
-@pytest.mark.parametrize("seed", range(3))
-def test_killed_at_random_and_resumed_loses_and_repeats_nothing(home: Home, seed: int) -> None:
-    """SIGKILL three times at random moments, then resume: each trial is recorded once and production answers."""
-    generator = random.Random(seed)
-    arguments = ["--inventory", "lone", "--sweep", "pair"]
-    before = len(home.archives())
-    for _ in range(3):
-        process = home.start("sweep", *arguments, "--no-report")
-        time.sleep(generator.uniform(1, 20))
-        os.kill(process.pid, signal.SIGKILL)
-        process.communicate(timeout=60)
-        if len(home.archives()) > before:
-            arguments = ["--resume", home.archives()[-1].name]
-    done = home.run("sweep", *arguments, "--no-report")
-    trials = home.trials(home.archives()[-1])
-    made = collections.Counter(trial["config"]["name"] for trial in trials if trial["status"] == "ok")
-
-    assert 0 == done.returncode, done.stdout
-    assert {"max_num_seqs=8": 1, "max_num_seqs=64": 1} == dict(made)
     assert MODEL == home.production_answers()
 
 

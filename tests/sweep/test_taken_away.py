@@ -1,6 +1,5 @@
 """Nodes that are taken from a trial, or do not let it end: what is recorded, and who gives production back."""
 
-import json
 import os
 import signal
 import sys
@@ -135,75 +134,6 @@ def test_production_that_somebody_starts_ends_the_trial(borrowed: Borrowed) -> N
     assert borrowed.runs()
     # A second for the node's look; this machine may be busy.
     assert noticed_s < 10
-
-
-@pytest.mark.e2e
-@pytest.mark.parametrize("borrowed", [81], indirect=True)
-def test_lease_ends_when_a_trial_cannot(borrowed: Borrowed) -> None:
-    """A node that answers errors is given back by its guard, no trial begins meanwhile, and its downtime is true."""
-    process = borrowed.begin(borrowed.home)
-    declaration = borrowed.state / "node.json"
-    whole = declaration.read_bytes()
-    declaration.write_text("[]")
-    given_back = clock.wait_until(lambda: not borrowed.is_armed() and borrowed.runs(), 150, poll_s=0.1)
-    begun = len(borrowed.home.trials(borrowed.home.archives()[-1]))
-    declaration.write_bytes(whole)
-    outcome = json.loads((borrowed.state / "outcome.json").read_text())
-    rest, _ = process.communicate(timeout=280)
-    archive = borrowed.home.archives()[-1]
-    first, second = borrowed.home.trials(archive)
-    end = json.loads((archive / "end.json").read_text())
-    down_s = outcome["downtime_s"] + second["restoration"]["downtime_s"]
-
-    assert given_back, rest
-    assert 0 == begun, rest
-    assert "guard" == outcome["by"], rest
-    assert ("interrupted", "ok") == (first["status"], second["status"]), rest
-    assert pytest.approx(down_s, abs=0.1) == end["production_downtime_s"]["one"]
-
-
-def processes_of(home: Home) -> list[int]:
-    """The controller's processes, less those that are the node's: guard, sampler, engine."""
-    mark = f"TOKENPEAK_STATE={home.state}\0".encode()
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (process / "cmdline").read_bytes()
-            if mark in (process / "environ").read_bytes() and not any(
-                word in words for word in (b"\0guard\0", b"\0telemetry\0", b"vllm\0", b"tokenpeak.sim")
-            ):
-                found.append(int(process.name))
-        except OSError:
-            continue
-    return found
-
-
-@pytest.mark.e2e
-@pytest.mark.parametrize("borrowed", [82], indirect=True)
-def test_controller_that_slept_blames_no_config(borrowed: Borrowed, tmp_path: Path) -> None:
-    """On waking, its node another's, its own trial is interrupted, and is made again by a resume."""
-    home = borrowed.home
-    colleague = Home(root=home.root, state=tmp_path / "colleague", address=home.address)
-    process = borrowed.begin(home)
-    mine = home.archives()[-1]
-    asleep = processes_of(home)
-    for pid in asleep:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        assert clock.wait_until(lambda: not borrowed.is_armed() and borrowed.runs(), 90, poll_s=0.1)
-        other = borrowed.begin(colleague)
-    finally:
-        for pid in asleep:
-            os.kill(pid, signal.SIGCONT)
-    said, _ = process.communicate(timeout=280)
-    others_said, _ = other.communicate(timeout=280)
-    again = home.run("sweep", "--resume", mine.name, "--no-report")
-    theirs = next(path for path in home.archives() if path != mine and "lasting" in path.name and path > mine)
-
-    made = [str(trial["status"]) for trial in home.trials(mine)]
-    assert {"interrupted"} == {*made[:-1]}, said
-    assert "ok" == made[-1], again.stdout
-    assert ["ok"] == [trial["status"] for trial in home.trials(theirs)], others_said
 
 
 @pytest.mark.e2e
