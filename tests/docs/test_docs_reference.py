@@ -148,7 +148,7 @@ def test_every_variable_of_an_inventory(docs: Path, variable: str) -> None:
 def test_every_key_of_production_and_of_a_build(docs: Path) -> None:
     """Whatever a manager or a build takes has a row with what it is and an example."""
     found = page(docs, "inventory")
-    production = found.named(": production")
+    production = found.named(": declared production")
     build = found.named(": declared build")
 
     assert {key for manager in MANAGER_KEYS for key in keys_of(manager)} == set(production)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.sweep.play_bench import ANSWER, Bench, playing
@@ -34,7 +35,8 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         (folder / f"{point}.yml").write_text(NOTE % (point, point))
     for name, text in ODD.items():
         (folder / f"{name}.yml").write_text(text)
-    hosts = {name: {"tokenpeak_tasks": {"before_launch": f"{name}.yml", "timeout_s": 2}} for name in ODD}
+    hosts: dict[str, Any] = {name: {"tokenpeak_tasks": {"before_launch": f"{name}.yml"}} for name in ODD}
+    hosts["hangs"]["tokenpeak_tasks"]["timeout_s"] = 2
     hosts["gpu1"] = {"tokenpeak_tasks": {point: f"{point}.yml" for point in POINTS}}
     with playing(folder, hosts) as bench:
         yield bench

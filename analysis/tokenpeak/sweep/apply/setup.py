@@ -1,4 +1,4 @@
-"""Set-up of applies and rollbacks: rights, what nodes describe, what becomes of each, and in which order.
+"""Set-up of applies and rollbacks: rights, what nodes describe, what becomes of each, and one node after the other.
 
 The first node alone, then the rest so many at a time, no more of a group than the inventory allows to be unavailable,
 and none more once one was not confirmed.

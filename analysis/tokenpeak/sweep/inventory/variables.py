@@ -66,7 +66,7 @@ class BakeSettings(Declaration):
         return max(SHORTEST_PERIOD_S, self.bake_s / (2 * SPANS))
 
 
-class HaproxyBalancer(Declaration):
+class DeclaredHaproxy(Declaration):
     """HAProxy, by its runtime socket."""
 
     socket: Text | None = None
@@ -75,7 +75,7 @@ class HaproxyBalancer(Declaration):
     """What this node is there, each as BACKEND/SERVER."""
 
 
-class NginxBalancer(Declaration):
+class DeclaredNginx(Declaration):
     """nginx, by the file with its upstream."""
 
     file: Text | None = None
@@ -88,7 +88,7 @@ class NginxBalancer(Declaration):
     """A program with arguments that makes nginx read its files again."""
 
 
-class KubernetesBalancer(Declaration):
+class DeclaredKubernetes(Declaration):
     """A Kubernetes Service, by the label that it selects."""
 
     service: Text | None = None
@@ -97,14 +97,14 @@ class KubernetesBalancer(Declaration):
     """KEY=VALUE of its selector: the pods lose it and get it back."""
 
 
-class Drain(Declaration):
+class DeclaredDrain(Declaration):
     """How a node leaves its load balancer."""
 
-    haproxy: HaproxyBalancer | None = None
+    haproxy: DeclaredHaproxy | None = None
     """Leave by haproxy."""
-    nginx: NginxBalancer | None = None
+    nginx: DeclaredNginx | None = None
     """Leave by nginx."""
-    kubernetes: KubernetesBalancer | None = None
+    kubernetes: DeclaredKubernetes | None = None
     """Leave by kubernetes."""
     before: Words = ()
     """A program with arguments that takes the node out, where no balancer above is meant."""
@@ -178,7 +178,7 @@ def keys_of(manager: str) -> tuple[str, ...]:
     return (*_EVERY_MANAGER, *MANAGER_KEYS[manager])
 
 
-class Production(Declaration):
+class DeclaredProduction(Declaration):
     """What the node normally serves, and what starts and stops it."""
 
     manager: Literal[tuple(MANAGERS)] = "none"  # type: ignore[valid-type]
@@ -252,7 +252,7 @@ class InventoryVariables(Declaration):
         OnNode("model.served_name", value="tokenpeak_model.served_name | default(tokenpeak_model.name)"),
     ]
     """name and served_name of the model; a group of nodes may have one of its own."""
-    tokenpeak_production: Annotated[Production, OnNode("production", None)]
+    tokenpeak_production: Annotated[DeclaredProduction, OnNode("production", None)]
     """What the node normally serves."""
     tokenpeak_engine_command: Annotated[Words, OnNode("engine.command")] = ("vllm", "serve")
     """The engine's command with its verb, where there is one build."""
@@ -286,7 +286,7 @@ class InventoryVariables(Declaration):
     """The longest lease that a sweep may ask for."""
     tokenpeak_trial_deadline_max_s: Annotated[float, OnNode("limits.trial_deadline_max_s")] = 86400
     """How long a trial may have production down, the engine's end and production's return included."""
-    tokenpeak_drain: Annotated[Drain | None, OnNode("drain")] = None
+    tokenpeak_drain: Annotated[DeclaredDrain | None, OnNode("drain")] = None
     """How the node leaves its load balancer before production is stopped."""
     tokenpeak_notify: Annotated[tuple[Receiver, ...] | None, OnNode("notify", "[]")] = None
     """Whom to notify when production does not come back, a guard acted, a node is left out or a sweep ended."""
