@@ -45,7 +45,11 @@ CASES = {
         "silent for 42 s more.",
         "",
     ),
-    "silent": (replace(SILENT, last_restoration=RestoreOutcome(trial_id="0002-abc", was_running=True, restored=False)), RETURNING, ""),
+    "silent": (
+        replace(SILENT, last_restoration=RestoreOutcome(trial_id="0002-abc", was_running=True, restored=False)),
+        RETURNING,
+        "",
+    ),
     "not back": (
         replace(
             SILENT,
@@ -57,7 +61,10 @@ CASES = {
         "Production is not back: Refused. The guard keeps trying.",
     ),
     "not known": (
-        replace(SILENT, last_restoration=RestoreOutcome(trial_id="0003-abc", was_running=True, restored=None, message="It hangs.")),
+        replace(
+            SILENT,
+            last_restoration=RestoreOutcome(trial_id="0003-abc", was_running=True, restored=None, message="It hangs."),
+        ),
         RETURNING,
         "Whether production is back is not known: It hangs. The guard keeps trying.",
     ),
