@@ -1,4 +1,4 @@
-"""Reads a transformer's shape out of config.json, whose keys differ by family, and counts parameters by formula."""
+"""Reads a transformer's shape out of config.json, whose keys differ by family, and its quantization."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

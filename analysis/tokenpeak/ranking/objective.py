@@ -1,4 +1,4 @@
-"""Objective: the one number that a spec wants best, read from a trial's runs."""
+"""Objective: the one number that a spec wants best, read from a trial's runs; of several, the Pareto front."""
 
 import math
 from collections.abc import Hashable, Mapping, Sequence

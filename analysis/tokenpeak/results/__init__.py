@@ -1,1 +1,1 @@
-"""From what was observed to what is recorded: verdict, run summary, energy, trial time, prediction accuracy."""
+"""From what was observed to what is recorded: run summary, validity, energy, trial time, prediction accuracy."""

@@ -1,4 +1,6 @@
-"""Prior: a mixture of Gaussian processes over log objective, each component with hyperparameters of its own.
+"""Posterior: log objective after the launches so far, by a mixture of Gaussian processes.
+
+Each component has hyperparameters of its own.
 
 The hyperparameters are drawn once, from the seed: the relevance and length scale of each axis, interactions, the
 residual of a config, the noise between launches, and the slope on the prediction. Half of the components are the

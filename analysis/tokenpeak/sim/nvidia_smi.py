@@ -181,15 +181,15 @@ class SmiCommandError(Exception):
         self.status = status
 
 
-class _Parser(argparse.ArgumentParser):
+class _QueryParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise SmiCommandError(
             f"Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n{message}", 2
         )
 
 
-def _parser() -> _Parser:
-    parser = _Parser(prog="nvidia-smi", add_help=False, allow_abbrev=False)
+def _parser() -> _QueryParser:
+    parser = _QueryParser(prog="nvidia-smi", add_help=False, allow_abbrev=False)
     parser.add_argument("--query-gpu")
     parser.add_argument("--query-compute-apps")
     parser.add_argument("--format", default="")

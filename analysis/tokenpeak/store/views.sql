@@ -22,7 +22,7 @@ SELECT
     r.itl_s_p50, r.itl_s_p99, r.latency_s_p50, r.latency_s_p95, r.latency_s_p99, t.choices
 FROM runs r JOIN sweeps s USING (sweep_id) JOIN trials t USING (sweep_id, trial_id);
 
--- Configs by the geometric mean of their objective over launches, less one on other requests; the site ranks by it too.
+-- Configs by the geometric mean of their objective over launches, without holdout runs; the site ranks by it too.
 -- A broken SLO is shown, and moves no rank; a launch whose SLO was not judged leaves the config's open.
 CREATE VIEW v_ranking AS
 WITH launches AS (
@@ -55,7 +55,7 @@ SELECT
 FROM runs r
 WHERE r.level_kind = 'open';
 
--- The highest rate of each launch that searched for it; null ends: the search could not tell that end.
+-- The highest rate of each launch that searched for it; null ends: not known from the search.
 CREATE VIEW v_max_rates AS
 SELECT
     s.name AS sweep_name, s.inventory, s.study, r.sweep_id, r.trial_id, r.hardware, r.node, r.config_id, r.config_name,

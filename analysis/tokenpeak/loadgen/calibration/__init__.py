@@ -1,1 +1,1 @@
-"""Calibration: the load client's own error, against a test server with an exact timetable."""
+"""Calibration: the load client's own error, against a test server that answers at exact moments."""
