@@ -1,5 +1,4 @@
-"""Renames: what became of flags and variables that some releases have and others have not,
-those of speculative decoding among them.
+"""Renames: flags and variables, speculative decoding among them, that some releases have and others have not.
 
 Each rule takes the flags that the release at hand lacks and gives what says the same to it; a flag that no rule
 knows is an error with advice. Sources are the releases' own arg_utils.py and deprecation texts.
