@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 """Set-up of applies and rollbacks: rights, what nodes describe, what becomes of each, and one node after the other.
-=======
-"""Set-up of applies and rollbacks: rights, what nodes describe, what becomes of each, one after another.
->>>>>>> f3621a6f (tests, docs: terms lead to their modules again, class names occur once)
 
 The first node alone, then the rest so many at a time, no more of a group than the inventory allows to be unavailable,
 and none more once one was not confirmed.

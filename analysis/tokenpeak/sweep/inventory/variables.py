@@ -66,11 +66,7 @@ class BakeSettings(Declaration):
         return max(SHORTEST_PERIOD_S, self.bake_s / (2 * SPANS))
 
 
-<<<<<<< HEAD
 class DeclaredHaproxy(Declaration):
-=======
-class HaproxyVariables(Declaration):
->>>>>>> f3621a6f (tests, docs: terms lead to their modules again, class names occur once)
     """HAProxy, by its runtime socket."""
 
     socket: Text | None = None
@@ -79,11 +75,7 @@ class HaproxyVariables(Declaration):
     """What this node is there, each as BACKEND/SERVER."""
 
 
-<<<<<<< HEAD
 class DeclaredNginx(Declaration):
-=======
-class NginxVariables(Declaration):
->>>>>>> f3621a6f (tests, docs: terms lead to their modules again, class names occur once)
     """nginx, by the file with its upstream."""
 
     file: Text | None = None
@@ -96,11 +88,7 @@ class NginxVariables(Declaration):
     """A program with arguments that makes nginx read its files again."""
 
 
-<<<<<<< HEAD
 class DeclaredKubernetes(Declaration):
-=======
-class KubernetesVariables(Declaration):
->>>>>>> f3621a6f (tests, docs: terms lead to their modules again, class names occur once)
     """A Kubernetes Service, by the label that it selects."""
 
     service: Text | None = None
@@ -109,7 +97,6 @@ class KubernetesVariables(Declaration):
     """KEY=VALUE of its selector: the pods lose it and get it back."""
 
 
-<<<<<<< HEAD
 class DeclaredDrain(Declaration):
     """How a node leaves its load balancer."""
 
@@ -118,16 +105,6 @@ class DeclaredDrain(Declaration):
     nginx: DeclaredNginx | None = None
     """Leave by nginx."""
     kubernetes: DeclaredKubernetes | None = None
-=======
-class DrainVariables(Declaration):
-    """How a node leaves its load balancer."""
-
-    haproxy: HaproxyVariables | None = None
-    """Leave by haproxy."""
-    nginx: NginxVariables | None = None
-    """Leave by nginx."""
-    kubernetes: KubernetesVariables | None = None
->>>>>>> f3621a6f (tests, docs: terms lead to their modules again, class names occur once)
     """Leave by kubernetes."""
     before: Words = ()
     """A program with arguments that takes the node out, where no balancer above is meant."""
@@ -201,11 +178,7 @@ def keys_of(manager: str) -> tuple[str, ...]:
     return (*_EVERY_MANAGER, *MANAGER_KEYS[manager])
 
 
-<<<<<<< HEAD
 class DeclaredProduction(Declaration):
-=======
-class ProductionVariables(Declaration):
->>>>>>> f3621a6f (tests, docs: terms lead to their modules again, class names occur once)
     """What the node normally serves, and what starts and stops it."""
 
     manager: Literal[tuple(MANAGERS)] = "none"  # type: ignore[valid-type]
@@ -279,11 +252,7 @@ class InventoryVariables(Declaration):
         OnNode("model.served_name", value="tokenpeak_model.served_name | default(tokenpeak_model.name)"),
     ]
     """name and served_name of the model; a group of nodes may have one of its own."""
-<<<<<<< HEAD
     tokenpeak_production: Annotated[DeclaredProduction, OnNode("production", None)]
-=======
-    tokenpeak_production: Annotated[ProductionVariables, OnNode("production", None)]
->>>>>>> f3621a6f (tests, docs: terms lead to their modules again, class names occur once)
     """What the node normally serves."""
     tokenpeak_engine_command: Annotated[Words, OnNode("engine.command")] = ("vllm", "serve")
     """The engine's command with its verb, where there is one build."""
@@ -317,11 +286,7 @@ class InventoryVariables(Declaration):
     """The longest lease that a sweep may ask for."""
     tokenpeak_trial_deadline_max_s: Annotated[float, OnNode("limits.trial_deadline_max_s")] = 86400
     """How long a trial may have production down, the engine's end and production's return included."""
-<<<<<<< HEAD
     tokenpeak_drain: Annotated[DeclaredDrain | None, OnNode("drain")] = None
-=======
-    tokenpeak_drain: Annotated[DrainVariables | None, OnNode("drain")] = None
->>>>>>> f3621a6f (tests, docs: terms lead to their modules again, class names occur once)
     """How the node leaves its load balancer before production is stopped."""
     tokenpeak_notify: Annotated[tuple[Receiver, ...] | None, OnNode("notify", "[]")] = None
     """Whom to notify when production does not come back, a guard acted, a node is left out or a sweep ended."""
