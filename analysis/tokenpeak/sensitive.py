@@ -61,8 +61,12 @@ class Pattern:
     """It is a secret by its own form, wherever it stands; others are by the words around them."""
 
 
+def _of(kind: str, regex: str, hint: str = "", flags: int = 0) -> Pattern:
+    return Pattern(kind=kind, regex=re.compile(regex, flags), hint=hint)
+
+
 def _secret(regex: str, hint: str = "", flags: int = 0) -> Pattern:
-    return Pattern(kind="secret", regex=re.compile(regex, flags), hint=hint, is_secret=True)
+    return replace(_of("secret", regex, hint, flags), is_secret=True)
 
 
 def _token(regex: str, hint: str = "", flags: int = 0) -> Pattern:
@@ -73,9 +77,7 @@ PRIVATE_KEY = _token(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", "-----BEGIN", re.DOTALL
 )
 """The only pattern over several lines."""
-URL = Pattern(
-    kind="url", regex=re.compile(r"\b[a-zA-Z][a-zA-Z0-9+.-]{0,20}://(?:<[a-z]+-\d+>@)?[^\s\"'<>|(){}\\^`]+"), hint="://"
-)
+URL = _of("url", r"\b[a-zA-Z][a-zA-Z0-9+.-]{0,20}://(?:<[a-z]+-\d+>@)?[^\s\"'<>|(){}\\^`]+", "://")
 PATTERNS: tuple[Pattern, ...] = (
     PRIVATE_KEY,
     _secret(r"(?<![\w/.-])[^\s:/@\"'<>=,;]{1,200}:[^\s:/@\"'<>]{1,200}@[\w.-]+", "@"),
@@ -106,65 +108,44 @@ PATTERNS: tuple[Pattern, ...] = (
         re.IGNORECASE,
     ),
     URL,
-    Pattern(kind="uuid", regex=re.compile(r"\b(?:GPU-|MIG-)?[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")),
-    Pattern(kind="uuid", regex=re.compile(r"\b(?:GPU|MIG)-[0-9a-fA-F][0-9a-fA-F-]{7,}\b")),
-    Pattern(
-        kind="mac",
-        regex=re.compile(r"(?<![\w:-])[0-9a-fA-F]{2}(?:([:-])[0-9a-fA-F]{2})(?:\1[0-9a-fA-F]{2}){4}(?![\w:-])"),
+    _of("uuid", r"\b(?:GPU-|MIG-)?[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"),
+    _of("uuid", r"\b(?:GPU|MIG)-[0-9a-fA-F][0-9a-fA-F-]{7,}\b"),
+    _of("mac", r"(?<![\w:-])[0-9a-fA-F]{2}(?:([:-])[0-9a-fA-F]{2})(?:\1[0-9a-fA-F]{2}){4}(?![\w:-])"),
+    _of("login", r"(?<![\w.+%-])[\w.+%-]+@(?!sha256:)[A-Za-z0-9][\w.-]*\w", "@"),
+    _of(
+        "address",
+        r"(?<![\w:.])(?:[0-9a-fA-F]{0,4}:){2,8}(?:(?:\d{1,3}\.){3}\d{1,3}|[0-9a-fA-F]{1,4})?(?:%[\w.-]+)?(?![\w:])",
+        ":",
     ),
-    Pattern(kind="login", regex=re.compile(r"(?<![\w.+%-])[\w.+%-]+@(?!sha256:)[A-Za-z0-9][\w.-]*\w"), hint="@"),
-    Pattern(
-        kind="address",
-        regex=re.compile(
-            r"(?<![\w:.])(?:[0-9a-fA-F]{0,4}:){2,8}(?:(?:\d{1,3}\.){3}\d{1,3}|[0-9a-fA-F]{1,4})?(?:%[\w.-]+)?(?![\w:])"
-        ),
-        hint=":",
-    ),
-    Pattern(
-        kind="address",
-        regex=re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?!\w|\.\d|-(?:py|cp)\d|\.dist-info|\.whl|\.tar)"),
-        hint=".",
-    ),
-    Pattern(kind="address", regex=re.compile(r"\bip-\d{1,3}(?:-\d{1,3}){3}\b"), hint="ip-"),
-    Pattern(
-        kind="host",
-        regex=re.compile(
-            r"(?<![\w.-])(?:[A-Za-z0-9_-]+\.)+(?:local|internal|lan|corp|intranet|intra|localdomain|svc|home\.arpa|lab)"
-            r"(?![\w-]|\.\w)"
-        ),
-        hint=".",
+    _of("address", r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?!\w|\.\d|-(?:py|cp)\d|\.dist-info|\.whl|\.tar)", "."),
+    _of("address", r"\bip-\d{1,3}(?:-\d{1,3}){3}\b", "ip-"),
+    _of(
+        "host",
+        r"(?<![\w.-])(?:[A-Za-z0-9_-]+\.)+(?:local|internal|lan|corp|intranet|intra|localdomain|svc|home\.arpa|lab)"
+        r"(?![\w-]|\.\w)",
+        ".",
     ),
     # By an ending that no module or file has; one of two letters needs three parts.
-    Pattern(
-        kind="host",
-        regex=re.compile(
-            r"(?<![\w.@/-])(?:(?:[A-Za-z0-9_-]+\.)+(?:com|net|org|edu|gov|mil|info|biz|cloud|tech|online|site|xyz|example)"
-            r"|(?:[A-Za-z0-9_-]+\.){2,}(?:ai|app|dev|io|ac|ar|at|au|be|br|ca|ch|cn|cz|de|dk|es|eu|fi|fr|gr|hk|hu|ie|il|in|"
-            r"it|jp|kr|mx|nl|no|nz|pl|pt|ro|ru|se|sg|si|sk|tr|tw|ua|uk|us|za))(?![\w-]|\.\w)"
-        ),
-        hint=".",
+    _of(
+        "host",
+        r"(?<![\w.@/-])(?:(?:[A-Za-z0-9_-]+\.)+(?:com|net|org|edu|gov|mil|info|biz|cloud|tech|online|site|xyz|example)"
+        r"|(?:[A-Za-z0-9_-]+\.){2,}(?:ai|app|dev|io|ac|ar|at|au|be|br|ca|ch|cn|cz|de|dk|es|eu|fi|fr|gr|hk|hu|ie|il|in|"
+        r"it|jp|kr|mx|nl|no|nz|pl|pt|ro|ru|se|sg|si|sk|tr|tw|ua|uk|us|za))(?![\w-]|\.\w)",
+        ".",
     ),
-    Pattern(
-        kind="path",
-        regex=re.compile(
-            r"(?<![\w\\])\\{2,4}[\w.$-]+(?:\\{1,2}[\w.$%{}@+-]+)+|(?<![^\s\"'(=,;])//(?=\w)[^\s\"'<>|;,(){}\[\]]+"
-        ),
+    _of("path", r"(?<![\w\\])\\{2,4}[\w.$-]+(?:\\{1,2}[\w.$%{}@+-]+)+|(?<![^\s\"'(=,;])//(?=\w)[^\s\"'<>|;,(){}\[\]]+"),
+    _of(
+        "path",
+        r"(?:file:/{1,3}|(?<![\w.\-/<~@+$>)\]}])/|(?<![\w/])~[\w.-]*/)(?=[\w.$%{@+<-])"
+        # A word that was replaced before is a part of the path.
+        r"(?:[^\s\"'<>|;,(){}\[\]:=&*?`]|<[a-z]+(?:-[a-z]+)?-\d+>)+",
+        "/",
     ),
-    Pattern(
-        kind="path",
-        regex=re.compile(
-            r"(?:file:/{1,3}|(?<![\w.\-/<~@+$>)\]}])/|(?<![\w/])~[\w.-]*/)(?=[\w.$%{@+<-])"
-            # A word that was replaced before is a part of the path.
-            r"(?:[^\s\"'<>|;,(){}\[\]:=&*?`]|<[a-z]+(?:-[a-z]+)?-\d+>)+"
-        ),
-        hint="/",
-    ),
-    Pattern(
-        kind="user",
-        regex=re.compile(
-            r"(?<![A-Za-z])(?:user(?:name)?|login|logname)[\"']?\s*[:=]\s*[\"']?(?P<it>(?!root\b|none\b)[A-Za-z_][\w.-]*)",
-            re.IGNORECASE,
-        ),
+    _of(
+        "user",
+        r"(?<![A-Za-z])(?:user(?:name)?|login|logname)[\"']?\s*[:=]\s*[\"']?(?P<it>(?!root\b|none\b)[A-Za-z_][\w.-]*)",
+        "",
+        re.IGNORECASE,
     ),
 )
 KINDS = {

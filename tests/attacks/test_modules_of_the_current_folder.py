@@ -16,7 +16,7 @@ import pytest
 from tests.attacks.conftest import ATTACKER
 
 from tokenpeak.cli import main
-from tokenpeak.report.site import processes
+from tokenpeak.report.site import sweep_pages
 
 PACKAGE = Path(__file__).parents[2] / "analysis" / "tokenpeak"
 NODE = PACKAGE / "node"
@@ -63,7 +63,7 @@ def test_process_of_multiprocessing(planted: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(SystemExit):
         main()
 
-    process, connection = processes.start(operator.methodcaller("send", "at work"))
+    process, connection = sweep_pages.start(operator.methodcaller("send", "at work"))
     process.join(60)
 
     assert [] == loaded(planted)

@@ -9,7 +9,7 @@ import pytest
 from archive_factory import make_archive
 from tokenpeak import paths
 from tokenpeak.errors import ReportError, SpecError
-from tokenpeak.report.site import processes, reuse
+from tokenpeak.report.site import reuse, sweep_pages
 from tokenpeak.report.site.build import build_site
 from tokenpeak.report.site.page_writer import SiteOptions
 from tokenpeak.report.site.render import environment
@@ -43,7 +43,7 @@ def test_processes_make_the_same_site(
     results: Path, alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every file is equal, whichever process made it, and each sweep is said."""
-    monkeypatch.setattr(processes, "LARGE", 1)
+    monkeypatch.setattr(sweep_pages, "LARGE", 1)
     said: list[str] = []
     site = build_site([results], tmp_path / "site", say=said.append).parent
 
@@ -56,15 +56,15 @@ def test_a_process_that_is_killed_is_the_error_of_the_build(
     results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is said by its status, and no site is left behind."""
-    monkeypatch.setattr(processes, "LARGE", 1)
-    start = processes._start
+    monkeypatch.setattr(sweep_pages, "LARGE", 1)
+    start = sweep_pages._start
 
-    def killed(options: SiteOptions, study: processes.Study) -> None:
+    def killed(options: SiteOptions, study: sweep_pages.Study) -> None:
         start(options, study)
-        for process, _ in processes._running.values():
+        for process, _ in sweep_pages._running.values():
             process.kill()
 
-    monkeypatch.setattr(processes, "_start", killed)
+    monkeypatch.setattr(sweep_pages, "_start", killed)
     with pytest.raises(ReportError, match="ended with status -9"):
         build_site([results], tmp_path / "site")
     assert not list(tmp_path.glob("*site*"))
@@ -103,7 +103,7 @@ def test_the_error_of_a_process_is_the_error_of_the_build(
     results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a sweep's pages cannot be made of is said as without processes, and no site is left behind."""
-    monkeypatch.setattr(processes, "LARGE", 1)
+    monkeypatch.setattr(sweep_pages, "LARGE", 1)
     archive = make_archive(tmp_path / "in" / "worse", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8]}, seconds=3)
     sweep = archive.path / "sweep.json"
     sweep.write_text(json.dumps(json.loads(sweep.read_text()) | {"spec": {"name": 1}}))

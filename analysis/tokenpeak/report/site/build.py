@@ -24,8 +24,8 @@ from tokenpeak.report.site.notebook_pages import making, opened, parameters_of
 from tokenpeak.report.site.notebook_parameters import Declared
 from tokenpeak.report.site.page_writer import PageWriter, Report, SiteOptions
 from tokenpeak.report.site.pages import LIVE, OF_A_SWEEP, RESERVED, SITE_PAGES, Page, pages_of_sweeps
-from tokenpeak.report.site.processes import make_studies, stop
 from tokenpeak.report.site.reuse import Made
+from tokenpeak.report.site.sweep_pages import make_studies, stop
 from tokenpeak.report.trials.search_progress import progress
 from tokenpeak.store.archive import Archive, find_archives
 
