@@ -1,4 +1,4 @@
-"""Pages of sweeps: cleaned copy, a page for each notebook and each trial, and downloads; of many large ones in processes.
+"""Pages of sweeps: cleaned copy, a page for each notebook and trial, downloads; of many large ones in processes.
 
 A process that ends gives back what its sweeps' frames took, so that memory grows with the largest sweeps and not with
 their number. Few small sweeps are made in this process: another takes two seconds to begin.
