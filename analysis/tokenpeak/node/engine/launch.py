@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any, Mapping, NamedTuple
 
 from tokenpeak.node import memory
 from tokenpeak.node.engine import serving
@@ -27,7 +28,7 @@ from tokenpeak.node.phases import Phases
 from tokenpeak.node.probe import boards, machine, sampler
 from tokenpeak.node.production import drain, production
 from tokenpeak.node.production.answering import standing
-from tokenpeak.node.production.identity import Check, ForeignServerError, of_processes
+from tokenpeak.node.production.identity import ForeignServerError, of_processes
 from tokenpeak.node.production.restore import restore, stop_engine
 from tokenpeak.node.protocol.answers import LaunchAnswer
 from tokenpeak.node.protocol.parts import Production, picked
@@ -66,22 +67,26 @@ def launch(state: State, declaration: Json, request: LaunchRequest) -> LaunchAns
         env = container_environment(build, declaration, env)
     started = {**build, "command": request.argv}
     digest = in_container.digest if in_container else entry_digest(declaration.get("engine") or {}, started)
-    if (unfit := _unfit(declaration, request, build, env, digest)) is not None:
-        return LaunchAnswer(
-            ready=False,
-            failure_phase=unfit[0],
-            timed_out=False,
-            message=unfit[1],
-            engine_digest=digest,
-            log_tail="",
-            host=host,
-            port=port,
-            api_key_used=key is not None,
-            started_at_unix_s=phases.started_at_unix_s,
-            production_found_down=False,
-        )
-    model = _digest_of_model(declaration, request, build, env)
-    failure: str | None = None
+    answer = LaunchAnswer(
+        ready=False,
+        timed_out=False,
+        engine_digest=digest,
+        log_tail="",
+        host=host,
+        port=port,
+        api_key_used=key is not None,
+        started_at_unix_s=phases.started_at_unix_s,
+        production_found_down=False,
+    )
+    model, user = _model_and_user(declaration, request)
+    if request.engine_digest is not None and digest not in (None, request.engine_digest):
+        text = f"The engine was {request.engine_digest} when the sweep began, and is {digest} now: begin another sweep."
+        return replace(answer, failure_phase=WRONG_ENGINE, message=text)
+    if model and (absent := model_problem(build, model, env, request.argv, user)) is not None:
+        return replace(answer, failure_phase=MODEL_MISSING, message=absent)
+    checksum = model_digest(build, model, env, request.argv, user) if model else None
+    outcome: Readiness | None = None
+    pid: int | None = None
     with mutex.exclusive(state):
         record = borrow(state, declaration, request, (host, port), phases)
         if request.idle_s:
@@ -90,65 +95,37 @@ def launch(state: State, declaration: Json, request: LaunchRequest) -> LaunchAns
                 time.sleep(request.idle_s)
         began = time.monotonic()
         try:
-            pid: int | None = engine.start(request, env, declaration.get("engine") or {}, in_container)
+            pid = engine.start(request, env, declaration.get("engine") or {}, in_container)
             if not request.idle_s:
                 sampler.start(state)
         except ScriptError as error:
-            pid, failure = None, error.text
-    deadline = began + request.deadline_s
-    outcome: Json | None = {"failure_phase": "starting", "timed_out": False} if failure else None
+            outcome = Readiness("starting", error.text)
     with phases.span("engine_start", "engine_start"):
         if outcome is None:
-            base = serving.base_url(host, port)
-            served = request.served_model
-            outcome = await_ready(state, engine, record["nonce"], base, served, key, deadline, phases)
-    reported = outcome.get("engine_version")
-    if outcome["failure_phase"] is None and not is_version(request.engine_version, reported):
+            base, deadline = serving.base_url(host, port), began + request.deadline_s
+            outcome = await_ready(state, engine, record["nonce"], base, request.served_model, key, deadline, phases)
+    reported = outcome.engine_version
+    if outcome.failure_phase is None and not is_version(request.engine_version, reported):
         text = f"vLLM {request.engine_version} was asked for, and the engine that was started reports {reported}."
-        outcome = {"failure_phase": WRONG_ENGINE, "timed_out": False, "message": text}
-    if outcome["failure_phase"] is not None:
+        outcome = Readiness(WRONG_ENGINE, text)
+    if outcome.failure_phase is not None:
         engine.collect_log()
-    phases.mark("engine_ready" if outcome["failure_phase"] is None else "engine_failed")
-    return LaunchAnswer(
-        ready=outcome["failure_phase"] is None,
-        failure_phase=outcome["failure_phase"],
-        timed_out=outcome["timed_out"],
-        message=failure or outcome.get("message", ""),
+    phases.mark("engine_ready" if outcome.failure_phase is None else "engine_failed")
+    return replace(
+        answer,
+        ready=outcome.failure_phase is None,
+        failure_phase=outcome.failure_phase,
+        timed_out=outcome.timed_out,
+        message=outcome.message,
         exit_status=engine.exit_status(),
         engine_version=reported,
-        engine_digest=digest,
-        model_digest=model,
+        model_digest=checksum,
         log_tail=redact(log_tail(engine.log), hidden),
         pid=pid,
-        host=host,
-        port=port,
-        api_key_used=key is not None,
         phases=phases.spans,
-        started_at_unix_s=phases.started_at_unix_s,
         production_found_down=bool(record.get("found_down")),
         production=picked(Production, record["production"]),
     )
-
-
-def _unfit(
-    declaration: Json, request: LaunchRequest, build: Json, env: Mapping[str, str], digest: str | None
-) -> tuple[str, str] | None:
-    """Why the engine or the model of a request is not what its config asks for; None where both are.
-
-    The failure's name and a sentence. Production is not touched.
-    """
-    if request.engine_digest is not None and digest is not None and digest != request.engine_digest:
-        text = f"The engine was {request.engine_digest} when the sweep began, and is {digest} now: begin another sweep."
-        return WRONG_ENGINE, text
-    model, user = _model_and_user(declaration, request)
-    absent = model_problem(build, model, env, request.argv, user) if model else None
-    return None if absent is None else (MODEL_MISSING, absent)
-
-
-def _digest_of_model(declaration: Json, request: LaunchRequest, build: Json, env: Mapping[str, str]) -> str | None:
-    """The checksum of the model that the engine is to serve; None where its files are not found."""
-    model, user = _model_and_user(declaration, request)
-    return model_digest(build, model, env, request.argv, user) if model else None
 
 
 def _model_and_user(declaration: Json, request: LaunchRequest) -> tuple[str | None, str | None]:
@@ -271,6 +248,20 @@ def _stop_production(state: State, record: Json, phases: Phases) -> Json:
     return record
 
 
+class Readiness(NamedTuple):
+    """How far an engine came: its failure's phase, or None where it is ready.
+
+    `starting` and `first_completion`, or, which say nothing about the config, `lease_lapsed` and `address_taken`:
+    somebody else answers where the engine would.
+    """
+
+    failure_phase: str | None
+    message: str = ""
+    timed_out: bool = False
+    engine_version: str | None = None
+    """What a ready engine reports."""
+
+
 def await_ready(
     state: State,
     engine: Engine,
@@ -280,74 +271,40 @@ def await_ready(
     key: str | None,
     deadline: float,
     phases: Phases,
-) -> Json:
-    """Wait for /health, then for a first real completion, both by a process of the engine.
-
-    failure_phase is None, `starting`, `first_completion`, or, which says nothing about the config, `lease_lapsed` or
-    `address_taken`: somebody else answers where the engine would. `engine_version` is what a ready engine reports.
-    """
+) -> Readiness:
+    """Wait for /health, then for a first real completion, both by a process of the engine."""
     check = of_processes(engine.members, "the engine")
     try:
-        return _await_ready(state, engine, nonce, base, model, key, deadline, phases, check)
+        while not serving.is_healthy(base, check):
+            over = _ended(state, engine, nonce)
+            if over is not None:
+                return over
+            if time.monotonic() >= deadline:
+                return Readiness("starting", "The engine was not healthy in time.", timed_out=True)
+            time.sleep(0.05)
+        phases.mark("first_completion")
+        left_s = max(1.0, deadline - time.monotonic())
+        wrong = serving.complete(base, model, key, timeout_s=left_s, check=check)
+        if wrong is None:
+            return Readiness(None, engine_version=serving.reported_version(base, key, check=check))
     except ForeignServerError as stranger:
-        text = f"{stranger.text} End it, or set tokenpeak_port to another port."
-        return {"failure_phase": ADDRESS_TAKEN, "timed_out": False, "message": text}
-
-
-def _await_ready(
-    state: State,
-    engine: Engine,
-    nonce: str,
-    base: str,
-    model: str,
-    key: str | None,
-    deadline: float,
-    phases: Phases,
-    check: Check,
-) -> Json:
-
-    def ended() -> Json | None:
-        record = records.read(state)
-        running = engine.is_running()
-        if record is None or record["nonce"] != nonce or (not running and lease.has_lapsed(state)):
-            return {
-                "failure_phase": LEASE_LAPSED,
-                "timed_out": False,
-                "message": "The guard gave the node back while the engine was starting.",
-            }
-        if not running:
-            return {
-                "failure_phase": "starting",
-                "timed_out": False,
-                "message": "The engine ended while it was starting.",
-            }
-        return None
-
-    while not serving.is_healthy(base, check):
-        over = ended()
-        if over:
-            return over
-        if time.monotonic() >= deadline:
-            return {"failure_phase": "starting", "timed_out": True, "message": "The engine was not healthy in time."}
-        time.sleep(0.05)
-    phases.mark("first_completion")
-    left_s = max(1.0, deadline - time.monotonic())
-    wrong = serving.complete(base, model, key, timeout_s=left_s, check=check)
-    if wrong is None:
-        return {
-            "failure_phase": None,
-            "timed_out": False,
-            "engine_version": serving.reported_version(base, key, check=check),
-        }
-    over = ended()
-    if over and over["failure_phase"] == LEASE_LAPSED:
+        return Readiness(ADDRESS_TAKEN, f"{stranger.text} End it, or set tokenpeak_port to another port.")
+    over = _ended(state, engine, nonce)
+    if over is not None and over.failure_phase == LEASE_LAPSED:
         return over
-    return {
-        "failure_phase": "first_completion",
-        "timed_out": time.monotonic() >= deadline,
-        "message": f"The engine is healthy but gave no completion by {shown_value(model)}: {wrong}"
-        + (f" {over['message']}" if over else ""),
-    }
+    text = f"The engine is healthy but gave no completion by {shown_value(model)}: {wrong}"
+    return Readiness(
+        "first_completion", f"{text} {over.message}" if over else text, timed_out=time.monotonic() >= deadline
+    )
+
+
+def _ended(state: State, engine: Engine, nonce: str) -> Readiness | None:
+    """Why there is nothing to wait for any more; None while there is."""
+    record = records.read(state)
+    running = engine.is_running()
+    if record is None or record["nonce"] != nonce or (not running and lease.has_lapsed(state)):
+        return Readiness(LEASE_LAPSED, "The guard gave the node back while the engine was starting.")
+    return None if running else Readiness("starting", "The engine ended while it was starting.")
 
 
 def api_key(state: State, request: Mapping[str, Any]) -> str | None:

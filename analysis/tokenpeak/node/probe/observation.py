@@ -7,14 +7,9 @@ production's own metrics measure them, as they do its clients' requests.
 
 from __future__ import annotations
 
-import http.client
-import json
 import random
-import ssl
 import threading
 import time
-from typing import Any
-from urllib.parse import urlsplit
 
 from tokenpeak.node.engine import serving
 from tokenpeak.node.engine.serving import MetricsPage
@@ -34,15 +29,17 @@ _WORDS = ("river", "stone", "morning", "letter", "window", "garden", "winter", "
 
 
 class BakeLoad:
-    """So many connections that ask for completions while the block runs; who answers is checked on each of them."""
+    """So many clients that ask for completions while it runs; who answers is checked on each connection."""
 
     def __init__(self, declared: Json, check: OfProduction, concurrency: int) -> None:
-        self._declared = declared
+        self._url = str(declared.get("url"))
+        self._is_chat = declared.get("answers_with") == "chat"
+        self._ca_file: str | None = declared.get("ca_file")
+        self._key_file: str | None = declared.get("api_key_file")
         self._check = check
         self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(concurrency)]
         self._is_over = threading.Event()
         self._lock = threading.Lock()
-        self._named: str | None = None
         self.sent = 0
         self.failed = 0
         self.failure: str | None = None
@@ -57,68 +54,32 @@ class BakeLoad:
             thread.join(TIMEOUT_S)
 
     def _work(self) -> None:
-        connection: http.client.HTTPConnection | None = None
+        model: str | None = None
         while not self._is_over.is_set():
             try:
-                if connection is None:
-                    connection = self._connected()
-                self._ask(connection)
-            except (OSError, ValueError, http.client.HTTPException, ScriptError) as error:
-                self._count(str(error) or type(error).__name__)
-                if connection is not None:
-                    connection.close()
-                connection = None
+                key = serving.key_from_file(self._key_file)
+                model = model or serving.served_model(self._url, key, TIMEOUT_S, self._check, self._ca_file)
+                failure = self._ask(model, key) if model else "production names no model"
+            except ScriptError as error:
+                failure = error.text
+            self._count(failure)
+            if failure is not None:
                 self._is_over.wait(_PAUSE_S)
-        if connection is not None:
-            connection.close()
 
-    def _connected(self) -> http.client.HTTPConnection:
-        parts = urlsplit(str(self._declared["url"]))
-        kind: Any = http.client.HTTPConnection
-        options: dict[str, Any] = {}
-        if parts.scheme == "https":
-            kind = http.client.HTTPSConnection
-            options = {"context": ssl.create_default_context(cafile=self._declared.get("ca_file"))}
-        made: http.client.HTTPConnection = kind(parts.hostname, parts.port, timeout=TIMEOUT_S, **options)
-        # The key goes out on the connection that was checked.
-        made.auto_open = 0
-        made.connect()
-        self._check(made.sock)
-        return made
-
-    def _ask(self, connection: http.client.HTTPConnection) -> None:
-        headers = {"Content-Type": "application/json"}
-        key = serving.key_from_file(self._declared.get("api_key_file"))
-        if key:
-            headers["Authorization"] = f"Bearer {key}"
-        model = self._model(connection, headers)
+    def _ask(self, model: str, key: str | None) -> str | None:
+        """None when production completed a prompt; otherwise what came instead."""
         # A prompt of its own each time: nothing of it is in a cache.
         words = " ".join(random.choice(_WORDS) for _ in range(PROMPT_WORDS))  # noqa: S311
-        text = f"{random.randrange(1 << 60):x} {words}"  # noqa: S311
-        kind = str(self._declared.get("answers_with") or "completion")
+        prompt = f"{random.randrange(1 << 60):x} {words}"  # noqa: S311
         body: Json = {"model": model, "max_tokens": OUTPUT_TOKENS, "temperature": 0, "ignore_eos": True}
-        if kind == "chat":
-            path, body["messages"] = "/v1/chat/completions", [{"role": "user", "content": text}]
+        if self._is_chat:
+            path, body["messages"] = "/v1/chat/completions", [{"role": "user", "content": prompt}]
         else:
-            path, body["prompt"] = "/v1/completions", text
-        connection.request("POST", path, json.dumps(body).encode(), headers)
-        response = connection.getresponse()
-        said = response.read(serving.ANSWER_LIMIT_BYTES)
-        self._count(
-            None if response.status == 200 else f"HTTP {response.status}: {shown_answer(said.decode(errors='replace'))}"
-        )
-
-    def _model(self, connection: http.client.HTTPConnection, headers: dict[str, str]) -> str:
-        """The model that production names, asked once."""
-        if self._named is None:
-            connection.request("GET", "/v1/models", headers=headers)
-            response = connection.getresponse()
-            found = serving.parsed(response.read(serving.ANSWER_LIMIT_BYTES).decode(errors="replace"))
-            try:
-                self._named = str(found["data"][0]["id"])
-            except (KeyError, IndexError, TypeError) as error:
-                raise ValueError(f"production names no model (HTTP {response.status})") from error
-        return self._named
+            path, body["prompt"] = "/v1/completions", prompt
+        answer = serving.request(f"{self._url}{path}", "POST", body, key, TIMEOUT_S, self._check, self._ca_file)
+        if answer.status == 200:
+            return None
+        return f"HTTP {answer.status}: {shown_answer(answer.text)}" if answer.status else answer.text
 
     def _count(self, failure: str | None) -> None:
         with self._lock:
