@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from tokenpeak.node.engine.command import checksum
+from tokenpeak.node.guard.phases import Phases
 from tokenpeak.node.machine import clock, process
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.process import Ran
 from tokenpeak.node.machine.state import Json, State
-from tokenpeak.node.phases import Phases
 from tokenpeak.node.production import production
 from tokenpeak.node.production.managers import make_manager
 from tokenpeak.node.production.managers.containers import LABEL

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tokenpeak.node.engine import engine
+from tokenpeak.node.guard.phases import Phases
 from tokenpeak.node.machine import process
 from tokenpeak.node.machine.state import State
-from tokenpeak.node.phases import Phases
 from tokenpeak.node.production import production
 from tokenpeak.node.production.answering import Shortfall
 from tokenpeak.node.production.managers import make_manager

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tokenpeak.node import memory
-from tokenpeak.node.memory import Gauge, wait_level
+from tokenpeak.node.probe import machine
+from tokenpeak.node.probe.machine import Gauge, wait_level
 
 
 def gauge(*readings: int | None) -> Gauge:
@@ -34,7 +34,7 @@ def test_a_tool_without_output_is_not_at_rest() -> None:
 
 def test_what_never_comes_to_rest_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory that moves on is given up after a while, with what is in use then."""
-    monkeypatch.setattr(memory, "REST_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(machine, "REST_TIMEOUT_S", 0.3)
     readings = iter(range(1000, 0, -10))
     found = wait_level(Gauge("vram", lambda: next(readings), 5), baseline_bytes=10)
 
@@ -44,6 +44,6 @@ def test_what_never_comes_to_rest_is_said(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_rest_above_a_known_baseline_proves_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """Something may still hold memory for a moment, so a level above the baseline is not taken at once."""
-    monkeypatch.setattr(memory, "REST_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(machine, "REST_TIMEOUT_S", 0.3)
 
     assert not wait_level(gauge(100), baseline_bytes=10).is_level

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenpeak.node import phases
+from tokenpeak.node.guard import phases
 from tokenpeak.node.machine.state import State
 
 

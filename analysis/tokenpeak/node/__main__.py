@@ -91,7 +91,7 @@ def _carry_out(name: str, state: State, declaration: Json, *, limited: bool) -> 
         from tokenpeak.node.probe import sampler
 
         return sampler.sample_forever(state, declaration)
-    from tokenpeak.node.produce import produce
+    from tokenpeak.node.production.produce import produce
 
     return produce(state, declaration)
 

@@ -6,7 +6,7 @@ the standard library, so that `make clean` works without an environment.
 
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State
-from tokenpeak.node.produce import end
+from tokenpeak.node.production.produce import end
 from tokenpeak.paths import state_dir
 
 

@@ -10,10 +10,10 @@ from tokenpeak.node.engine import bounded_log, launch
 from tokenpeak.node.engine.engine import LOG, OUTPUT, Engine
 from tokenpeak.node.guard import fence, guard, lease, lock, mutex, overlap
 from tokenpeak.node.guard import record as records
+from tokenpeak.node.guard.phases import Phases
 from tokenpeak.node.machine import trust
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
-from tokenpeak.node.phases import Phases
 from tokenpeak.node.probe import sampler
 from tokenpeak.node.production.restore import not_touched, restore, stop_engine
 from tokenpeak.node.protocol.answers import FinishAnswer

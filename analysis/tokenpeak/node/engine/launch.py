@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Mapping, NamedTuple
 
-from tokenpeak.node import memory
 from tokenpeak.node.engine import serving
 from tokenpeak.node.engine.builds import engine_build, is_version
 from tokenpeak.node.engine.container import container_environment
@@ -19,12 +18,12 @@ from tokenpeak.node.engine.installed import entry_digest
 from tokenpeak.node.engine.models import model_digest, model_problem
 from tokenpeak.node.guard import fence, guard, lease, lock, mutex
 from tokenpeak.node.guard import record as records
+from tokenpeak.node.guard.phases import Phases
 from tokenpeak.node.installation import rights
 from tokenpeak.node.machine import clock, trust
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_value
-from tokenpeak.node.phases import Phases
 from tokenpeak.node.probe import boards, machine, sampler
 from tokenpeak.node.production import drain, production
 from tokenpeak.node.production.answering import standing
@@ -242,7 +241,7 @@ def _stop_production(state: State, record: Json, phases: Phases) -> Json:
             production.stop(record["production"], state)
     last_start = production.last_start(record["production"], state)
     with phases.span("memory_wait"):
-        level = memory.wait_level(memory.make_gauge(boards.chosen_for_trial(state)))
+        level = machine.wait_level(machine.make_gauge(boards.chosen_for_trial(state)))
     record = {**record, "stopped": stopped, "baseline_bytes": level.used_bytes, "last_start": last_start}
     state.write(records.NAME, record)
     return record

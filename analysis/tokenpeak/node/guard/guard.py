@@ -20,11 +20,11 @@ from tokenpeak.node.engine.engine import has_systemd
 from tokenpeak.node.guard import lease, lock, mutex, overlap
 from tokenpeak.node.guard import record as records
 from tokenpeak.node.guard.guard_report import GuardReport
+from tokenpeak.node.guard.phases import Phases
 from tokenpeak.node.machine import clock, process, root_environment, root_files, trust
 from tokenpeak.node.machine.error import ScriptError, refusal
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_command, shown_output
-from tokenpeak.node.phases import Phases
 from tokenpeak.node.production.restore import restore
 from tokenpeak.node.protocol.answers import GuardAnswer, InstallAnswer
 from tokenpeak.node.protocol.parts import RestoreOutcome

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tokenpeak.node import phases
 from tokenpeak.node.engine.engine import Engine
-from tokenpeak.node.guard import fence, guard, lease, lock
+from tokenpeak.node.guard import fence, guard, lease, lock, phases
 from tokenpeak.node.guard import record as records
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State, UnreadableError

@@ -1,4 +1,4 @@
-"""The machine itself: processor, memory, disk, system, and whether a port is free."""
+"""The machine itself: processor, memory and when it has come to rest, disk, system, and whether a port is free."""
 
 from __future__ import annotations
 
@@ -7,13 +7,93 @@ import platform
 import re
 import shutil
 import socket
+import time
 from pathlib import Path
+from typing import Callable, NamedTuple
 
-from tokenpeak.node import memory
-from tokenpeak.node.machine import sockets
+from tokenpeak.node.machine import process, sockets
 from tokenpeak.node.machine.process_files import command_line
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import without_secrets
+from tokenpeak.node.probe import amd, boards, nvidia
+
+GPU_TOLERANCE_BYTES = 64 * nvidia.MIB
+"""The driver's own bookkeeping moves by less than this."""
+RAM_TOLERANCE = 0.01
+"""Share of the machine's memory that other processes may move meanwhile."""
+REST_TIMEOUT_S = 30.0
+
+
+def meminfo() -> dict[str, int]:
+    """/proc/meminfo in bytes."""
+    found = {}
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        name, _, rest = line.partition(":")
+        amount = rest.split()
+        if amount and amount[0].isdigit():
+            found[name] = int(amount[0]) * 1024
+    return found
+
+
+class Gauge(NamedTuple):
+    """A way to read the memory in use, and the change of it that means nothing."""
+
+    kind: str
+    used_bytes: Callable[[], int | None]
+    tolerance_bytes: float
+
+
+def make_gauge(chosen: boards.Chosen = None) -> Gauge:
+    """VRAM of the chosen boards by nvidia-smi or rocm-smi where one answers, else the machine's memory."""
+    only = ["-i", ",".join(chosen)] if chosen else []
+    tool = ["nvidia-smi", *only, "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    if nvidia.parse_used_bytes(process.run(tool).out) is not None:
+        return Gauge("vram", lambda: nvidia.parse_used_bytes(process.run(tool).out), GPU_TOLERANCE_BYTES)
+    rocm = ["rocm-smi", "--showmeminfo", "vram", "--json"]
+    if rocm_used(process.run(rocm).out, chosen) is not None:
+        return Gauge("vram", lambda: rocm_used(process.run(rocm).out, chosen), GPU_TOLERANCE_BYTES)
+    return Gauge("ram", _ram_used, RAM_TOLERANCE * meminfo().get("MemTotal", 0))
+
+
+def rocm_used(raw: str, chosen: boards.Chosen = None) -> int | None:
+    """VRAM in use on the chosen boards from `rocm-smi --showmeminfo vram --json`; None when none reports it."""
+    seen = boards.only(amd.parse_rocm_smi(raw), chosen)
+    used = [gpu["vram_used_bytes"] for gpu in seen if gpu["vram_used_bytes"] is not None]
+    return sum(used) if used else None
+
+
+def _ram_used() -> int | None:
+    found = meminfo()
+    return found.get("MemTotal", 0) - found.get("MemAvailable", 0)
+
+
+class Level(NamedTuple):
+    """Whether memory came to rest, at how much, after how long."""
+
+    is_level: bool
+    used_bytes: int | None
+    waited_s: float
+
+
+def wait_level(gauge: Gauge, baseline_bytes: int | None = None) -> Level:
+    """Wait until memory in use is back at `baseline_bytes`, or else no longer falls between two looks."""
+    began = time.monotonic()
+    previous = gauge.used_bytes()
+    while True:
+        waited_s = time.monotonic() - began
+        if previous is None:
+            return Level(False, None, waited_s)
+        if baseline_bytes is not None and previous <= baseline_bytes + gauge.tolerance_bytes:
+            return Level(True, previous, waited_s)
+        if waited_s >= REST_TIMEOUT_S:
+            return Level(False, previous, waited_s)
+        time.sleep(0.1)
+        current = gauge.used_bytes()
+        at_rest = current is not None and abs(current - previous) <= gauge.tolerance_bytes
+        # Above a known baseline, rest alone proves little: something may still hold on for a moment.
+        if at_rest and (baseline_bytes is None or waited_s >= 5.0):
+            return Level(True, current, time.monotonic() - began)
+        previous = current
 
 
 def parse_cpu_name(cpuinfo: str) -> str | None:
@@ -29,7 +109,7 @@ def facts(folder: Path) -> Json:
     return {
         "cpu": parse_cpu_name(Path("/proc/cpuinfo").read_text(errors="replace")) or platform.machine(),
         "cpu_cores": len(os.sched_getaffinity(0)),
-        "memory_bytes": memory.meminfo().get("MemTotal"),
+        "memory_bytes": meminfo().get("MemTotal"),
         "disk_free_bytes": shutil.disk_usage(folder).free,
         "os": pretty.group(1) if pretty else platform.system(),
         "kernel": platform.release(),

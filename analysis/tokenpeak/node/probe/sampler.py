@@ -19,12 +19,11 @@ from functools import partial
 from pathlib import Path
 from typing import Callable
 
-from tokenpeak.node import memory
 from tokenpeak.node.guard import overlap
 from tokenpeak.node.installation.rights import power_command_problems
 from tokenpeak.node.machine import process, root_files
 from tokenpeak.node.machine.state import Json, State
-from tokenpeak.node.probe import amd, boards, meters, nvidia
+from tokenpeak.node.probe import amd, boards, machine, meters, nvidia
 from tokenpeak.node.probe.meters import Source
 from tokenpeak.node.protocol.answers import TelemetryAnswer
 from tokenpeak.node.protocol.parts import Series
@@ -188,7 +187,7 @@ def machine_source() -> Source:
         busy, total = _cpu_times()
         was_busy, was_total = last[0]
         last[0] = (busy, total)
-        found = memory.meminfo()
+        found = machine.meminfo()
         row = {"memory_used_bytes": float(found.get("MemTotal", 0) - found.get("MemAvailable", 0))}
         if total > was_total:
             row["cpu_utilization"] = round((busy - was_busy) / (total - was_total), 4)

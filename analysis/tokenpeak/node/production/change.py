@@ -12,18 +12,17 @@ import time
 from typing import Callable
 from urllib.parse import urlsplit
 
-from tokenpeak.node import memory
 from tokenpeak.node.engine import serving
 from tokenpeak.node.engine.builds import is_version
 from tokenpeak.node.engine.command import Command, checksum, text
 from tokenpeak.node.engine.launch import LEAST_ROOM_BYTES, MANAGERS_ENVIRONMENT
 from tokenpeak.node.guard import guard, lease, lock, mutex
 from tokenpeak.node.guard import record as records
+from tokenpeak.node.guard.phases import Phases
 from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_command, without_secrets
-from tokenpeak.node.phases import Phases
 from tokenpeak.node.probe import boards, machine
 from tokenpeak.node.production import drain, permission, production
 from tokenpeak.node.production.answering import Answering, standing
@@ -209,7 +208,7 @@ def _stop_and_write(state: State, record: Json, phases: Phases) -> Json:
     with phases.span("production_stop"):
         stop_for_change(manager)
     with phases.span("memory_wait"):
-        memory.wait_level(memory.make_gauge(boards.chosen_for_trial(state)))
+        machine.wait_level(machine.make_gauge(boards.chosen_for_trial(state)))
     with phases.span("changing"):
         manager.write(record["apply"]["new"])
         found = manager.describe()

@@ -12,11 +12,11 @@ from typing import Callable
 from tokenpeak.node.engine import serving
 from tokenpeak.node.guard import lease
 from tokenpeak.node.guard import record as records
+from tokenpeak.node.guard.phases import Phases
 from tokenpeak.node.machine import clock, root_programs
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_value
-from tokenpeak.node.phases import Phases
 from tokenpeak.node.production.balancers import Balancer, CommandBalancer, KubernetesBalancer, NginxBalancer
 from tokenpeak.node.production.haproxy import HaproxyBalancer
 from tokenpeak.node.production.identity import ForeignServerError, OfProduction

@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 
 from tokenpeak.node.engine import serving
 from tokenpeak.node.engine.command import checksum
+from tokenpeak.node.guard.phases import Phases
 from tokenpeak.node.machine import clock, sockets
 from tokenpeak.node.machine.error import NOT_SEEN, ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_value
-from tokenpeak.node.phases import Phases
 from tokenpeak.node.probe import machine
 from tokenpeak.node.production.answering import Answering, Shortfall
 from tokenpeak.node.production.identity import ForeignServerError, OfProduction, of_no_stranger

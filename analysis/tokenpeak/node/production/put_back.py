@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import time
 
-from tokenpeak.node import memory
 from tokenpeak.node.engine.command import checksum
 from tokenpeak.node.guard import record as records
+from tokenpeak.node.guard.phases import Phases
 from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
-from tokenpeak.node.phases import Phases
-from tokenpeak.node.probe import boards
+from tokenpeak.node.probe import boards, machine
 from tokenpeak.node.production import drain
 from tokenpeak.node.production.manager import Manager
 from tokenpeak.node.production.managers import recorded_manager
@@ -46,7 +45,7 @@ def put_back(state: State, record: Json, phases: Phases) -> str | None:
                 note_stop(record)
                 stop_for_change(manager)
         with phases.span("memory_wait"):
-            memory.wait_level(memory.make_gauge(boards.chosen_for_trial(state)))
+            machine.wait_level(machine.make_gauge(boards.chosen_for_trial(state)))
         with phases.span("changing"):
             manager.write(own)
         if not _is(manager, own):
