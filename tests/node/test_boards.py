@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node.probe import boards, nvidia
+from tokenpeak.node.probe import boards
 from tokenpeak.sim.install import install
 
 MIXED = """#!/bin/sh
@@ -96,13 +96,6 @@ def test_mixed_and_busy_boards(node: Node, tmp_path: Path, chosen: list[Any] | N
     said = [one for one in node.run("probe")["problems"] if "GPU" in one]
 
     assert complaints == len(said), said
-
-
-def test_links_between_chosen_boards() -> None:
-    """A pair of NVLink boards on a node whose other pairs go through the host."""
-    raw = "\tGPU0\tGPU1\tGPU2\nGPU0\t X \tNV4\tSYS\nGPU1\tNV4\t X \tSYS\nGPU2\tSYS\tSYS\t X \n"
-
-    assert ["1x NV4, 2x SYS", "NV4", "SYS"] == [nvidia.parse_topology(raw, one) for one in (None, {0, 1}, {1, 2})]
 
 
 def test_samples_without_other_boards() -> None:

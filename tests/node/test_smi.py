@@ -45,6 +45,11 @@ def test_topology(raw: str, interconnect: str | None) -> None:
     assert interconnect == nvidia.parse_topology(raw)
 
 
+def test_topology_of_chosen_boards() -> None:
+    """Pairs with a board that is not chosen do not count."""
+    assert ["NV4", "SYS"] == [nvidia.parse_topology(PAIRS, chosen) for chosen in ({0, 1}, {1, 2})]
+
+
 @pytest.mark.parametrize(
     ("name", "count", "first", "vram_mib", "power_limit_w", "capability"),
     [
@@ -82,11 +87,6 @@ def test_mig() -> None:
     assert [("Enabled", None), ("Disabled", 4 * nvidia.MIB)] == [(gpu["mig"], gpu["vram_used_bytes"]) for gpu in gpus]
 
 
-def test_old_driver() -> None:
-    """A driver that refuses a field of the query gives no boards rather than wrong ones."""
-    assert [] == nvidia.parse_gpus(recorded("unknown_field.txt"))
-
-
 def test_holders() -> None:
     """Who holds VRAM, also where the driver does not report how much."""
     apps = nvidia.parse_apps(recorded("apps.csv"))
@@ -111,47 +111,35 @@ def test_sample() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bits", "slowed"), [("0x0000000000000004", 0.0), ("0x0000000000000048", 1.0), ("0x0000000000000020", 1.0)]
+    ("bits", "slowed"),
+    [("0x0000000000000004", 0.0), ("0x0000000000000048", 1.0), ("0x0000000000000020", 1.0), ("[N/A]", None)],
 )
-def test_slowed(bits: str, slowed: float) -> None:
-    """Heat and the power supply slow a board down; its power limit does not count."""
+def test_slowed(bits: str, slowed: float | None) -> None:
+    """Heat and the power supply slow a board down, its power limit does not; what is not said is left out."""
     fields = (*nvidia.SAMPLE_FIELDS, nvidia.SLOWED_FIELDS[0])
     found = nvidia.parse_sample(f"0, 689.41, 1755, 63, 73412, 100, {bits}\n", fields)
 
-    assert (slowed, 1755.0) == (found["gpu0_slowed"], found["gpu0_sm_clock_mhz"])
-
-
-def test_slowed_is_not_reported() -> None:
-    """A board that does not say why its clock is as it is has no such column."""
-    fields = (*nvidia.SAMPLE_FIELDS, nvidia.SLOWED_FIELDS[0])
-
-    assert "gpu0_slowed" not in nvidia.parse_sample("0, 689.41, 1755, 63, 73412, 100, [N/A]\n", fields)
+    assert (slowed, 1755.0) == (found.get("gpu0_slowed"), found["gpu0_sm_clock_mhz"])
 
 
 @pytest.mark.parametrize(
-    ("machine", "count", "name", "vram_mib", "used_mib", "power_limit_w"),
+    ("machine", "name", "vram_mib", "used_mib", "power_limit_w"),
     [
-        ("mi210", 1, "AMD Instinct MI210", 65520, 58211, 300.0),
-        ("mi300x", 2, "AMD Instinct MI300X", 196592, 285, 750.0),
+        ("mi210", "AMD Instinct MI210", 65520, [58211], [300.0]),
+        ("mi300x", "AMD Instinct MI300X", 196592, [285, None], [750.0, None]),
     ],
 )
-def test_amd_smi(machine: str, count: int, name: str, vram_mib: int, used_mib: int, power_limit_w: float) -> None:
-    """Both shapes of amd-smi's JSON are read: a list of numbers, and mappings with units after a warning."""
+def test_amd_smi(
+    machine: str, name: str, vram_mib: int, used_mib: list[int | None], power_limit_w: list[float | None]
+) -> None:
+    """Both shapes of amd-smi's JSON: a list of numbers, and mappings with units after a warning; N/A is None."""
     gpus = amd.parse_amd_smi(recorded(f"{machine}_amd_smi_static.json"), recorded(f"{machine}_amd_smi_metric.json"))
 
-    first = gpus[0]
-    assert count == len(gpus)
-    assert name == first["name"]
-    assert vram_mib * nvidia.MIB == first["vram_bytes"]
-    assert used_mib * nvidia.MIB == first["vram_used_bytes"]
-    assert power_limit_w == first["power_limit_w"]
-
-
-def test_amd_untold() -> None:
-    """What amd-smi answers with N/A is None."""
-    second = amd.parse_amd_smi(recorded("mi300x_amd_smi_static.json"), recorded("mi300x_amd_smi_metric.json"))[1]
-
-    assert (None, None) == (second["vram_used_bytes"], second["power_limit_w"])
+    assert (name, vram_mib * nvidia.MIB) == (gpus[0]["name"], gpus[0]["vram_bytes"])
+    assert [None if used is None else used * nvidia.MIB for used in used_mib] == [
+        gpu["vram_used_bytes"] for gpu in gpus
+    ]
+    assert power_limit_w == [gpu["power_limit_w"] for gpu in gpus]
 
 
 def test_amd_sample() -> None:
@@ -167,7 +155,10 @@ def test_amd_sample() -> None:
 
 
 def test_rocm_sample() -> None:
-    """The same columns by rocm-smi; a counter of 0 is none."""
+    """The same columns by rocm-smi; a counter of 0 is none, and MI300 has its power under another name."""
+    raw = '{"card3": {"Current Socket Graphics Package Power (W)": "141.0"}}'
+
+    assert {"gpu3_power_w": 141.0} == amd.parse_rocm_sample(raw)
     assert {
         "gpu0_power_w": 432.0,
         "gpu0_energy_j": pytest.approx(962825096.2974429),
@@ -181,13 +172,6 @@ def test_rocm_sample() -> None:
         "gpu1_vram_used_bytes": 11493376.0,
         "gpu1_utilization": 0.0,
     } == amd.parse_rocm_sample(recorded("mi250_rocm_smi_sample.json"))
-
-
-def test_power_of_newer_boards_by_rocm_smi() -> None:
-    """MI300 has its power under another name, and no counter in an answer that was not asked for it."""
-    raw = '{"card3": {"Current Socket Graphics Package Power (W)": "141.0"}}'
-
-    assert {"gpu3_power_w": 141.0} == amd.parse_rocm_sample(raw)
 
 
 @pytest.mark.parametrize(
@@ -234,16 +218,12 @@ def test_rocm_smi() -> None:
     ] == [(gpu["index"], gpu["name"], gpu["power_limit_w"], gpu["driver"]) for gpu in gpus]
 
 
-@pytest.mark.parametrize("raw", ["", "No devices were found\n", "{", "[1, 2]", '{"gpu_data": 7}', "null"])
+@pytest.mark.parametrize(
+    "raw", ["", "No devices were found\n", "{", "[1, 2]", '{"gpu_data": 7}', "null", recorded("unknown_field.txt")]
+)
 def test_rubbish(raw: str) -> None:
-    """Output that is nothing of the kind gives no boards, whichever tool printed it."""
+    """Output that is nothing of the kind gives no boards, whichever tool printed it: an old driver refuses a field."""
     assert [] == nvidia.parse_gpus(raw)
     assert [] == amd.parse_amd_smi(raw, raw)
     assert [] == amd.parse_rocm_smi(raw)
     assert {} == amd.parse_amd_sample(raw)
-
-
-def test_used_memory_of_all_boards() -> None:
-    """It is their sum in bytes; None where no board reports any."""
-    assert 150 << 20 == nvidia.parse_used_bytes("100\n50\n[N/A]\n")
-    assert nvidia.parse_used_bytes("[N/A]\n") is None
