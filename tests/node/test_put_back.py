@@ -12,9 +12,7 @@ from tokenpeak.node.guard.phases import Phases
 from tokenpeak.node.machine import clock, process
 from tokenpeak.node.machine.process import Ran
 from tokenpeak.node.machine.state import State
-from tokenpeak.node.phases import Phases
 from tokenpeak.node.production.managers import make_manager, systemd
-from tokenpeak.node.production.managers import definition_of, make_manager, systemd
 from tokenpeak.node.production.managers.compose import BY_US
 from tokenpeak.node.production.restore import restore
 

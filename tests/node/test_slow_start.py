@@ -12,9 +12,8 @@ import pytest
 from tests.free_ports import free_port
 from tests.node.conftest import STANDIN, Node
 
-from tokenpeak.node.machine import clock, process_files
 from tokenpeak.node.guard.phases import Phases
-from tokenpeak.node.machine import clock, process
+from tokenpeak.node.machine import clock, process_files
 from tokenpeak.node.machine.state import State
 from tokenpeak.node.production.managers import make_manager
 from tokenpeak.node.production.managers.command import STARTED
