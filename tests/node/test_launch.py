@@ -28,7 +28,8 @@ def test_whole_trial(node: Node) -> None:
 
     Each phase says whose time it was, and the sampler's columns are of one length; it ends with the trial.
     """
-    production = node.serve()
+    production = node.production()
+    node.run("produce")
 
     launched = node.run("launch", node.launch_request())
     during = node.run("status")
@@ -180,7 +181,8 @@ def test_lock_names_its_holder(node: Node) -> None:
 
 def test_lease_that_cannot_be_written_holds_no_lock(node: Node) -> None:
     """A launch whose lease cannot be written leaves production up and the node free for others."""
-    production = node.serve()
+    production = node.production()
+    node.run("produce")
     (node.folder / "lease.json" / "in the way").mkdir(parents=True)
 
     answer = node.run("launch", node.launch_request())
