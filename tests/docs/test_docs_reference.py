@@ -18,7 +18,6 @@ from tests.front_door.documented import help_commands
 
 from tokenpeak import paths
 from tokenpeak.cli import tokenpeak
-from tokenpeak.docs.writer import tables_of
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.metrics import METRICS
 from tokenpeak.spec.axes import Values
@@ -250,20 +249,3 @@ def test_examples_of_the_reference_are_values_of_files(docs: Path) -> None:
     assert str(written["deadlines"]["lease_s"]) == row[4]
     assert "60.0" == row[3] or "60" == row[3]
     assert "s" == row[2]
-
-
-def test_kept_tables_are_those_of_the_files_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second build's tables are the first's; an example that changes makes them anew."""
-    monkeypatch.setenv("TOKENPEAK_STATE", str(tmp_path / "state"))
-    examples = tmp_path / "sweeps"
-    shutil.copytree(paths.EXAMPLE_SWEEPS, examples)
-    monkeypatch.setattr(paths, "EXAMPLE_SWEEPS", examples)
-    first = tables_of("reference/sweep", tokenpeak)
-    kept = [path.name for path in (tmp_path / "state" / "docs-tables").iterdir()]
-
-    assert first == tables_of("reference/sweep", tokenpeak)
-    assert kept == [path.name for path in (tmp_path / "state" / "docs-tables").iterdir()]
-    changed = next(iter(examples.glob("*.yml")))
-    changed.write_text(changed.read_text() + "\n# another\n")
-    assert first == tables_of("reference/sweep", tokenpeak)
-    assert kept != [path.name for path in (tmp_path / "state" / "docs-tables").iterdir()]
