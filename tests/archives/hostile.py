@@ -12,7 +12,7 @@ import struct
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -215,6 +215,11 @@ def with_entry(extra: Callable[[Path], bytes], declared: str | None = None) -> C
     return make
 
 
+def of_kind(kind: bytes, folder: Path) -> bytes:
+    """An entry that is no plain file, and leads outside."""
+    return entry("trials/a.json", kind=kind, link=str(folder.parent / OUTSIDE / "secret"))
+
+
 def with_manifest(text: Content) -> Callable[[Path], Path]:
     """An archive that begins with this manifest."""
     return lambda folder: tarred(folder, entry("manifest.json", content(text)), entry("sweep.json", b"{}"))
@@ -256,18 +261,6 @@ def gnu_sparse(folder: Path) -> Path:
     return tarred(folder, entry("manifest.json", manifest(files)), bytes(head[:512]), b"{}" + b"\0" * 510)
 
 
-def pax_sparse(folder: Path) -> Path:
-    """A sparse entry by pax keywords."""
-    files, pax = true_files(), b""
-    for key, value in (("GNU.sparse.major", "1"), ("GNU.sparse.minor", "0"), ("GNU.sparse.realsize", "99999999999")):
-        line = f" {key}={value}\n"
-        pax += f"{len(line) + 2}{line}".encode()
-    data = b"notanumber\n" * 40
-    return tarred(
-        folder, entry("manifest.json", manifest(files)), entry("p", pax, kind=b"x"), entry("sweep.json", data)
-    )
-
-
 def wide_window(folder: Path) -> Path:
     """A frame that asks for a window of 2 GiB."""
     path = folder / f"{SWEEP_ID}.tar.zst"
@@ -295,7 +288,6 @@ def _packed_cases() -> Iterator[tuple[str, Callable[[Path], Path]]]:
     for kind in "xgLK":
         yield f"header-{kind}", behind_header(kind.encode())
     yield "gnu-sparse", gnu_sparse
-    yield "pax-sparse", pax_sparse
     yield "window", wide_window
     yield "zeros", zeros
     for number, name in enumerate(
@@ -303,23 +295,8 @@ def _packed_cases() -> Iterator[tuple[str, Callable[[Path], Path]]]:
     ):
         yield f"name-{number}", with_entry(lambda _, name=name: entry(name, b"evil"), declared=name)
     yield "absolute", with_entry(lambda folder: entry(str(folder.parent / OUTSIDE / "evil"), b"evil"))
-    for kind, word in (
-        ("1", "hard-link"),
-        ("2", "link"),
-        ("3", "device"),
-        ("4", "block"),
-        ("5", "folder"),
-        ("6", "pipe"),
-    ):
-        yield (
-            word,
-            with_entry(
-                lambda folder, kind=kind: entry(
-                    "trials/a.json", kind=kind.encode(), link=str(folder.parent / OUTSIDE / "secret")
-                ),
-                declared="trials/a.json",
-            ),
-        )
+    for kind, word in enumerate(("hard-link", "link", "device", "block", "folder", "pipe"), start=1):
+        yield word, with_entry(partial(of_kind, str(kind).encode()), declared="trials/a.json")
     yield "twice", with_entry(lambda _: entry("sweep.json", b"{}"))
     yield "bomb-inside", lambda folder: packed(folder, written(log, lambda: log_bomb(2048)))
     yield "undeclared", with_entry(lambda _: entry("trials/more.json", b"{}"))
@@ -335,12 +312,7 @@ def _packed_cases() -> Iterator[tuple[str, Callable[[Path], Path]]]:
             )
         ),
     )
-    digits = b'{"manifest_version":1,"sweep_id":"a","files":{"a":{"bytes":' + b"9" * 100_000 + b"}}}"
-    yield "manifest-digits", with_manifest(digits)
-    yield "manifest-infinity", with_manifest(digits.replace(b"9" * 100_000, b"1e999"))
-    yield "manifest-nan", with_manifest(digits.replace(b"9" * 100_000, b"NaN"))
-    yield "manifest-huge", with_manifest(digits.replace(b"9" * 100_000, b"68719476736"))
-    yield "manifest-negative", with_manifest(digits.replace(b"9" * 100_000, b"-1"))
+    yield "manifest-digits", with_manifest(b'{"manifest_version":1,"files":{"a":{"bytes":' + b"9" * 100_000 + b"}}}")
     yield "manifest-no-dict", with_manifest(b'{"manifest_version":1,"sweep_id":"a","files":{"a":3}}')
     yield "manifest-version", with_manifest(b'{"manifest_version":"' + b"x" * 2_000_000 + b'","files":{}}')
     for number, sweep_id in enumerate(("other", f"../{OUTSIDE}", ".", "", 7, None, "a" * 5000, "a\nb", "/etc")):
@@ -399,12 +371,6 @@ def many_requests(path: Path) -> None:
     rows = pl.concat([few.drop("event_times_us")] * 1000).lazy()
     many = pl.concat([rows] * 20_000).with_columns(event_times_us=pl.lit(None, dtype=pl.List(pl.Int64)))
     many.sink_parquet(requests(path), compression="zstd", row_group_size=1 << 22)
-
-
-def one_long_request(path: Path) -> None:
-    """One request of twelve million tokens, in a file of some kilobytes."""
-    times = pl.Series("event_times_us", [[0] * 12_000_000], dtype=pl.List(pl.Int32))
-    pl.read_parquet(requests(path)).head(1).with_columns(times).write_parquet(requests(path), compression="zstd")
 
 
 def mutated(seed: int) -> Callable[[Path], Path]:
@@ -466,22 +432,21 @@ def _set(**values: Any) -> Callable[[dict[str, Any]], None]:
 
 
 def _folder_cases() -> Iterator[tuple[str, Callable[[Path], Path]]]:
-    for number, sweep_id in enumerate(
-        (
-            f"../{OUTSIDE}/evil",
-            "..",
-            ".",
-            "",
-            "a/b",
-            "static",
-            "index.html",
-            "a\0b",
-            "a\nb",
-            "x" * 300,
-            "-rf",
-            ".hidden",
-        )
-    ):
+    odd = (
+        f"../{OUTSIDE}/evil",
+        "..",
+        ".",
+        "",
+        "a/b",
+        "static",
+        "index.html",
+        "a\0b",
+        "a\nb",
+        "x" * 300,
+        "-rf",
+        ".hidden",
+    )
+    for number, sweep_id in enumerate(odd):
         yield f"sweep-id-{number}", changed(edited(sweep, _set(sweep_id=sweep_id)))
     yield (
         "sweep-id-absolute",
@@ -499,7 +464,6 @@ def _folder_cases() -> Iterator[tuple[str, Callable[[Path], Path]]]:
     yield "log-bomb", changed(written(log, lambda: log_bomb(4400)))
     yield "log-words", changed(written(log, lambda: log_bomb(900, b"=1 \xf0\x9f\x99\x82 \x1b]0;x\x07\n" * 60_000)))
     yield "requests-many", changed(many_requests)
-    yield "requests-one-row", changed(one_long_request)
     yield "requests-none", changed(written(requests, b"PAR1" + b"\xff" * 5000 + b"\xff\xff\xff\x7fPAR1"))
     for pick, word in ((sweep, "sweep"), (trial, "trial")):
         yield f"deep-{word}", changed(written(pick, lambda: b'{"a":' * 400_000 + b"1" + b"}" * 400_000))
@@ -517,37 +481,11 @@ def _folder_cases() -> Iterator[tuple[str, Callable[[Path], Path]]]:
         changed(edited(sweep, lambda raw: raw["spec"].update(axes={f"a{n}": [{"name": "=x"}] for n in range(40_000)}))),
     )
     yield "claims-laughs", changed(written(claims, f"{LAUGHS}\nclaims: *a9\n"))
-    yield (
-        "claims-parameters",
-        changed(
-            written(
-                claims,
-                f"{LAUGHS}\nclaims:\n- {{id: C1, statement: a, source: b, check: c, matters: d, "
-                "parameters: {x: *a9}}",
-            )
-        ),
-    )
     yield "claims-recursive", changed(written(claims, "claims: &a [*a]\n"))
-    yield (
-        "claims-merge",
-        changed(
-            written(
-                claims,
-                "a0: &a0 {k: 1}\n"
-                + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 10))
-                + "claims: *a9\n",
-            )
-        ),
-    )
     yield "claims-deep", changed(written(claims, "claims: " + "[" * 100_000))
-    yield "claims-digits", changed(written(claims, "claims: " + "9" * 200_000))
-    yield "claims-sixty", changed(written(claims, "claims: 1" + ":59" * 300_000))
-    yield "claims-date", changed(written(claims, "claims: 2026-99-99\n"))
     yield "claims-python", changed(written(claims, "claims: !!python/object/apply:os.system ['touch evil']\n"))
-    yield "claims-binary", changed(written(claims, b"\xff\xfe\x00\x01claims"))
     yield "claims-large", changed(written(claims, lambda: b"claims: [" + b"{a: b}, " * 3_000_000 + b"]"))
-    yield "claims-set", changed(written(claims, "claims: !!set {? a, ? b}\n"))
-    for seed in range(40):
+    for seed in range(60):
         yield f"mutated-{seed}", mutated(seed)
     for seed in range(14):
         yield f"spliced-{seed}", spliced(seed)
@@ -635,16 +573,11 @@ def _import_cases() -> Iterator[tuple[str, Callable[[Path], Path]]]:
     yield "json-deep", as_file("a.json", lambda: b"[" * 5_000_000)
     yield "json-lists", as_file("a.json", lambda: head + b'"itls": [' + b"[]," * 40_000_000 + b"[]]}")
     yield "json-large", as_file("a.json", lambda: head + b'"x": "' + "🙂".encode() * 80_000_000 + b'"}')
-    yield "json-digits", as_file("a.json", head + b'"failed": ' + b"9" * 300_000 + b"}")
-    yield "json-floats", as_file("a.json", head + b'"failed": 1e999999}')
-    yield "json-quotes", as_file("a.json", lambda: head + b'"x": "' + b'\\"' * 20_000_000)
     yield "json-keys", as_file("a.json", lambda: b"{" + b",".join(b'"k%d":1' % n for n in range(3_000_000)) + b"}")
     yield "table-outside", table(mapping("../canary/secret"), rows)
     yield "table-absolute", table(mapping("OUTSIDE/secret"), rows)
-    yield "table-zero", table(mapping("/dev/zero"), rows)
     yield "table-id", table(mapping(name="../canary/evil"), rows)
     yield "table-laughs", table(f"{LAUGHS}\n" + mapping(more="provenance: {unknown: *a9}\n"), rows)
-    yield "table-recursive", table("&a [*a]", rows)
     yield "table-field", table(mapping(), f'seqs,speed\n1,"{"9" * 400_000}"\n')
     yield "table-columns", table(mapping(), ",".join(f"c{n}" for n in range(400_000)) + "\n" + "1," * 399_999 + "1\n")
     yield "table-rows", table(mapping(), lambda: b"seqs,speed\n" + b"1,1\n" * 3_000_000)
@@ -657,7 +590,6 @@ def _import_cases() -> Iterator[tuple[str, Callable[[Path], Path]]]:
             other="seqs,more\n" + "1,1\n" * 20_000,
         ),
     )
-    yield "table-nodes", table(mapping().replace("count: 1", "count: 99999999999"), rows)
     yield "log-without-end", lambda folder: _linked_file(folder, "/dev/zero")
     yield "pipe", lambda folder: _pipe(folder)
     names = ("vllm-plain.json", "guidellm.json", "aiperf.json", "inferencex.json", "vllm-printed.txt")

@@ -20,7 +20,6 @@ FEWEST_REQUESTS = 30
 FEWEST_SPANS = 5
 SPANS = 30
 """Into so many a window is cut."""
-MOST_MARGIN = 1.0
 LEAST_S = {"ttft": 0.005, "tpot": 0.0005}
 """A mean that is worse by less is not slower, whatever its share."""
 TAIL = 0.10

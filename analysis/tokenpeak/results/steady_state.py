@@ -96,11 +96,6 @@ def requests_needed(margin: float = MARGIN, variance: float = 2.0) -> int:
     return int(np.ceil(variance * (errors / growth) ** 2 / (1 - SETTLING_SHARE)))
 
 
-def relaxation_requests(load: float, variance: float = 2.0) -> float:
-    """Requests after which a queue at a share `load` of capacity has forgotten how it began: variance ÷ (1 − load)²."""
-    return variance / max(1 - load, 1e-6) ** 2
-
-
 INTERVAL_CONFIDENCE = 0.95
 PERCENTILE_STRETCHES = 8
 FEWEST_BEYOND = 2

@@ -100,39 +100,31 @@ def _failures(evidence: RunEvidence) -> Reason | None:
     return None
 
 
+def _beyond(code: str, value: float | None, limit: float, text: str) -> Reason | None:
+    """The reason that a value is beyond its limit; None where it is not, or is not known."""
+    return Reason(code=code, text=text, value=value, limit=limit) if value is not None and value > limit else None
+
+
 def _dispatch(evidence: RunEvidence) -> Reason | None:
     late, limit = evidence.client.dispatch_delay_s.p99, _lateness_limit(evidence, DISPATCH_FLOOR_S)
-    if late is None or late <= limit:
-        return None
-    return Reason(
-        code="late_dispatch",
-        text=f"Requests left up to {late * 1e3:.1f} ms (p99) after they were due; the limit is {limit * 1e3:.1f} ms.",
-        value=late,
-        limit=limit,
-    )
+    text = f"Requests left up to {_ms(late)} (p99) after they were due; the limit is {_ms(limit)}."
+    return _beyond("late_dispatch", late, limit, text)
 
 
 def _loop_lag(evidence: RunEvidence) -> Reason | None:
     lag, limit = evidence.client.loop_lag_s.p99, _lateness_limit(evidence, LOOP_LAG_FLOOR_S)
-    if lag is None or lag <= limit:
-        return None
-    return Reason(
-        code="loop_lag",
-        text=f"The client's event loop was up to {lag * 1e3:.1f} ms (p99) late; the limit is {limit * 1e3:.1f} ms.",
-        value=lag,
-        limit=limit,
-    )
+    text = f"The client's event loop was up to {_ms(lag)} (p99) late; the limit is {_ms(limit)}."
+    return _beyond("loop_lag", lag, limit, text)
+
+
+def _ms(seconds: float | None) -> str:
+    return f"{(seconds or 0.0) * 1e3:.1f} ms"
 
 
 def _cpu(evidence: RunEvidence) -> Reason | None:
-    if evidence.busiest_share <= CPU_SHARE_LIMIT:
-        return None
-    return Reason(
-        code="client_cpu",
-        text=f"The busiest load process used {evidence.busiest_share:.0%} of a core; give it more processes or hosts.",
-        value=evidence.busiest_share,
-        limit=CPU_SHARE_LIMIT,
-    )
+    share = evidence.busiest_share
+    text = f"The busiest load process used {share:.0%} of a core; give it more processes or hosts."
+    return _beyond("client_cpu", share, CPU_SHARE_LIMIT, text)
 
 
 def _began_together(evidence: RunEvidence) -> Reason | None:
@@ -190,16 +182,12 @@ def _segments(evidence: RunEvidence) -> Reason | None:
     if network is None:
         return None
     limit = max(SEGMENTS_LOST_FLOOR, SEGMENTS_LOST_SHARE * network.segments)
-    if network.segments_lost <= limit:
-        return None
     share = network.segments_lost / max(network.segments, 1)
-    return Reason(
-        code="segments_lost",
-        text=f"{network.segments_lost} of {network.segments} TCP segments ({share:.2%}) were lost on the way or came "
-        f"out of order; the limit is {limit:.0f}. Look at the network between the load generator and the server.",
-        value=network.segments_lost,
-        limit=limit,
+    text = (
+        f"{network.segments_lost} of {network.segments} TCP segments ({share:.2%}) were lost on the way or came "
+        f"out of order; the limit is {limit:.0f}. Look at the network between the load generator and the server."
     )
+    return _beyond("segments_lost", network.segments_lost, limit, text)
 
 
 def reached_concurrency(requests: pl.DataFrame) -> float:
@@ -236,14 +224,8 @@ def _concurrency(evidence: RunEvidence) -> Reason | None:
 def _tokens(evidence: RunEvidence) -> Reason | None:
     ok = evidence.requests.filter(pl.col("error").is_null())
     odd = ok.filter(pl.col("events") > pl.col("output_tokens") + 1).height
-    if not odd:
-        return None
-    return Reason(
-        code="token_counts",
-        text=f"{odd} of {ok.height} requests sent more token events than usage counts tokens.",
-        value=odd,
-        limit=0,
-    )
+    text = f"{odd} of {ok.height} requests sent more token events than usage counts tokens."
+    return _beyond("token_counts", odd, 0, text)
 
 
 def _prefix_cache(evidence: RunEvidence) -> Reason | None:
@@ -268,15 +250,11 @@ def _engine(evidence: RunEvidence) -> Reason | None:
         return Reason(code="not_drained", text="Requests of before were still on the engine when the run began.")
     preemptions = evidence.engine.preemptions if evidence.engine is not None else None
     recomputed = evidence.summary.recomputed_share(preemptions or 0)
-    if recomputed > RECOMPUTED_LIMIT:
-        return Reason(
-            code="preemptions",
-            text=f"The engine preempted {preemptions} requests and computed about {recomputed:.1%} of the tokens "
-            f"again: its KV cache was too small for this load. The limit is {RECOMPUTED_LIMIT:.0%}.",
-            value=recomputed,
-            limit=RECOMPUTED_LIMIT,
-        )
-    return None
+    text = (
+        f"The engine preempted {preemptions} requests and computed about {recomputed:.1%} of the tokens "
+        f"again: its KV cache was too small for this load. The limit is {RECOMPUTED_LIMIT:.0%}."
+    )
+    return _beyond("preemptions", recomputed, RECOMPUTED_LIMIT, text)
 
 
 def _enough_requests(evidence: RunEvidence) -> Reason | None:
@@ -342,15 +320,11 @@ def clock_reason(gpu: str, clocks_mhz: Sequence[float], slowed: Sequence[float])
     """
     if slowed:
         share = float(np.mean(slowed))
-        if share <= SLOWED_SHARE_LIMIT:
-            return None
         text = f"{gpu} was slowed down by its driver, for heat or its power supply, in {share:.0%} of the samples."
-        return Reason(code="clock_throttled", text=text, value=share, limit=SLOWED_SHARE_LIMIT)
+        return _beyond("clock_throttled", share, SLOWED_SHARE_LIMIT, text)
     if len(clocks_mhz) < CLOCK_SAMPLES:
         return None
     early, late = (float(np.max(half)) for half in np.array_split(np.asarray(clocks_mhz), 2))
     fall = (early - late) / early if early > 0 else 0.0
-    if fall <= CLOCK_FALL_LIMIT:
-        return None
     text = f"{gpu}'s highest clock fell from {early:.0f} to {late:.0f} MHz during the run: heat or a power limit."
-    return Reason(code="clock_throttled", text=text, value=fall, limit=CLOCK_FALL_LIMIT)
+    return _beyond("clock_throttled", fall, CLOCK_FALL_LIMIT, text)

@@ -183,11 +183,6 @@ class Archive:
             return None
         return record
 
-    def read_trial(self, trial_id: str) -> TrialRecord:
-        """One trial; raises ArchiveError for a file that is not there or cannot be read."""
-        path = self.trial_path(trial_id)
-        return parse_record(bounded.read_bytes(path), TrialRecord, path)
-
     def judged_trials(self) -> Iterator[TrialRecord]:
         """The same with the verdicts on their answers: runs of a config that did not pass are not to be ranked."""
         quality = self.read_quality()
