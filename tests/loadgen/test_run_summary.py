@@ -8,8 +8,8 @@ from loadgen.replies import reply, steady
 from tokenpeak.loadgen.http.stream import Reply
 from tokenpeak.loadgen.request_rows import table
 from tokenpeak.records import RunSummary
+from tokenpeak.results.request_metrics import slo_met
 from tokenpeak.results.run_summary import distribution, summarize, turn_summaries
-from tokenpeak.results.slo_met import slo_met
 from tokenpeak.spec.workload import Slo
 
 

@@ -17,8 +17,8 @@ from tokenpeak.loadgen.rate.probing import search_rate
 from tokenpeak.loadgen.workers.messages import LoadObservation
 from tokenpeak.loadgen.workers.observation import Offered
 from tokenpeak.records import RunRecord, Verdict
+from tokenpeak.results.request_metrics import slo_met
 from tokenpeak.results.run_summary import summarize
-from tokenpeak.results.slo_met import slo_met
 from tokenpeak.results.steady_state import percentile_intervals, steady_state_of
 from tokenpeak.results.verdict import RunEvidence, judge
 from tokenpeak.spec.workload import ClosedLoad, LoadLevel, MaxRateLoad, OpenLoad, Slo

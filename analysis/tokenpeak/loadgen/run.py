@@ -21,8 +21,8 @@ from tokenpeak.loadgen.workers.messages import LoadProgress
 from tokenpeak.loadgen.workers.observation import Offered, from_due
 from tokenpeak.loadgen.workers.pool import WorkerPool
 from tokenpeak.records import ClientHealth, LoadHostHealth, MaxRate, NetworkHealth, RunRecord
+from tokenpeak.results.request_metrics import slo_met
 from tokenpeak.results.run_summary import distribution, summarize, turn_summaries
-from tokenpeak.results.slo_met import slo_met
 from tokenpeak.results.steady_state import percentile_intervals, steady_state_of
 from tokenpeak.results.verdict import RunEvidence, judge
 from tokenpeak.spec.workload import (

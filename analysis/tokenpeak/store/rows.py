@@ -12,7 +12,7 @@ from tokenpeak.ranking.objective import metric_values, objective_direction, obje
 from tokenpeak.records import Config, EndRecord, NodeFacts, RunRecord, Series, SweepRecord, TrialRecord
 from tokenpeak.records.quality import AnswersQuality, QualityInterval, SweepQuality
 from tokenpeak.results.power_sensor import PowerSensor, with_energy_intervals
-from tokenpeak.results.slo_met import judged_under
+from tokenpeak.results.request_metrics import judged_under
 from tokenpeak.spec.energy import EnergyFactors
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.spec.workload import AnyLevel, ClosedLoad, ExternalLoad, OpenLoad, Slo, StagedLoad
