@@ -180,7 +180,7 @@ def test_every_command_and_option(docs: Path) -> None:
 
 
 def test_every_view_and_column_with_its_comment(docs: Path) -> None:
-    """What a real Postgres has after all migrations, the page has: views, columns in order, comments, types."""
+    """What a real Postgres has of this version, the page has: views, columns in order, comments, types."""
     query = (
         "SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod), col_description(c.oid, a.attnum) "
         "FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid "
