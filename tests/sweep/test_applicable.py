@@ -31,7 +31,8 @@ from tokenpeak.sweep.apply.applicable import Applicable, SweepResult, applicable
 from tokenpeak.sweep.apply.node_apply import ApplyPlan, NodeApply
 from tokenpeak.sweep.apply.setup import apply_rights, apply_serially, batches, forbidden
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
-from tokenpeak.sweep.inventory.variables import MOST_ROUNDS, BakeSettings, bake_of
+from tokenpeak.sweep.inventory.values import bake_of
+from tokenpeak.sweep.inventory.variables import MOST_ROUNDS, BakeSettings
 from tokenpeak.sweep.limits import GroupLimit
 
 A100 = node_facts("node-1", GPUS[0], simulated=False)

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 
 from tokenpeak.errors import InventoryError, suggestion
 from tokenpeak.sweep.inventory.nodes import Inventory
-from tokenpeak.sweep.inventory.variables import ModelStore, parsed
+from tokenpeak.sweep.inventory.values import parsed
+from tokenpeak.sweep.inventory.variables import ModelStore
 
 _MAX_UNAVAILABLE = "tokenpeak_max_unavailable"
 

@@ -29,7 +29,7 @@ from tokenpeak.sweep.apply.node_apply import ApplyPlan, ApplySite, answer_of
 from tokenpeak.sweep.installation import is_another, renewal
 from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
-from tokenpeak.sweep.inventory.variables import bake_of
+from tokenpeak.sweep.inventory.values import bake_of
 from tokenpeak.sweep.limits import GroupLimit
 from tokenpeak.sweep.probe import ReadyNode
 from tokenpeak.sweep.provenance import read_provenance

@@ -14,13 +14,8 @@ from tokenpeak.node.engine.builds import ONLY
 from tokenpeak.node.guard import notify
 from tokenpeak.spec.located import LocatedYaml, Mistake, unreadable
 from tokenpeak.spec.sweep import sweep_names
-from tokenpeak.sweep.inventory.variables import (
-    ANSIBLE,
-    MANAGER_KEYS,
-    InventoryVariables,
-    keys_of,
-    mistakes_in,
-)
+from tokenpeak.sweep.inventory.values import mistakes_in
+from tokenpeak.sweep.inventory.variables import ANSIBLE, MANAGER_KEYS, InventoryVariables, keys_of
 
 _GROUP_KEYS = ("hosts", "children", "vars")
 _ONE_OF = {"hosts": "host", "children": "group"}
