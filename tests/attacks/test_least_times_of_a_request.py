@@ -58,7 +58,7 @@ def test_production_that_serves(answer_s: float, is_back: bool, state: State, mo
 
     monkeypatch.setattr("tokenpeak.node.production.answering.Answering.served_model", lambda *_, **__: "m")
     monkeypatch.setattr("tokenpeak.node.production.answering.Answering.wrong", wrong)
-    monkeypatch.setattr("tokenpeak.node.production.managers.command.CommandManager.is_running", lambda _: True)
+    monkeypatch.setattr("tokenpeak.node.production.managers.own_process.OwnProcessManager.is_running", lambda _: True)
     declared = {"manager": "command", "url": URL, "process": {"argv": ["/bin/true"]}}
 
     shortfall: Shortfall | None = production.await_answer(recorded(declared), state, NO_TIME_S)

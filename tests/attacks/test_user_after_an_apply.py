@@ -95,7 +95,7 @@ def definition(kind: str, state: State, user: str | None, monkeypatch: pytest.Mo
     found = make_manager({"manager": kind, **declared}, state)
     monkeypatch.setattr(found, "describe", lambda: described_)
     monkeypatch.setattr(found, "prepared", lambda was, command, mark: was["own"])
-    monkeypatch.setattr(found, "do", lambda argv, *_: Ran(0, f"User={user or ''}\nDynamicUser=no\n", ""))
+    monkeypatch.setattr(found, "ask", lambda argv: Ran(0, f"User={user or ''}\nDynamicUser=no\n", ""))
     return found
 
 

@@ -16,7 +16,7 @@ from tokenpeak.node.machine import process
 from tokenpeak.node.machine.error import NOT_SEEN, ScriptError
 from tokenpeak.node.machine.state import State
 from tokenpeak.node.production.managers import make_manager
-from tokenpeak.node.production.managers.command import CommandManager
+from tokenpeak.node.production.managers.own_process import OwnProcessManager
 
 
 def hangs(*_: object) -> bool:
@@ -28,7 +28,7 @@ def test_a_manager_that_does_not_answer(node: Node, monkeypatch: pytest.MonkeyPa
     node.serve()
     node.run("launch", node.launch_request())
     with monkeypatch.context() as patched:
-        patched.setattr(CommandManager, "is_running", hangs)
+        patched.setattr(OwnProcessManager, "is_running", hangs)
         unknown = node.run("restore")["restoration"]
     known = node.run("restore")["restoration"]
 
@@ -40,7 +40,7 @@ def test_a_manager_that_does_not_answer(node: Node, monkeypatch: pytest.MonkeyPa
 def test_a_free_node(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """A node that no trial has, and that cannot be looked at, is not said to be down."""
     node.production()
-    monkeypatch.setattr(CommandManager, "is_running", hangs)
+    monkeypatch.setattr(OwnProcessManager, "is_running", hangs)
 
     message = node.run("restore")["restoration"]["message"]
 
@@ -72,7 +72,7 @@ def test_the_probe_blames_nobody(node: Node, monkeypatch: pytest.MonkeyPatch) ->
     node.production()
     idle = blamed()
     with monkeypatch.context() as patched:
-        patched.setattr(CommandManager, "is_running", hangs)
+        patched.setattr(OwnProcessManager, "is_running", hangs)
         not_seen = blamed()
     node.run("launch", node.launch_request())
     in_trial = blamed()
