@@ -1,6 +1,6 @@
 from tokenpeak import metrics
 from tokenpeak.records import Distribution, Energy, RunSummary
-from tokenpeak.spec.workload import Slo
+from tokenpeak.spec.slo import Slo
 
 
 def test_names_are_unique() -> None:

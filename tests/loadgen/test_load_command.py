@@ -29,16 +29,8 @@ from tokenpeak.loadgen.calibration.network_path import (
 )
 from tokenpeak.loadgen.calibration.test_server_process import local_test_server
 from tokenpeak.loadgen.job import LoadJob
-from tokenpeak.spec.workload import (
-    ClosedLoad,
-    LoadLevel,
-    MaxRateLoad,
-    OpenLoad,
-    Slo,
-    Stage,
-    StagedLoad,
-    SyntheticWorkload,
-)
+from tokenpeak.spec.slo import Slo
+from tokenpeak.spec.workload import ClosedLoad, LoadLevel, MaxRateLoad, OpenLoad, Stage, StagedLoad, SyntheticWorkload
 
 RANDOM = random.Random(1)
 TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))

@@ -14,7 +14,8 @@ from tokenpeak.loadgen.http.stream import Reply
 from tokenpeak.loadgen.rate.probing import RateFound, search_rate
 from tokenpeak.loadgen.workers.messages import LoadObservation
 from tokenpeak.loadgen.workers.observation import Offered
-from tokenpeak.spec.workload import ClosedLoad, LoadLevel, MaxRateLoad, OpenLoad, Slo
+from tokenpeak.spec.slo import Slo
+from tokenpeak.spec.workload import ClosedLoad, LoadLevel, MaxRateLoad, OpenLoad
 
 SINGLE = {"output_tokens": 1, "events": 1, "event_times_us": b""}
 

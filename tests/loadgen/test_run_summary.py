@@ -10,7 +10,7 @@ from tokenpeak.loadgen.request_rows import table
 from tokenpeak.records import RunSummary
 from tokenpeak.results.request_metrics import slo_met
 from tokenpeak.results.run_summary import distribution, summarize, turn_summaries
-from tokenpeak.spec.workload import Slo
+from tokenpeak.spec.slo import Slo
 
 
 def summary_of(*replies: Reply, slo: Slo | None = None, from_due: bool = False, warmup_requests: int = 0) -> RunSummary:

@@ -9,7 +9,8 @@ import pytest
 from benchmarks.queue_servers import Server, Slots, Works, arrivals, capacity
 from tokenpeak.results.run_length import open_loop_requests
 from tokenpeak.results.steady_state import MARGIN, RUN_MARGIN, requests_needed, steady_state
-from tokenpeak.spec.workload import OpenLoad, Slo
+from tokenpeak.spec.slo import Slo
+from tokenpeak.spec.workload import OpenLoad
 
 SERVERS: tuple[tuple[Server, str, float], ...] = (
     (Slots(1, Works("deterministic")), "poisson", 1.0),

@@ -8,7 +8,8 @@ from tokenpeak.loadgen.request_rows import table
 from tokenpeak.records import ClientHealth, EngineCounters, LoadHostHealth, Reason, Verdict
 from tokenpeak.results.run_summary import distribution, summarize
 from tokenpeak.results.verdict import RunEvidence, clock_reason, judge
-from tokenpeak.spec.workload import ClosedLoad, FixedWorkload, LoadLevel, OpenLoad, Slo, SyntheticWorkload, Workload
+from tokenpeak.spec.slo import Slo
+from tokenpeak.spec.workload import ClosedLoad, FixedWorkload, LoadLevel, OpenLoad, SyntheticWorkload, Workload
 
 SYNTHETIC = SyntheticWorkload(name="x", input_tokens=10, output_tokens=5)
 

@@ -19,7 +19,8 @@ from tokenpeak.records import (
     Verdict,
 )
 from tokenpeak.results.diagnosis import diagnose
-from tokenpeak.spec.workload import ClosedLoad, Slo, SyntheticWorkload
+from tokenpeak.spec.slo import Slo
+from tokenpeak.spec.workload import ClosedLoad, SyntheticWorkload
 
 NONE = Distribution(n=0)
 

@@ -9,7 +9,8 @@ from tokenpeak.predict.memory_plan import MemoryPlan
 from tokenpeak.predict.model import model_facts
 from tokenpeak.predict.prediction import decode_bytes, hardware_limit_tok_per_s, predict, slo_rate_per_s, steady_state
 from tokenpeak.results.prediction_accuracy import utilization
-from tokenpeak.spec.workload import MaxRateLoad, Slo
+from tokenpeak.spec.slo import Slo
+from tokenpeak.spec.workload import MaxRateLoad
 
 MODEL, GPU = model_facts("meta-llama/Llama-3.1-8B-Instruct"), gpu_facts("NVIDIA A100-SXM4-80GB")
 assert MODEL is not None

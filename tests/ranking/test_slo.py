@@ -4,7 +4,7 @@ import pytest
 from scipy import stats
 
 from tokenpeak.ranking.slo_confidence import assurance, requests_needed, slo_confidence
-from tokenpeak.spec.workload import Slo
+from tokenpeak.spec.slo import Slo
 
 
 def test_too_few_requests_for_a_p99() -> None:

@@ -21,7 +21,8 @@ from tokenpeak.results.request_metrics import slo_met
 from tokenpeak.results.run_summary import summarize
 from tokenpeak.results.steady_state import percentile_intervals, steady_state_of
 from tokenpeak.results.verdict import RunEvidence, judge
-from tokenpeak.spec.workload import ClosedLoad, LoadLevel, MaxRateLoad, OpenLoad, Slo
+from tokenpeak.spec.slo import Slo
+from tokenpeak.spec.workload import ClosedLoad, LoadLevel, MaxRateLoad, OpenLoad
 from tokenpeak.store.archive import Archive
 
 LIMITS = Slo(ttft_p95_ms=500, tpot_p95_ms=50)

@@ -13,7 +13,7 @@ from tokenpeak.report.overview.score_card import score_card
 from tokenpeak.report.ranking import ranking_table
 from tokenpeak.report.ranking.standings import rank
 from tokenpeak.report.trials.trial_page import slo_sentence
-from tokenpeak.spec.workload import Slo
+from tokenpeak.spec.slo import Slo
 from tokenpeak.store.archive import Archive
 
 CONFIDENCE = f"{confidence_words(slo_confidence(40, 40, 0.95))} confidence"

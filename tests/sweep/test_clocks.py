@@ -8,7 +8,8 @@ import pytest
 
 from tokenpeak.records import ClientHealth, Distribution, RunRecord, RunSummary, Series, Verdict
 from tokenpeak.results.board_readings import clock_reasons
-from tokenpeak.spec.workload import ClosedLoad, LoadLevel, Slo, Stage, StagedLoad, SyntheticWorkload
+from tokenpeak.spec.slo import Slo
+from tokenpeak.spec.workload import ClosedLoad, LoadLevel, Stage, StagedLoad, SyntheticWorkload
 
 NONE = Distribution(n=0)
 H100 = json.loads((Path(__file__).parent / "recordings" / "h100_clocks.json").read_text())

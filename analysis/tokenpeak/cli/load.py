@@ -218,7 +218,7 @@ def _job(url: str, folder: Path, given: dict[str, Any]) -> Any:
 
 
 def _limits(text: str) -> dict[str, float]:
-    from tokenpeak.spec.workload import Slo
+    from tokenpeak.spec.slo import Slo
 
     limits = {}
     for item in filter(None, text.split(",")):

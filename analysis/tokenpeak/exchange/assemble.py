@@ -32,8 +32,8 @@ from tokenpeak.records import (
     config_hash,
     hardware_groups,
 )
+from tokenpeak.spec.slo import Slo
 from tokenpeak.spec.sweep import parse_spec
-from tokenpeak.spec.workload import Slo
 from tokenpeak.store.archive import Archive
 
 UNKNOWN_CLIENT = ClientHealth(processes=None, dispatch_delay_s=Distribution(n=None), loop_lag_s=Distribution(n=None))

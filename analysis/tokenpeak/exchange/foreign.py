@@ -9,7 +9,8 @@ from typing import Any
 import polars as pl
 
 from tokenpeak.records import Distribution, Energy, Imported, Reason, RunSummary, StartupFacts
-from tokenpeak.spec.workload import ClosedLoad, ExternalLoad, ExternalWorkload, OpenLoad, Slo
+from tokenpeak.spec.slo import Slo
+from tokenpeak.spec.workload import ClosedLoad, ExternalLoad, ExternalWorkload, OpenLoad
 
 UNKNOWN_MODEL = "unknown"
 UNKNOWN_WORKLOAD = ExternalWorkload(name="imported")

@@ -25,9 +25,9 @@ from tokenpeak.loadgen.workers.pool import WorkerPool, most_streams, processes_b
 from tokenpeak.loadgen.workers.remote_pool import HostLostError, LoadHost, RemoteWorkerPool
 from tokenpeak.ranking.objective import metric_value
 from tokenpeak.records import Reason, RunRecord, Verdict
+from tokenpeak.spec.declaration import Declaration
 from tokenpeak.spec.energy import EnergyFactors
 from tokenpeak.spec.quality import QualityJob
-from tokenpeak.spec.workload import Declaration
 
 OUTCOME = "outcome.json"
 QUALITY, ANSWERS = "quality.json", "quality.json.zst"

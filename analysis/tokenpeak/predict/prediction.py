@@ -13,7 +13,7 @@ from tokenpeak.predict.memory_plan import MemoryPlan
 from tokenpeak.predict.physics import StepTime, request_s, step_time_s
 from tokenpeak.predict.played_run import OPEN_AT_MOST, Rank, play
 from tokenpeak.records import Prediction
-from tokenpeak.spec.workload import Slo
+from tokenpeak.spec.slo import Slo
 
 UNCERTAINTY = 0.45
 """Half-width of the 80% interval before any trial was seen: across devices and engine versions a roofline of this kind

@@ -31,8 +31,8 @@ from tokenpeak.records.quality import (
     ScoredText,
     TaskResult,
 )
+from tokenpeak.spec.declaration import Declaration
 from tokenpeak.spec.quality import MEASUREMENT_LIMIT_S, QualityJob
-from tokenpeak.spec.workload import Declaration
 
 MOST_TASKS = 10_000
 _NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from tokenpeak.ranking.intervals import CONFIDENCE
-from tokenpeak.spec.workload import Slo
+from tokenpeak.spec.slo import Slo
 
 
 @lru_cache(maxsize=4096)

@@ -8,7 +8,8 @@ from pydantic import ConfigDict, Field
 
 from tokenpeak.node.protocol.parts import EnergyBoundary
 from tokenpeak.records.base import Distribution, Record
-from tokenpeak.spec.workload import AnyLevel, AnyWorkload, Slo
+from tokenpeak.spec.slo import Slo
+from tokenpeak.spec.workload import AnyLevel, AnyWorkload
 
 
 class Reason(Record):

@@ -18,7 +18,7 @@ from tokenpeak.ranking.slo_confidence import assurance
 from tokenpeak.records import EndRecord, SweepRecord
 from tokenpeak.report.view import SweepView, config_label, short_names
 from tokenpeak.spec.parameters import Parameters, parameters_of
-from tokenpeak.spec.workload import Slo
+from tokenpeak.spec.slo import Slo
 from tokenpeak.store.analysis import for_analysis
 from tokenpeak.store.archive import Archive, find_archives
 from tokenpeak.store.frames import Frames, open_frames

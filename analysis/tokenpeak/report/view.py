@@ -14,8 +14,8 @@ from tokenpeak.plan.baseline import DEFAULTS
 from tokenpeak.ranking.objective import objective_direction
 from tokenpeak.records import EndRecord, NodeFacts, Plan, SweepRecord
 from tokenpeak.spec.parameters import UNITS, Parameters, choices, values
+from tokenpeak.spec.slo import Slo
 from tokenpeak.spec.sweep import SweepSpec
-from tokenpeak.spec.workload import Slo
 from tokenpeak.store.frames import Frames
 
 AS_IT_WAS = Parameters()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import polars as pl
 
 from tokenpeak.records import Distribution, RunRecord, RunSummary
-from tokenpeak.spec.workload import Slo, requests_to_see
+from tokenpeak.spec.slo import Slo, requests_to_see
 
 _LAST, _TOKENS = pl.col("last_token_s"), pl.col("output_tokens")
 

@@ -23,8 +23,9 @@ from tokenpeak.results.energy import WIDEST
 from tokenpeak.results.energy_estimate import LASTS_S, MOST, EnergyEstimate, missed_j2_per_s
 from tokenpeak.results.power_sensor import PowerSensor, boards_sensor
 from tokenpeak.results.steady_state import RUN_MARGIN, requests_needed
+from tokenpeak.spec.slo import Slo
 from tokenpeak.spec.sweep import SweepSpec
-from tokenpeak.spec.workload import ClosedLoad, OpenLoad, Slo
+from tokenpeak.spec.workload import ClosedLoad, OpenLoad
 
 SERVICE_VARIANCE = 1.0
 """Squared variation of service times: that of an exponential one, more than engines show whose answers have one

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tokenpeak.records import Distribution, RunSummary, TurnSummary
 from tokenpeak.results.request_metrics import REQUEST_METRICS
-from tokenpeak.spec.workload import Slo
+from tokenpeak.spec.slo import Slo
 
 Numbers = NDArray[np.float64]
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tokenpeak.records import PercentileIntervals, RunState, SteadyStateRecord
 from tokenpeak.results.run_summary import per_request
-from tokenpeak.spec.workload import Slo
+from tokenpeak.spec.slo import Slo
 
 Numbers = NDArray[np.float64]
 

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from tokenpeak.records import OVERLOADED, ClientHealth, EngineCounters, Reason, RunSummary, Verdict
 from tokenpeak.results.run_summary import per_request, token_moments
 from tokenpeak.results.steady_state import steady_state_of
-from tokenpeak.spec.workload import ClosedLoad, LoadLevel, OpenLoad, Slo, SyntheticWorkload, Workload
+from tokenpeak.spec.slo import Slo
+from tokenpeak.spec.workload import ClosedLoad, LoadLevel, OpenLoad, SyntheticWorkload, Workload
 
 DISPATCH_FLOOR_S = 0.010
 LOOP_LAG_FLOOR_S = 0.020

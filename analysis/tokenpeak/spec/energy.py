@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
 from tokenpeak.errors import suggestion
-from tokenpeak.spec.workload import Declaration
+from tokenpeak.spec.declaration import Declaration
 
 
 class Citation(Declaration):

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from tokenpeak.errors import InputError, suggestion
 from tokenpeak.metrics import METRICS, STATISTICS, metric_of
 from tokenpeak.spec.energy import EnergyFactors
+from tokenpeak.spec.slo import Slo
 from tokenpeak.spec.sweep import Objective, SweepSpec
-from tokenpeak.spec.workload import Slo
 
 UNITS = {
     "objective": "a metric",

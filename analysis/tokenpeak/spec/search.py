@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
 
+from tokenpeak.spec.declaration import Declaration
 from tokenpeak.spec.window import span_s
-from tokenpeak.spec.workload import Declaration
 
 MARGIN = 0.02
 """Configs that differ by less than this share are equally good in practice, where a spec does not say otherwise."""

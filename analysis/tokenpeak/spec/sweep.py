@@ -19,13 +19,15 @@ from tokenpeak.errors import SpecError, suggestion
 from tokenpeak.metrics import BY_NAME, PER_GPU, metric_of
 from tokenpeak.names import inside
 from tokenpeak.spec.axes import Alternative, ExtraConfig, is_number, seeks_highest, spelled_out, without_highest
+from tokenpeak.spec.declaration import Declaration
 from tokenpeak.spec.endpoint import EndpointSpec
 from tokenpeak.spec.energy import EnergyFactors
 from tokenpeak.spec.quality import QualitySpec
 from tokenpeak.spec.search import SearchSpec
 from tokenpeak.spec.secrets import secret_in
+from tokenpeak.spec.slo import Slo
 from tokenpeak.spec.window import parse_window, span_s
-from tokenpeak.spec.workload import AnyLevel, AnyWorkload, ConversationWorkload, Declaration, MaxRateLoad, OpenLoad, Slo
+from tokenpeak.spec.workload import AnyLevel, AnyWorkload, ConversationWorkload, MaxRateLoad, OpenLoad
 
 LONGEST_GIVEN = 200
 """Characters of a refused value that a complaint quotes; a longer one is left out."""

@@ -11,11 +11,13 @@ from tokenpeak.quality.recorded import verdict_of, with_verdict
 from tokenpeak.ranking.objective import metric_values, objective_direction, objective_value
 from tokenpeak.records import Config, EndRecord, NodeFacts, RunRecord, Series, SweepRecord, TrialRecord
 from tokenpeak.records.quality import AnswersQuality, QualityInterval, SweepQuality
-from tokenpeak.results.power_sensor import PowerSensor, with_energy_intervals
+from tokenpeak.results.energy_interval import with_energy_intervals
+from tokenpeak.results.power_sensor import PowerSensor
 from tokenpeak.results.request_metrics import judged_under
 from tokenpeak.spec.energy import EnergyFactors
+from tokenpeak.spec.slo import Slo
 from tokenpeak.spec.sweep import SweepSpec
-from tokenpeak.spec.workload import AnyLevel, ClosedLoad, ExternalLoad, OpenLoad, Slo, StagedLoad
+from tokenpeak.spec.workload import AnyLevel, ClosedLoad, ExternalLoad, OpenLoad, StagedLoad
 from tokenpeak.store.columns import Row, canonical_json, flat
 from tokenpeak.store.tables import CONFIGS, NODES, RUNS, SWEEPS, TRIALS
 

@@ -36,7 +36,7 @@ from tokenpeak.loadgen.workers.messages import (
 from tokenpeak.loadgen.workers.observation import WorkerClock, host_share, merge
 from tokenpeak.loadgen.workers.pool import OnProgress, WorkerPool, _ignore
 from tokenpeak.node.machine.words import one_line
-from tokenpeak.spec.workload import Declaration
+from tokenpeak.spec.declaration import Declaration
 
 PINGS = 12
 CONNECT_S = 60.0

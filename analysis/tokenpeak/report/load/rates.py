@@ -5,7 +5,8 @@ import json
 import polars as pl
 
 from tokenpeak.report.view import LAUNCH, SweepView, limits_words
-from tokenpeak.spec.workload import MaxRateLoad, Slo
+from tokenpeak.spec.slo import Slo
+from tokenpeak.spec.workload import MaxRateLoad
 from tokenpeak.store.columns import canonical_json
 
 ENDED = {

@@ -19,7 +19,7 @@ from tokenpeak.report.overview.gain import PrecisionGain, precision_gain
 from tokenpeak.report.overview.headline import group_words
 from tokenpeak.report.ranking.standings import Ranking
 from tokenpeak.report.view import SweepView, latency_words, metric_word
-from tokenpeak.spec.workload import Slo
+from tokenpeak.spec.slo import Slo
 
 QUALITY = {"pass": "passed", "fail": "failed", "unknown": "not proven"}
 ALIKE = 0.02

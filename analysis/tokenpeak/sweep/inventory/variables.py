@@ -16,9 +16,9 @@ from tokenpeak.node.production.answering import KINDS
 from tokenpeak.node.production.managers import MANAGERS
 from tokenpeak.node.protocol.apply import CONCURRENCY_MAX, OBSERVE_MAX_S
 from tokenpeak.results.bake import SPANS
+from tokenpeak.spec.declaration import Declaration
 from tokenpeak.spec.engine_build import NAME, DeclaredBuild
 from tokenpeak.spec.sweep import ModelSpec
-from tokenpeak.spec.workload import Declaration
 
 Text = Annotated[str, Field(coerce_numbers_to_str=True)]
 """A text; YAML may read one as a number."""
