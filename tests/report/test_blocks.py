@@ -3,7 +3,8 @@
 import polars as pl
 import pytest
 
-from tokenpeak.report.blocks.block import Column, number, percent, shared_digits, table
+from tokenpeak.report.blocks.block import Column, table
+from tokenpeak.report.blocks.digits import number, percent, shared_digits
 
 
 @pytest.mark.parametrize(

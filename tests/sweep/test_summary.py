@@ -10,7 +10,8 @@ from polars.testing import assert_frame_equal
 from archive_factory import make_archive
 from tokenpeak.records import Reason, Verdict
 from tokenpeak.report import open_archive
-from tokenpeak.report.blocks.block import number, plain
+from tokenpeak.report.blocks.block import plain
+from tokenpeak.report.blocks.digits import number
 from tokenpeak.report.overview import headline
 from tokenpeak.report.overview.summary import commands
 from tokenpeak.report.ranking import ranking_table

@@ -12,7 +12,7 @@ import altair as alt
 import polars as pl
 
 from tokenpeak.report.blocks import theme
-from tokenpeak.report.blocks.block import percent, shared_digits
+from tokenpeak.report.blocks.digits import percent, shared_digits
 
 CHARTED = 40
 """Most configs that a chart of dots shows; its table has all."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tokenpeak.report.blocks.block import number
+from tokenpeak.report.blocks.digits import number
 
 WIDTH = 800
 HEIGHT = 56

@@ -11,8 +11,9 @@ import polars as pl
 from tokenpeak.loadgen.calibration.network_path import Calibration
 from tokenpeak.names import slug
 from tokenpeak.report.blocks import theme
-from tokenpeak.report.blocks.block import Column, Figure, Table, number, table
+from tokenpeak.report.blocks.block import Column, Figure, Table, table
 from tokenpeak.report.blocks.captioned import figure
+from tokenpeak.report.blocks.digits import number
 from tokenpeak.report.checks import CLAIMS_FILE
 from tokenpeak.report.compare.comparison import as_written
 from tokenpeak.report.overview.summary import answers_of, recommends

@@ -3,7 +3,8 @@
 import polars as pl
 
 from tokenpeak.metrics import metric_of, titled
-from tokenpeak.report.blocks.block import Block, Column, Sentence, answer, note, number, percent, strong, table
+from tokenpeak.report.blocks.block import Block, Column, Sentence, answer, note, strong, table
+from tokenpeak.report.blocks.digits import number, percent
 from tokenpeak.report.view import SweepView
 
 AXIS = "tool"

@@ -8,7 +8,8 @@ import polars as pl
 from tokenpeak.metrics import inner, metric_of, title_of
 from tokenpeak.ranking.rank import figures_of
 from tokenpeak.ranking.upgrade import SAME, Upgrade, upgrade
-from tokenpeak.report.blocks.block import Block, Column, Part, Sentence, answer, percent, strong, table
+from tokenpeak.report.blocks.block import Block, Column, Part, Sentence, answer, strong, table
+from tokenpeak.report.blocks.digits import percent
 from tokenpeak.report.view import SweepView, engine_words
 
 EFFECT_COLUMNS = (

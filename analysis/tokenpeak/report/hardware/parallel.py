@@ -6,8 +6,9 @@ import altair as alt
 import polars as pl
 
 from tokenpeak.report.blocks import theme
-from tokenpeak.report.blocks.block import Block, Column, Figure, Part, Sentence, Table, note, percent, strong, table
+from tokenpeak.report.blocks.block import Block, Column, Figure, Part, Sentence, Table, note, strong, table
 from tokenpeak.report.blocks.captioned import figure
+from tokenpeak.report.blocks.digits import percent
 from tokenpeak.report.hardware.presets import CONTEXT, MODEL, PARALLELISM
 from tokenpeak.report.view import SweepView
 

@@ -7,8 +7,9 @@ import altair as alt
 import polars as pl
 
 from tokenpeak.report.blocks import theme
-from tokenpeak.report.blocks.block import Column, Figure, Sentence, Table, answer, number, strong, table
+from tokenpeak.report.blocks.block import Column, Figure, Sentence, Table, answer, strong, table
 from tokenpeak.report.blocks.captioned import figure
+from tokenpeak.report.blocks.digits import number
 from tokenpeak.report.view import SweepView
 
 PARALLELISM = "parallelism"

@@ -8,7 +8,8 @@ import polars as pl
 from tokenpeak.metrics import inner
 from tokenpeak.names import slug
 from tokenpeak.plan.matrix import own_models
-from tokenpeak.report.blocks.block import Block, Column, Part, Sentence, Table, answer, code, number, strong, table
+from tokenpeak.report.blocks.block import Block, Column, Part, Sentence, Table, answer, code, strong, table
+from tokenpeak.report.blocks.digits import number
 from tokenpeak.report.ranking.standings import rank
 from tokenpeak.report.view import SweepView
 

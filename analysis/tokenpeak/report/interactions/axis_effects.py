@@ -10,7 +10,8 @@ from typing import Any
 import polars as pl
 
 from tokenpeak.ranking import effects as statistics
-from tokenpeak.report.blocks.block import Part, Sentence, answer, code, number, percent, strong
+from tokenpeak.report.blocks.block import Part, Sentence, answer, code, strong
+from tokenpeak.report.blocks.digits import number, percent
 from tokenpeak.report.ranking.standings import FEW, rank
 from tokenpeak.report.view import SweepView
 

@@ -12,8 +12,9 @@ import polars as pl
 from tokenpeak.names import slug
 from tokenpeak.ranking.objective import pareto_front
 from tokenpeak.report.blocks import charts, picks, theme
-from tokenpeak.report.blocks.block import Column, Figure, Part, Sentence, answer, code, number, strong
+from tokenpeak.report.blocks.block import Column, Figure, Part, Sentence, answer, code, strong
 from tokenpeak.report.blocks.captioned import figure
+from tokenpeak.report.blocks.digits import number
 from tokenpeak.report.load.load_levels import level_means
 from tokenpeak.report.overview.alternatives import alternatives
 from tokenpeak.report.ranking.standings import Ranking

@@ -4,20 +4,9 @@ import polars as pl
 
 from tokenpeak.names import slug
 from tokenpeak.report.blocks import charts, theme
-from tokenpeak.report.blocks.block import (
-    Column,
-    Figure,
-    Part,
-    Sentence,
-    Table,
-    answer,
-    code,
-    counted,
-    strong,
-    table,
-    trimmed,
-)
+from tokenpeak.report.blocks.block import Column, Figure, Part, Sentence, Table, answer, code, strong, table
 from tokenpeak.report.blocks.captioned import figure
+from tokenpeak.report.blocks.digits import counted, trimmed
 from tokenpeak.report.blocks.metric_columns import confidence_column, confidence_percent, confidence_words
 from tokenpeak.report.energy.config_energy import rounded
 

@@ -12,19 +12,8 @@ import polars as pl
 
 from tokenpeak.names import slug
 from tokenpeak.records import Config
-from tokenpeak.report.blocks.block import (
-    Block,
-    Column,
-    Part,
-    Sentence,
-    answer,
-    code,
-    note,
-    shared_digits,
-    strong,
-    table,
-    trimmed,
-)
+from tokenpeak.report.blocks.block import Block, Column, Part, Sentence, answer, code, note, strong, table
+from tokenpeak.report.blocks.digits import shared_digits, trimmed
 from tokenpeak.report.load import rates
 from tokenpeak.report.load.curves import curves
 from tokenpeak.report.view import SweepView

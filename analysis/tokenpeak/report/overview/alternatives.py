@@ -7,7 +7,8 @@ import polars as pl
 
 from tokenpeak.metrics import metric_of
 from tokenpeak.names import slug
-from tokenpeak.report.blocks.block import Column, Table, percent, table
+from tokenpeak.report.blocks.block import Column, Table, table
+from tokenpeak.report.blocks.digits import percent
 from tokenpeak.report.blocks.metric_columns import trial_href
 from tokenpeak.report.load.load_levels import level_means
 from tokenpeak.report.ranking.standings import Ranking

@@ -12,7 +12,8 @@ from tokenpeak.ranking.choice import precision_of
 from tokenpeak.ranking.node_agreement import NodeAgreement, node_agreement
 from tokenpeak.ranking.nodes import NODES_DIFFER
 from tokenpeak.records import Config
-from tokenpeak.report.blocks.block import Part, Sentence, percent, warning
+from tokenpeak.report.blocks.block import Part, Sentence, warning
+from tokenpeak.report.blocks.digits import percent
 from tokenpeak.report.ranking.standings import Ranking
 from tokenpeak.report.view import SweepView
 

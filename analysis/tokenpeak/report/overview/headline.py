@@ -2,7 +2,8 @@
 
 import polars as pl
 
-from tokenpeak.report.blocks.block import Part, Sentence, answer, code, link, note, number, percent, strong, warning
+from tokenpeak.report.blocks.block import Part, Sentence, answer, code, link, note, strong, warning
+from tokenpeak.report.blocks.digits import number, percent
 from tokenpeak.report.load.load_levels import hidden_loss
 from tokenpeak.report.overview.gain import (
     PrecisionGain,

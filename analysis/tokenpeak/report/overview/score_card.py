@@ -10,7 +10,8 @@ from tokenpeak.metrics import PER_GPU
 from tokenpeak.ranking.energy_intervals import USUAL_SPREAD
 from tokenpeak.ranking.intervals import CONFIDENCE
 from tokenpeak.ranking.objective import metric_direction
-from tokenpeak.report.blocks.block import Bar, Tile, Tiles, Tone, number, percent, trimmed
+from tokenpeak.report.blocks.block import Bar, Tile, Tiles, Tone
+from tokenpeak.report.blocks.digits import number, percent, trimmed
 from tokenpeak.report.blocks.metric_columns import BROKEN, HELD, MILLI, NOT_PROVEN, confidence_words
 from tokenpeak.report.checks import checked
 from tokenpeak.report.energy.config_energy import energy_configs, rounded

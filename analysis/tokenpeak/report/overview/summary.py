@@ -10,8 +10,9 @@ from tokenpeak.names import slug
 from tokenpeak.plan.node_kinds import build_of
 from tokenpeak.predict.hardware import gpu_facts
 from tokenpeak.records import NodeFacts
-from tokenpeak.report.blocks.block import Facts, Sentence, Snippets, Table, counted, number
+from tokenpeak.report.blocks.block import Facts, Sentence, Snippets, Table
 from tokenpeak.report.blocks.deploy import snippets
+from tokenpeak.report.blocks.digits import counted, number
 from tokenpeak.report.blocks.serving_command import Accelerator
 from tokenpeak.report.compare import tools
 from tokenpeak.report.hardware import presets

@@ -8,9 +8,10 @@ import polars as pl
 from tokenpeak.names import slug
 from tokenpeak.ranking.objective import pareto_front
 from tokenpeak.report.blocks import picks, theme
-from tokenpeak.report.blocks.block import Figure, Sentence, Table, code, number, warning
+from tokenpeak.report.blocks.block import Figure, Sentence, Table, code, warning
 from tokenpeak.report.blocks.captioned import figure, listed
 from tokenpeak.report.blocks.charts import haloed
+from tokenpeak.report.blocks.digits import number
 from tokenpeak.report.overview.headline import gain_by_precision
 from tokenpeak.report.ranking.standings import Ranking
 from tokenpeak.report.view import SweepView

@@ -7,8 +7,9 @@ import polars as pl
 
 from tokenpeak.names import slug
 from tokenpeak.report.blocks import charts, theme
-from tokenpeak.report.blocks.block import Column, Figure, Part, Sentence, answer, counted, number, strong
+from tokenpeak.report.blocks.block import Column, Figure, Part, Sentence, answer, strong
 from tokenpeak.report.blocks.captioned import figure
+from tokenpeak.report.blocks.digits import counted, number
 from tokenpeak.report.blocks.metric_columns import COMPLETED
 from tokenpeak.report.ranking.standings import FEW, NOT_RUN, Ranking
 from tokenpeak.report.view import SweepView

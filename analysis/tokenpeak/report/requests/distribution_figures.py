@@ -7,8 +7,9 @@ import polars as pl
 
 from tokenpeak.names import slug
 from tokenpeak.report.blocks import picks
-from tokenpeak.report.blocks.block import Column, Figure, Table, number, table
+from tokenpeak.report.blocks.block import Column, Figure, Table, table
 from tokenpeak.report.blocks.captioned import figure
+from tokenpeak.report.blocks.digits import number
 from tokenpeak.report.load.curve_charts import STEEP
 from tokenpeak.report.requests import distributions
 from tokenpeak.report.view import SweepView

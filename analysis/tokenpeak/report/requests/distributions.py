@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from tokenpeak.report.blocks.block import Part, Sentence, answer, code, number, strong
+from tokenpeak.report.blocks.block import Part, Sentence, answer, code, strong
+from tokenpeak.report.blocks.digits import number
 from tokenpeak.report.load.interactivity import roles
 from tokenpeak.report.ranking.standings import Ranking
 from tokenpeak.report.view import SweepView

@@ -7,7 +7,8 @@ import polars as pl
 
 from tokenpeak.ranking.drift import drift_words
 from tokenpeak.records import Plan
-from tokenpeak.report.blocks.block import Sentence, note, number
+from tokenpeak.report.blocks.block import Sentence, note
+from tokenpeak.report.blocks.digits import number
 from tokenpeak.report.view import SweepView, config_label
 from tokenpeak.search.highest import climb_words, searched
 from tokenpeak.search.history import Outcome, judged_slo

@@ -15,7 +15,8 @@ from tokenpeak.quality.recorded import with_verdict
 from tokenpeak.ranking.intervals import CONFIDENCE
 from tokenpeak.ranking.slo_confidence import requests_needed, share, slo_confidence
 from tokenpeak.records import Restoration, RunRecord, TrialRecord
-from tokenpeak.report.blocks.block import Part, answer, code, link, number, strong
+from tokenpeak.report.blocks.block import Part, answer, code, link, strong
+from tokenpeak.report.blocks.digits import number
 from tokenpeak.report.blocks.metric_columns import confidence_words
 from tokenpeak.report.blocks.time_axis import time_axis
 from tokenpeak.report.ranking.standings import choices, rank
