@@ -195,10 +195,6 @@ class Table(Block):
         return f"{self.title}: {len(self.rows)} rows, {len(self.columns)} columns"
 
 
-ROUND_UP = 1 + 1e-14
-"""Half of a last digit is rounded up, whatever the last bits are: 55.05 is 55.1, as a mean of launches and alone."""
-
-
 def table(
     frame: pl.DataFrame,
     columns: Sequence[Column],

@@ -4,6 +4,9 @@ import math
 
 import polars as pl
 
+ROUND_UP = 1 + 1e-14
+"""Half of a last digit is rounded up, whatever the last bits are: 55.05 is 55.1, as a mean of launches and alone."""
+
 
 def number(value: float | None, digits: int | None = None) -> str:
     """A number for reading: thin thousands, `digits` after the point or at most four significant ones; – for none."""
