@@ -103,8 +103,8 @@ def test_pod(groups: Groups, monkeypatch: pytest.MonkeyPatch, group: str, is_own
     """A whole part of the path, outside of what a user may name."""
     groups("/", group)
     manager = KubernetesManager({"manager": "kubernetes", "unit": "deployment/x"}, None)  # type: ignore[arg-type]
-    monkeypatch.setattr(manager, "found", dict)
-    monkeypatch.setattr(manager, "pods", lambda found: [{"metadata": {"uid": UID}}])
+    monkeypatch.setattr(manager, "workload", dict)
+    monkeypatch.setattr(manager, "pods", lambda workload: [{"metadata": {"uid": UID}}])
     is_member = manager.members()
 
     assert is_member is not None

@@ -5,6 +5,7 @@ What the command line starts looks for none there.
 """
 
 import ast
+import multiprocessing
 import operator
 import os
 import subprocess
@@ -16,7 +17,6 @@ import pytest
 from tests.attacks.conftest import ATTACKER
 
 from tokenpeak.cli import main
-from tokenpeak.report.site import sweep_pages
 
 PACKAGE = Path(__file__).parents[2] / "analysis" / "tokenpeak"
 NODE = PACKAGE / "node"
@@ -63,7 +63,10 @@ def test_process_of_multiprocessing(planted: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(SystemExit):
         main()
 
-    process, connection = sweep_pages.start(operator.methodcaller("send", "at work"))
+    context = multiprocessing.get_context("spawn")
+    connection, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=operator.methodcaller("send", "at work"), args=(theirs,))
+    process.start()
     process.join(60)
 
     assert [] == loaded(planted)

@@ -13,17 +13,20 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.attacks.conftest import ATTACKER
+from tests.attacks.test_times_of_a_request import LAUNCH
 
 from tokenpeak.node.engine.container import EngineContainer
 from tokenpeak.node.engine.engine import FILE, Engine
 from tokenpeak.node.machine import clock, containers, process, process_files, users
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State
+from tokenpeak.node.protocol.requests import LaunchRequest, parse
 
 VICTIM = 65533
 SUBORDINATE = 200_007
@@ -105,7 +108,7 @@ def test_engine_s_user_is_recorded(tmp_path: Path) -> None:
     """By which its processes are known, whatever becomes of the declaration."""
     state = State.make(tmp_path / "state")
     engine = Engine(state)
-    request = {"argv": ["/usr/bin/sleep", "60"], "trial_id": "0000-abc"}
+    request = replace(parse(LaunchRequest, LAUNCH), argv=("/usr/bin/sleep", "60"), trial_id="0000-abc")
 
     engine.start(request, {}, {"user": "nobody", "isolation": "process"}, None)
 

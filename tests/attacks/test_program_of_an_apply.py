@@ -72,7 +72,7 @@ def test_number_of_the_program_s_words_is_not_the_sender_s() -> None:
     """A request that says which words are the program is refused whole."""
     parse(ChangeRequest, request())
     for program in (0, 1, True):
-        with pytest.raises(ScriptError, match="edit is not"):
+        with pytest.raises(ScriptError, match="edit is an object of 4"):
             parse(ChangeRequest, request(program=program))
 
 

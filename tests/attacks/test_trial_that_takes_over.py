@@ -40,7 +40,7 @@ def test_launch_takes_over_no_apply(waiting: Applied) -> None:
     assert "apply a-1" in answer["error"]["text"]
     assert before == (node.read("record.json"), node.read("lease.json"))
     assert waiting.answers()
-    assert waiting.confirm()["confirmed"]
+    assert waiting.node.confirm()["confirmed"]
 
 
 @pytest.mark.parametrize("restore_production", [True, False])
@@ -54,7 +54,7 @@ def test_finish_ends_no_apply(waiting: Applied, restore_production: bool) -> Non
 
     assert "has the node; it was not touched" in answer["restoration"]["message"], answer
     assert before == (node.read("record.json"), node.read("lease.json"))
-    assert waiting.confirm()["confirmed"]
+    assert waiting.node.confirm()["confirmed"]
 
 
 def stopped_by_an_administrator(node: Node) -> None:

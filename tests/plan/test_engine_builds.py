@@ -1,5 +1,7 @@
 """Which engine build a config is launched with, and why with none."""
 
+from dataclasses import replace
+
 import pytest
 
 from archive_factory import sweep_spec
@@ -47,7 +49,7 @@ def test_version_that_was_asked_for(asked: str | None, found: str | None, same: 
 
 def test_build_of_another_version_than_declared_is_not_started() -> None:
     """What is installed decides, and the reason has both versions."""
-    wrong = NEW.model_copy(update={"installed": "0.31.0"})
+    wrong = replace(NEW, installed="0.31.0")
 
     with pytest.raises(PlanError, match=r"'new' is to be vLLM 0\.32\.0, and 0\.31\.0 is installed"):
         asked_build("new", node(OLD, wrong))
@@ -56,7 +58,7 @@ def test_build_of_another_version_than_declared_is_not_started() -> None:
 
 def test_axis_over_builds() -> None:
     """Each config has its build and version, and two builds of one version are two configs."""
-    again = NEW.model_copy(update={"name": "again"})
+    again = replace(NEW, name="again")
     (plan,) = build_plan(spec(axes={"engine": ["old", "new", "again"]}), serving(LLAMA, node(OLD, NEW, again)))
     found = [(each.config.engine, each.config.engine_version) for each in plan.feasible]
 
@@ -106,7 +108,7 @@ def test_tag_that_names_two_images() -> None:
     """Nodes whose image of one name has another content are searched apart; a command's file does not part them."""
 
     def boxes(*digests: str, image: str | None) -> list[NodeFacts]:
-        found = [NEW.model_copy(update={"image": image, "digest": f"sha256:{digest}"}) for digest in digests]
+        found = [replace(NEW, image=image, digest=f"sha256:{digest}") for digest in digests]
         return [node(one, name=f"n{place}") for place, one in enumerate(found)]
 
     apart = hardware_groups(boxes("aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb", image="engine:1"))

@@ -147,7 +147,7 @@ def test_outputs_become_blocks_in_order(tmp_path: Path) -> None:
     path = write(
         tmp_path / "a.ipynb",
         "archive = ''",
-        "from tokenpeak.report.blocks import answer, note\ndisplay(answer(archive))\nnote('second')",
+        "from tokenpeak.report.blocks.block import answer, note\ndisplay(answer(archive))\nnote('second')",
     )
     found = blocks(execute(path, tmp_path / "out.ipynb", {"archive": "first"}))
 
@@ -156,7 +156,7 @@ def test_outputs_become_blocks_in_order(tmp_path: Path) -> None:
 
 def test_a_cell_for_the_notebook_alone_is_not_on_the_page(tmp_path: Path) -> None:
     """Prose and outputs of cells with the tag stay in the executed notebook; a page of a user leaves them out too."""
-    path = write(tmp_path / "a.ipynb", "archive = ''", "from tokenpeak.report.blocks import note\nnote('unseen')")
+    path = write(tmp_path / "a.ipynb", "archive = ''", "from tokenpeak.report.blocks.block import note\nnote('unseen')")
     notebook = nbformat.read(path, as_version=4)
     notebook.cells[1].metadata["tags"] = ["notebook-only"]
     notebook.cells.append(nbformat.v4.new_markdown_cell("unseen prose", metadata={"tags": ["notebook-only"]}))

@@ -20,7 +20,7 @@ from tokenpeak.spec.declaration import Declaration
 from tokenpeak.spec.engine_build import NAME, DeclaredBuild
 from tokenpeak.spec.sweep import ModelSpec
 
-Text = Annotated[str, Field(coerce_numbers_to_str=True)]
+Text = Annotated[str, Field(coerce_numbers_to_str=True), WithJsonSchema({"type": ["string", "number"]})]
 """A text; YAML may read one as a number."""
 Words = tuple[Text, ...]
 """A program with its arguments, or names."""
