@@ -66,6 +66,14 @@ ROLES: Mapping[str, Mapping[str, tuple[str, tuple[str, ...], tuple[str, ...]]]] 
 node's declaration has."""
 
 
+class _IndentedLists(yaml.SafeDumper):
+    """Lists are indented as Ansible's own files have them."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        """As of any block; a list's entries never stand at the level of its key."""
+        super().increase_indent(flow, indentless=False)
+
+
 def inventory_schema() -> dict[str, Any]:
     """The JSON Schema of an inventory's group_vars; helpers of its author's are allowed."""
     schema = InventoryVariables.model_json_schema(schema_generator=_TemplatesToo)
@@ -108,7 +116,10 @@ def argument_specs(role: str) -> str:
             names |= dict.fromkeys(["tokenpeak_secret_files", "tokenpeak_secret_name"])
         options = {name: _option(name, is_required=name in required or None) for name in names}
         entries[entry] = {"short_description": short, "options": options}
-    return "---\n" + yaml.dump({"argument_specs": entries}, sort_keys=False, width=110, allow_unicode=True)
+    written = yaml.dump(
+        {"argument_specs": entries}, Dumper=_IndentedLists, sort_keys=False, width=110, allow_unicode=True
+    )
+    return f"---\n{written}"
 
 
 def _option(name: str, *, is_required: bool | None) -> dict[str, Any]:
