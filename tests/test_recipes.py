@@ -227,7 +227,7 @@ def test_change_why_a_run_is_invalid(copy: Copy) -> None:
 def test_add_a_process_manager(copy: Copy) -> None:
     """A class and its name in the table are enough for a node to stop and start production by it."""
     module = (
-        '"""Production by pm2."""\n\nfrom tokenpeak.node.production.managers.base import Manager\n\n\n'
+        '"""Production by pm2."""\n\nfrom tokenpeak.node.production.manager import Manager\n\n\n'
         "class Pm2Manager(Manager):\n"
         "    def is_running(self):\n        return True\n\n"
     )
@@ -239,8 +239,9 @@ def test_add_a_process_manager(copy: Copy) -> None:
     )
     copy.change(
         "node/production/managers/__init__.py",
-        "from tokenpeak.node.production.manager",
-        "from tokenpeak.node.production.managers.pm2 import Pm2Manager\nfrom tokenpeak.node.production.manager",
+        "from tokenpeak.node.production.managers.podman import",
+        "from tokenpeak.node.production.managers.pm2 import Pm2Manager\n"
+        "from tokenpeak.node.production.managers.podman import",
     )
     (copy.root / "state").mkdir(mode=0o700)
     code = (
@@ -299,9 +300,10 @@ def test_change_what_a_tie_is(copy: Copy) -> None:
         "ranking/ties.py", 'return self.is_near if self.standing == "unknown" else self.in_group', "return True"
     )
     code = (
-        "from pathlib import Path\nfrom tokenpeak.report import open_archive, ranking\n"
+        "from pathlib import Path\nfrom tokenpeak.report import open_archive\n"
+        "from tokenpeak.report.ranking import standings\n"
         f"sweep = open_archive(Path({str(ARCHIVE)!r}))\n"
-        "frames = [ranking.rank(sweep, each).frame for each in sweep.hardware]\n"
+        "frames = [standings.rank(sweep, each).frame for each in sweep.hardware]\n"
         "print(json.dumps([all(frame.drop_nulls('rank')['group']) for frame in frames]))"
     )
 
