@@ -17,7 +17,7 @@ bundle = tempfile.NamedTemporaryFile(suffix=".pyz")
 bundle.write(sys.stdin.buffer.read())
 bundle.flush()
 sys.path.insert(0, bundle.name)
-from tokenpeak.node.survey import main
+from tokenpeak.node.probe.survey import main
 main()
 """
 MOST_CHARACTERS = 200_000
