@@ -16,7 +16,7 @@ from tests.attacks.conftest import ATTACKER
 
 from tokenpeak import own_place, spreadsheet
 from tokenpeak.cli import tokenpeak
-from tokenpeak.cli.output import make_output_folder
+from tokenpeak.cli.options import make_output_folder
 from tokenpeak.errors import InputError
 from tokenpeak.own_place import make_own, require_unmoved
 from tokenpeak.report.site import build, publish

@@ -10,7 +10,7 @@ import click
 
 from tokenpeak import paths
 from tokenpeak.cli import completion
-from tokenpeak.cli.output import OUTPUT
+from tokenpeak.cli.options import OUTPUT
 from tokenpeak.deletion import delete
 from tokenpeak.errors import ArchiveError, InputError, suggestion
 from tokenpeak.terminal import echo, echo_lines

@@ -8,7 +8,7 @@ import click
 
 from tokenpeak import paths
 from tokenpeak.cli import completion
-from tokenpeak.cli.output import OUTPUT, make_output_folder
+from tokenpeak.cli.options import OUTPUT, make_output_folder
 from tokenpeak.errors import ArchiveError, SpecError
 from tokenpeak.terminal import echo, echo_lines
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tokenpeak.atomic import write_atomically
-from tokenpeak.cli.output import OutputPath
+from tokenpeak.cli.options import OutputPath
 from tokenpeak.errors import InputError, suggestion
 from tokenpeak.gate.comparison import compare
 from tokenpeak.gate.junit import junit

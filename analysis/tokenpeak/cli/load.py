@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import click
 
 from tokenpeak.cli import completion, options
-from tokenpeak.cli.output import OUTPUT
+from tokenpeak.cli.options import OUTPUT
 from tokenpeak.errors import suggestion
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.terminal import echo, echo_text

@@ -1,11 +1,14 @@
-"""Options that several commands have: the inventory, its nodes, and for whom the output is."""
+"""Options that several commands have: the inventory, its nodes, for whom the output is, and where it goes."""
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from tokenpeak.cli import completion
+from tokenpeak.own_place import require_unmoved
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Decorator = Callable[[_Command], _Command]
@@ -25,3 +28,25 @@ def style(default: str = "table", words: str = "For people or for machines.") ->
     """`--format`: `default` or `json`, as `style`."""
     choice = click.Choice([default, "json"])
     return click.option("--format", "style", type=choice, default=default, show_default=True, help=words)
+
+
+_WAY_OUT = "Run it as that user, or write to a folder of root's own."
+
+
+class OutputPath(click.Path):
+    """A path that is written to; nobody else may lead it elsewhere."""
+
+    def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path; InputError for a place of another user's."""
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        require_unmoved(path, "output", _WAY_OUT)
+        return path
+
+
+OUTPUT = OutputPath(path_type=Path)
+
+
+def make_output_folder(folder: Path) -> None:
+    """Make a folder of output; InputError where somebody else was faster, in a folder such as /tmp."""
+    folder.mkdir(parents=True, exist_ok=True)
+    require_unmoved(folder, "output", _WAY_OUT)

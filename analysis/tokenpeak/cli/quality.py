@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tokenpeak.cli.output import OUTPUT
+from tokenpeak.cli.options import OUTPUT
 from tokenpeak.errors import LoadError
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.terminal import echo, echo_lines
