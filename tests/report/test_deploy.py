@@ -247,6 +247,14 @@ def test_the_inventory_s_environment_is_kept(config: Config) -> None:
         assert "VLLM_CPU_KVCACHE_SPACE" in snippet.text and "DEBUG" not in snippet.text
 
 
+def test_helm_values_are_yaml(config: Config) -> None:
+    """The chart's values parse, and name image and model."""
+    spec = yaml.safe_load(texts(config)["Helm values"])["servingEngineSpec"]["modelSpec"][0]
+
+    assert ("vllm/vllm-openai", "v0.32.0") == (spec["repository"], spec["tag"])
+    assert "--enforce-eager" in spec["vllmConfig"]["extraArgs"]
+
+
 @pytest.mark.parametrize(
     ("image", "repository", "tag"),
     [
