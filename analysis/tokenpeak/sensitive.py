@@ -83,7 +83,8 @@ PATTERNS: tuple[Pattern, ...] = (
     _secret(r"(?<![\w/.-])[^\s:/@\"'<>=,;]{1,200}:[^\s:/@\"'<>]{1,200}@[\w.-]+", "@"),
     _secret(r"(?i:authorization)[\"']?\s*[:=]\s*[\"']?\w+\s+(?P<it>[^\s\"'<,;]{4,})"),
     _secret(r"(?i:bearer)[ :=]+(?P<it>(?=\S{0,400}[\d._~+/=-])[A-Za-z0-9._~+/=-]{8,})"),
-    _token(_START + r"eyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?", "eyJ"),
+    # A long one is taken with or without its point: to look for the point in vain from each beginning takes the square.
+    _token(_START + r"eyJ(?:[\w-]{6,40}\.[\w-]{4,}|[\w-]{20,}(?:\.[\w-]*)?)(?:\.[\w-]*)?", "eyJ"),
     _token(_START + r"hf_[A-Za-z0-9]{16,}", "hf_"),
     _token(_START + r"sk-[A-Za-z0-9_-]{12,}", "sk-"),
     _token(_START + r"(?:gh[opsur]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|nvapi-[\w-]{16,})"),

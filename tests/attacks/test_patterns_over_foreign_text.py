@@ -25,7 +25,7 @@ from tokenpeak.loadgen.http import metrics_page
 ROOT = paths.ROOT / "analysis"
 SIGNS = ["a", "0", " ", "'", "-", ".", "/", "{", ":", "="]
 SHORT, LONG = 400, 4000
-SLOW_S = 0.0004
+SLOW_S = 0.0001
 """A pattern that reads a short text as often as it has letters takes longer."""
 SQUARE = 8
 """Four times the text takes so many times as long: of one that reads it once, 4; of one that takes the square, 16."""

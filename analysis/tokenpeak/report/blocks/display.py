@@ -79,7 +79,6 @@ ROOM = 48
 _SIZE = re.compile(r'(<svg [^<>]*?) width="([\d.]+)" height="([\d.]+)" viewBox="0 0 [\d.]+ [\d.]+">')
 _COLOUR = re.compile(r"(--[\w-]{1,40}):\s{0,4}(#[0-9a-fA-F]+)")
 _VARIABLE = re.compile(r"var\((--[\w-]+)\)")
-_ROOT = re.compile(r":root \{(.*?)\}", re.DOTALL)
 
 
 def bundle(payload: dict[str, Any], words: str) -> dict[str, Any]:
@@ -139,9 +138,9 @@ _HATCHING = (
 @lru_cache
 def light_colours() -> dict[str, str]:
     """The light scheme's colours by the name of their variable, as the site's style sheet has them."""
-    found = _ROOT.search((paths.STATIC / "site.css").read_text())
-    assert found is not None, "site.css begins with the light scheme"
-    return dict(_COLOUR.findall(found[1]))
+    _, _, light = (paths.STATIC / "site.css").read_text().partition(":root {")
+    assert light, "site.css begins with the light scheme"
+    return dict(_COLOUR.findall(light.partition("}")[0]))
 
 
 @lru_cache
