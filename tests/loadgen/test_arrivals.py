@@ -5,14 +5,6 @@ from tokenpeak.loadgen.arrivals import staged_caps, staged_timetable, timetable
 from tokenpeak.spec.workload import OpenLoad, Stage, StagedLoad
 
 
-@pytest.mark.parametrize("arrivals", ["constant", "poisson", "gamma"])
-def test_mean_rate(arrivals: str) -> None:
-    """However gaps are distributed, their mean is one over the rate."""
-    due = timetable(OpenLoad.model_validate({"rate_per_s": 50, "requests": 20_000, "arrivals": arrivals}), 1)
-
-    assert 50 == pytest.approx((len(due) - 1) / due[-1], rel=0.03)
-
-
 @pytest.mark.parametrize(("burstiness", "variation"), [(0.25, 2.0), (1.0, 1.0), (4.0, 0.5)])
 def test_burstiness(burstiness: float, variation: float) -> None:
     """Gamma gaps vary by one over the root of the burstiness, and keep the mean rate."""

@@ -19,6 +19,8 @@ from tokenpeak.loadgen.job import LoadJob, run_job
 from tokenpeak.records import RunRecord
 
 SYNTHETIC = {"kind": "synthetic", "name": "x", "input_tokens": 8, "output_tokens": 3}
+CONVERSATION = {"kind": "conversation", "name": "c", "starters": 1, "starter_tokens": 5, "turns": 3}
+CONVERSATION |= {"turn_input_tokens": 2, "output_tokens": 3}
 
 
 def measure(
@@ -71,21 +73,12 @@ def test_closed_loop_keeps_its_concurrency(tmp_path: Path) -> None:
 
 
 def test_warmup_is_not_counted(tmp_path: Path) -> None:
-    """Warm-up requests are rows of their own phase and in no metric."""
-    with serving(Listener()) as url:
-        record = measure(url, tmp_path, {"concurrency": 2, "requests": 10, "warmup_requests": 4})
-
-    assert (10, {"warmup": 4, "measured": 10}) == (
-        record.summary.requests_sent,
-        dict(requests(tmp_path).group_by("phase").len().iter_rows()),
-    )
-
-
-def test_window_begins_after_warmup(tmp_path: Path) -> None:
-    """Four warm-up requests by two take two rounds, the ten measured ones another five."""
+    """Four warm-up requests by two take two rounds, the ten measured ones another five; the metrics are of these."""
     with serving(Listener(pause_s=0.1)) as url:
         record = measure(url, tmp_path, {"concurrency": 2, "requests": 10, "warmup_requests": 4})
 
+    assert 10 == record.summary.requests_sent
+    assert {"warmup": 4, "measured": 10} == dict(requests(tmp_path).group_by("phase").len().iter_rows())
     assert record.window_s is not None and record.started_s is not None
     begins, ends = (moment - record.started_s for moment in record.window_s)
     assert 0.2 <= begins < 0.5
@@ -144,17 +137,8 @@ def test_trace_is_replayed_at_its_speed(tmp_path: Path) -> None:
 def test_conversation_resends_its_history(tmp_path: Path) -> None:
     """Each turn resends the starter, what was asked and what was answered."""
     listener = Listener()
-    workload = {
-        "kind": "conversation",
-        "name": "c",
-        "starters": 1,
-        "starter_tokens": 5,
-        "turns": 3,
-        "turn_input_tokens": 2,
-        "output_tokens": 3,
-    }
     with serving(listener) as url:
-        record = measure(url, tmp_path, {"concurrency": 1, "requests": 3}, workload)
+        record = measure(url, tmp_path, {"concurrency": 1, "requests": 3}, CONVERSATION)
 
     roles = [[message["role"] for message in body["messages"]] for body in listener.bodies()]
     assert [["system", *["user", "assistant"] * turn, "user"] for turn in range(3)] == roles
@@ -164,18 +148,8 @@ def test_conversation_resends_its_history(tmp_path: Path) -> None:
 
 def test_think_time_passes_between_turns(tmp_path: Path) -> None:
     """A turn is due its think time after the answer before it."""
-    workload = {
-        "kind": "conversation",
-        "name": "c",
-        "starters": 1,
-        "starter_tokens": 5,
-        "turns": 2,
-        "turn_input_tokens": 2,
-        "output_tokens": 3,
-        "think_time_s": 0.2,
-    }
     with serving(Listener()) as url:
-        measure(url, tmp_path, {"concurrency": 1, "requests": 2}, workload)
+        measure(url, tmp_path, {"concurrency": 1, "requests": 2}, {**CONVERSATION, "turns": 2, "think_time_s": 0.2})
 
     first, second = requests(tmp_path).sort("request_index").iter_rows(named=True)
     assert second["due_s"] - first["last_token_s"] >= 0.19
@@ -213,15 +187,6 @@ def test_no_proxy_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
         with pytest.raises(BlockingIOError):
             proxy.accept()
-
-
-def test_connections_are_kept_or_not(tmp_path: Path) -> None:
-    """With reuse off each request asks for its connection to be closed."""
-    listener = Listener()
-    with serving(listener) as url:
-        measure(url, tmp_path, {"concurrency": 1, "requests": 2}, reuse_connections=False)
-
-    assert all(b"connection: close" in request.lower() for request in listener.heard)
 
 
 def test_processes_merge_into_one_result(tmp_path: Path) -> None:

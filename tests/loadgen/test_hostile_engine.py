@@ -8,7 +8,6 @@ import ssl
 import subprocess
 import sys
 import time
-import tracemalloc
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -20,17 +19,12 @@ from loadgen.broken_server import DONE, END, HEAD, USAGE, Answer, chunk, event, 
 from loadgen.test_broken_servers import failures
 from tokenpeak.loadgen.http.connection import Exchange
 from tokenpeak.loadgen.http.metrics_page import Scraper, parse
-from tokenpeak.loadgen.http.stream import read, text_of
+from tokenpeak.loadgen.http.stream import read
 from tokenpeak.node.engine.serving import complete
 
 MEMORY_LIMIT_BYTES = 700 << 20
 # What is not bounded is to fail its test, not this machine.
 LIMITED = ("prlimit", "--as=6442450944", sys.executable)
-PEAK = """
-import resource, subprocess, sys
-status = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode
-print(status, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
-"""
 
 
 def two_requests(url: str) -> tuple[list[str], int]:
@@ -56,17 +50,9 @@ def endless(head: bytes, piece: bytes) -> Answer:
 @pytest.mark.parametrize(
     ("head", "piece", "kind"),
     [
-        pytest.param(HEAD, chunk(b"x" * (1 << 20)), "oversized", id="one line", marks=pytest.mark.e2e),
         pytest.param(HEAD, chunk(event() * 4096), "oversized", id="events", marks=pytest.mark.e2e),
         pytest.param(HEAD, chunk(b": ping\n\n") * 64, "oversized", id="tiny chunks", marks=pytest.mark.e2e),
         pytest.param(HEAD + b"1;", b"a" * (1 << 20), "oversized", id="chunk extension", marks=pytest.mark.e2e),
-        pytest.param(
-            b"HTTP/1.1 200 OK\r\n",
-            b"x-filler: " + b"a" * 1000 + b"\r\n",
-            "malformed_response",
-            id="headers",
-            marks=pytest.mark.e2e,
-        ),
         pytest.param(b"HTTP/1.1 200 OK\r\nx-filler: ", b"a" * (1 << 20), "malformed_response", id="header"),
     ],
 )
@@ -79,25 +65,9 @@ def test_endless_answer(head: bytes, piece: bytes, kind: str) -> None:
     assert peak_bytes < MEMORY_LIMIT_BYTES
 
 
-@pytest.mark.e2e
-def test_endless_answer_to_the_command(tmp_path: Path) -> None:
-    """`tokenpeak load` ends with an invalid run, and none of its processes has filled the memory."""
-    record = tmp_path / "record.json"
-    tokenpeak = str(Path(sys.executable).with_name("tokenpeak"))
-    argv = ["--model", "m", "--output", str(record), "--output-tokens", "3", "--concurrency", "2", "--requests", "2"]
-    with serving(endless(HEAD, chunk(b"x" * (1 << 20)))) as url:
-        limited = [*LIMITED, "-c", PEAK, tokenpeak, "load", url, *argv]
-        done = subprocess.run(limited, capture_output=True, text=True, timeout=150, check=True)
-    found = json.loads(record.read_text())
-
-    assert ({"oversized": 2}, "invalid") == (found["summary"]["failures"], found["verdict"]["status"])
-    assert int(done.stdout.split()[1]) < MEMORY_LIMIT_BYTES
-
-
 @pytest.mark.parametrize(
     "body",
     [
-        pytest.param(lambda: b"data: {}\n\n" * 4_000_000, id="events", marks=pytest.mark.e2e),
         pytest.param(lambda: b"\n\n" * 20_000_000, id="blank lines", marks=pytest.mark.e2e),
         pytest.param(lambda: b'data: {"x": [' + b"[]," * 10_000_000 + b"0]}\n\n", id="lists", marks=pytest.mark.e2e),
         pytest.param(lambda: b'data: {"x": ' + b"[" * 500_000 + b"\n\n", id="depth", marks=pytest.mark.e2e),
@@ -125,31 +95,7 @@ def streamed(events: bytes) -> Exchange:
     return exchange
 
 
-def test_event_in_the_packet_of_a_fault() -> None:
-    """An event that is whole before its packet breaks the protocol came with that packet."""
-    exchange = Exchange(0, 0.0)
-    exchange.packets = [HEAD, chunk(event()), chunk(event()) + b"no chunk\r\n", chunk(event())]
-    exchange.times, exchange.status = [0.0, 1.0, 2.0, 3.0], 200
-    found = read(exchange, 0.0)
-
-    assert (2, 1.0, 2.0) == (found.events, found.first_token_s, found.last_token_s)
-
-
-def test_chunks_of_two_bytes() -> None:
-    """A body in as many chunks as it can have takes the memory of its bytes, not of an object for each chunk."""
-    exchange = Exchange(0, 0.0)
-    exchange.packets = [HEAD, *[chunk(b"ab") * 2000] * 100, END]
-    exchange.times, exchange.status = [0.0] * 102, 200
-    tracemalloc.start()
-    found = read(exchange, 0.0)
-    peak_bytes = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-
-    assert "truncated" == found.error
-    assert peak_bytes < 3 * 400_000
-
-
-@pytest.mark.parametrize("count", ["1" + "0" * 30, "-1", '"3"', "true", "3.0", "1e400", "NaN", "[3]"])
+@pytest.mark.parametrize("count", ["1" + "0" * 30, "-1", '"3"', "true", "1e400", "[3]"])
 @pytest.mark.parametrize("name", ["prompt_tokens", "completion_tokens"])
 def test_counts_that_are_none(name: str, count: str) -> None:
     """A usage that is no count of tokens fails its request, with what it says."""
@@ -179,15 +125,6 @@ def test_odd_answers_in_a_conversation(tmp_path: Path) -> None:
     assert time.monotonic() - began < 20
 
 
-def test_text_of_odd_events() -> None:
-    """Whatever shape events have, the text of those that have one is read."""
-    shapes = [b'{"choices": 3}', b'{"choices": [5]}', b'{"choices": [{"delta": []}]}', b'{"choices": [{"text": 1}]}']
-    exchange = streamed(b"".join(b"data: %b\n\n" % shape for shape in shapes) + event(" a"))
-
-    assert " a" == text_of(exchange)
-    assert "malformed_stream" == read(exchange, 0.0).error
-
-
 GZIP_HEAD = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n"
 
 
@@ -199,7 +136,18 @@ def bomb(unpacked_mib: int = 256) -> bytes:
 
 
 BOMB = bomb()
+
+
+def drip(connection: socket.socket, request: bytes) -> None:
+    """A head that never ends, a byte at a time."""
+    connection.sendall(b"HTTP/1.1 200 OK\r\n")
+    while True:
+        connection.sendall(b"x")
+        time.sleep(0.1)
+
+
 HOSTILE = {
+    "drip": drip,
     "endless": endless(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n", b"# filler\n" * 10_000),
     "endless head": endless(b"HTTP/1.1 200 OK\r\n", b"x: y\r\n" * 10_000),
     "gzip bomb": lambda connection, _: connection.sendall(GZIP_HEAD % len(BOMB) + BOMB),
@@ -224,26 +172,6 @@ def test_hostile_metrics(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> Non
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < 100 << 20
 
 
-def drip(connection: socket.socket, request: bytes) -> None:
-    """A head that never ends, a byte at a time."""
-    connection.sendall(b"HTTP/1.1 200 OK\r\n")
-    while True:
-        connection.sendall(b"x")
-        time.sleep(0.1)
-
-
-def test_dripping_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page that comes a byte at a time is waited for no longer than one that does not come."""
-    monkeypatch.setattr("tokenpeak.loadgen.http.metrics_page.PAGE_LIMIT_S", 0.3)
-    with serving(drip, other=drip) as url:
-        scraper = Scraper(f"{url}/metrics", {}, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
-        thread = Thread(target=scraper.sample, daemon=True)
-        thread.start()
-        thread.join(8)
-        assert not thread.is_alive()
-        scraper.stop()
-
-
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-1", "1e300"])
 def test_metrics_out_of_range(value: str) -> None:
     """A value that no counter can have leaves its metric out."""
@@ -252,7 +180,7 @@ def test_metrics_out_of_range(value: str) -> None:
     assert {"requests_running": 1.0} == found
 
 
-ON_NODES = {**HOSTILE, "drip": drip, "continue": endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n")}
+ON_NODES = {**HOSTILE, "continue": endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n")}
 del ON_NODES["gzip bomb"]
 
 

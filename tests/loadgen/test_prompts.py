@@ -8,7 +8,7 @@ import pytest
 from tokenpeak.errors import LoadError
 from tokenpeak.loadgen.assignment import RequestTemplate
 from tokenpeak.loadgen.prompts import UNKNOWN, Prompts, make
-from tokenpeak.spec.schema import read_workload, schema
+from tokenpeak.spec.schema import read_workload
 from tokenpeak.spec.workload import (
     ConversationWorkload,
     DatasetWorkload,
@@ -89,13 +89,6 @@ def test_fixed_prompt_is_salted_per_run() -> None:
     ]
 
 
-def test_chat_puts_the_prompt_into_a_message() -> None:
-    """A chat request holds its prompt as a user's message."""
-    workload = FixedWorkload(name="x", endpoint="chat", prompt="Hi", output_tokens=2, salt=False)
-
-    assert [[{"role": "user", "content": "Hi"}]] == [request["messages"] for request in bodies(workload)]
-
-
 def test_sharegpt(tmp_path: Path) -> None:
     """The first human turn is the prompt, and its answer gives the length to ask for."""
     turns = [{"from": "human", "value": "Question?"}, {"from": "gpt", "value": "a" * 40}]
@@ -165,11 +158,6 @@ def test_chat_log_that_cannot_be_asked(row: object, more: dict[str, Any], words:
         chats(tmp_path / "log.jsonl", row, **more)
 
 
-def test_length_of_answers_that_no_log_has(tmp_path: Path) -> None:
-    """Output tokens that are given are asked of each chat."""
-    assert [7] == [each["max_tokens"] for each in chats(tmp_path / "log.jsonl", {"messages": [USER]}, output_tokens=7)]
-
-
 def test_unknown_column_is_named(tmp_path: Path) -> None:
     """A column that the file lacks is an error that names the nearest."""
     path = tmp_path / "data.jsonl"
@@ -212,8 +200,3 @@ def test_workload_file(tmp_path: Path) -> None:
 
     with pytest.raises(LoadError, match=r"output_token: unknown key. Did you mean output_tokens"):
         read_workload(path)
-
-
-def test_schema_names_every_kind() -> None:
-    """The JSON Schema distinguishes the kinds of workloads by `kind`."""
-    assert {"fixed", "synthetic", "dataset", "conversation", "trace"} == set(schema()["discriminator"]["mapping"])

@@ -107,20 +107,6 @@ def test_a_server_that_answers_nothing_is_an_error() -> None:
         found_on(Queue(0.02, failing=1), Slo(ttft_p50_ms=100))
 
 
-@pytest.mark.e2e
-def test_longest_probe_that_held_is_the_runs_own() -> None:
-    """Its requests are the measured ones; those of the other probes are marked as such."""
-    found = found_on(Queue(0.01), Slo(ttft_p99_ms=1000))
-    phases = dict(found.table.group_by("phase").len().iter_rows())
-    level = found.best.level
-    assert isinstance(level, OpenLoad)
-    held = [probe for probe in found.max_rate.probes if probe.holds]
-    most = max(probe.requests for probe in held)
-
-    assert level.rate_per_s == max(probe.rate_per_s for probe in held if probe.requests == most)
-    assert (level.requests, level.warmup_requests) == (phases["measured"], phases["warmup"])
-
-
 def test_probes_end_by_the_number_and_the_time_given() -> None:
     """A search of two probes answers after two, with the interval that they leave."""
     found = found_on(Queue(0.01), Slo(ttft_p99_ms=50), arrivals="poisson", max_probes=2).max_rate

@@ -64,15 +64,6 @@ def test_production_in_the_group_is_kept() -> None:
     assert found.words.endswith("changes nothing of production: keep what runs now")
 
 
-def test_a_winner_alone_is_recommended_without_a_word() -> None:
-    """Where nothing is tied there is nothing to choose."""
-    found = chosen({"fast": VALUES["fast"], "slow": VALUES["slow"]})
-
-    assert "fast" == found.config.name
-    assert 1 == found.group
-    assert "" == found.words
-
-
 def test_without_production_the_engines_defaults_are_what_it_is_close_to() -> None:
     """A setting written out at the engine's own default is no change of it."""
     spelled = config_of({"max_num_seqs": 64, "gpu_memory_utilization": 0.92}, name="fast")
@@ -95,16 +86,6 @@ def test_the_cheapest_is_recommended_where_costs_differ() -> None:
 
     assert "fast" == found.config.name
     assert found.words.endswith("costs least, 2.01 instead of 3.01 USD per 1M output tokens")
-
-
-def test_undecided_costs_leave_it_to_the_closest() -> None:
-    """A cost read from the same few launches as the throughput is a tie too, and the words say so."""
-    costs = {"fast": (1.98, 1.94, 1.90), "near": (2.0, 1.96, 1.92), "slow": (9.0, 9.0, 9.0)}
-    found = chosen(prefer="cheapest", costs=costs)
-
-    assert "near" == found.config.name
-    assert found.words.startswith("2 configs tie, cost does not separate 2; this one ")
-    assert "is closest to production" in found.words
 
 
 @pytest.mark.parametrize(

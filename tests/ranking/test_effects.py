@@ -35,13 +35,6 @@ def test_main_effects_and_interactions_are_found() -> None:
     assert pytest.approx(np.sqrt(0.9 * 0.9 ** (1 / 3)), rel=0.01) == eager.ratio
 
 
-def test_partial_grids_are_enough() -> None:
-    """With half of the launches missing, main effects are still estimated."""
-    found = effects(trials(0.01, keep=0.5))
-
-    assert all(effect.estimable for effect in found.main)
-
-
 def test_confounded_axes_are_not_estimable() -> None:
     """Two axes that always changed together cannot be separated, and are not."""
     together = [
@@ -103,8 +96,3 @@ def test_as_many_effects_as_launches_have_no_interval() -> None:
 
     assert [None, None] == [effect.low for effect in found.main]
     assert [True, True] == [effect.estimable for effect in found.main]
-
-
-def test_no_trials_have_no_effects() -> None:
-    """An empty archive has no effects, and no error."""
-    assert () == effects([]).main

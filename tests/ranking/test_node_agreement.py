@@ -70,26 +70,6 @@ def test_two_nodes_are_judged_as_by_a_linear_model() -> None:
         assert len(apart) in (0, 2)
 
 
-def test_gains_are_of_launches_on_the_same_node() -> None:
-    """A node that launched only one of the two has no gain, however fast it is."""
-    launches = [("slow", "best", 60.0), ("slow", "base", 50.0), ("fast", "best", 120.0), ("other", "base", 90.0)]
-    found = node_agreement(launches, "best", "base")
-
-    assert ("fast", "slow") == found.nodes
-    assert {"slow": pytest.approx(0.2)} == {each.node: each.gain for each in found.gains}
-    assert found.spread is None
-    assert not found.apart
-
-
-def test_without_a_second_launch_no_node_is_named() -> None:
-    """Its gain is said, and cannot be held against the others'."""
-    launches = [("a", "best", 12.0), ("a", "base", 10.0), ("b", "best", 8.0), ("b", "base", 10.0)]
-    found = node_agreement(launches, "best", "base")
-
-    assert [pytest.approx(0.2), pytest.approx(-0.2)] == [each.gain for each in found.gains]
-    assert not found.apart
-
-
 def test_launches_that_all_gave_the_same_show_any_difference() -> None:
     """And none where there is none."""
     alike = [(node, name, value) for node in "abc" for name, value in (("best", 12.0), ("base", 10.0)) for _ in "12"]

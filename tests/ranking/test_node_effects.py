@@ -60,20 +60,6 @@ def test_intervals_of_differences_hold_the_truth_in_95_percent(design: str, node
     assert held / many >= 0.95 - NormalDist().inv_cdf(0.999) * math.sqrt(0.95 * 0.05 / many)
 
 
-def test_what_nodes_differ_by_makes_intervals_no_wider() -> None:
-    """Where nodes launched several of the configs, an interval says how launches differ on one node."""
-    generator = np.random.default_rng(13)
-    design = DESIGNS["four nodes at random"]
-    half = {
-        sd: np.median(
-            [found.half_width("0", ["1"]) for _ in range(100) if (found := node_effects(drawn(design, sd, generator)))]
-        )
-        for sd in (0.0, 0.08)
-    }
-
-    assert half[0.08] < 1.5 * half[0.0]
-
-
 @pytest.mark.parametrize("node_sd", [0.0, 0.03, 0.08])
 @pytest.mark.parametrize("design", list(DESIGNS)[:3])
 @pytest.mark.e2e
@@ -123,28 +109,12 @@ def test_configs_that_share_no_node_are_not_compared() -> None:
     assert half > 0.08
 
 
-def test_one_node_and_unrepeated_launches_show_no_effect() -> None:
-    """There is nothing to estimate by."""
-    assert node_effects([("x", "a", 5.0), ("x", "a", 5.1), ("x", "b", 5.0)]) is None
-    assert node_effects([("x", "a", 5.0), ("y", "b", 5.1)]) is None
-
-
 def test_one_node_changes_no_number() -> None:
     """The standings of one node are those of launches whose nodes are not known."""
     values = {"a": [8.0, 8.1, 8.05], "b": [7.9, 8.0], "c": [4.0, 4.1]}
     named = winner_group(values, nodes={config: ["x"] * len(own) for config, own in values.items()})
 
     assert winner_group(values) == named
-
-
-def test_equal_launches_of_two_nodes_are_the_same() -> None:
-    """Launches without any spread have no width; their nodes' difference is found."""
-    found = node_effects([(node, config, 5.0 - 0.1 * (node == "y")) for node in "xy" for config in "ab" for _ in "12"])
-
-    assert found is not None
-    assert pytest.approx(0.05, abs=1e-4) == found.effects["x"]
-    assert pytest.approx(found.means["a"]) == found.means["b"]
-    assert found.half_width("a", ["b"]) < 1e-3
 
 
 def test_effects_are_those_of_dense_matrices() -> None:

@@ -10,7 +10,6 @@ from tokenpeak.records import Reason, TrialRecord, Verdict
 from tokenpeak.report import open_archive
 from tokenpeak.report.load import rates
 from tokenpeak.spec.sweep import Objective, SweepSpec
-from tokenpeak.spec.workload import OpenLoad
 
 
 def aiming_at(**objective: str) -> SweepSpec:
@@ -25,28 +24,6 @@ def test_objective_of_the_chosen_run() -> None:
 
     assert trial.runs[2].summary.ttft_s.p95 == objective_value(trial, spec)
     assert "lower" == objective_direction(spec)
-
-
-def test_a_bare_distribution_means_its_median() -> None:
-    """`ttft_s` without a statistic is the p50."""
-    trial, _ = trial_record(sweep_spec())
-
-    assert trial.runs[0].summary.ttft_s.p50 == objective_value(trial, aiming_at(metric="ttft_s"))
-
-
-def test_invalid_runs_have_no_objective() -> None:
-    """A run that may not be ranked gives no value."""
-    trial, _ = trial_record(sweep_spec(), requests=10)
-
-    assert objective_value(trial, sweep_spec()) is None
-
-
-def test_highest_rate_within_the_slo() -> None:
-    """The highest rate whose run held every limit."""
-    trial, _ = trial_record(sweep_spec())
-    held = [run.level.rate_per_s for run in trial.runs[1:] if run.slo_met]  # type: ignore[union-attr]
-
-    assert max(held, default=None) == objective_value(trial, aiming_at(metric="max_rate_per_s"))
 
 
 @pytest.mark.parametrize(
@@ -89,18 +66,6 @@ def test_cost_needs_a_price() -> None:
     speed = trial.runs[0].summary.output_tok_per_s
     assert speed is not None
     assert pytest.approx(2.5 / 3600 / speed * 1e6) == metric_value(trial.runs[0], "cost_per_1m_output_tok", spec.energy)
-
-
-def test_rates_of_invalid_runs_do_not_count() -> None:
-    """A rate is not shown to be sustainable by a run that may not be ranked."""
-    trial, _ = trial_record(sweep_spec())
-    spec = aiming_at(metric="max_rate_per_s")
-    held = [run for run in trial.runs if run.slo_met and isinstance(run.level, OpenLoad)]
-    invalid = [run.model_copy(update={"verdict": Verdict(status="invalid")}) for run in held]
-
-    assert held
-    assert objective_value(trial.model_copy(update={"runs": tuple(held)}), spec) is not None
-    assert objective_value(trial.model_copy(update={"runs": tuple(invalid)}), spec) is None
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import pytest
 
 from archive_factory import make_archive, sweep_spec, trial_record
 from node_models import LLAMA
-from tokenpeak.errors import InputError
 from tokenpeak.plan.matrix import configs, with_objective
 from tokenpeak.ranking.objective import objective_value
 from tokenpeak.report import open_archive
@@ -62,14 +61,6 @@ def test_idle_gpus_do_not_win(archive: Path) -> None:
     assert speeds[8] / 8 < speeds[1] < speeds[8]
 
 
-def test_throughput_of_a_gpu_stands_beside_that_of_the_engine(archive: Path) -> None:
-    """Every run has both, by the flags of its config."""
-    runs = open_archive(archive).runs.filter(level_label="concurrency=32")
-    found = dict(runs.select("axis_tensor_parallel_size", "output_tok_per_s_per_gpu").iter_rows())
-
-    assert {str(gpus): pytest.approx(speed / gpus) for gpus, speed in raw_speeds(archive).items()} == found
-
-
 def test_the_rate_of_a_gpu_is_the_highest_rate_over_its_gpus() -> None:
     """`max_rate_per_s_per_gpu` is the rate of the engine by the groups of its flags."""
     trial, _ = trial_record(sweep_spec())
@@ -118,9 +109,3 @@ def test_an_objective_that_is_given_stays() -> None:
 
     assert "output_tok_per_s" == objective_of(asked)[0].objective.metric
     assert "output_tok_per_s" == objective_of(recorded)[0].objective.metric
-
-
-def test_a_misspelt_objective_of_a_gpu_has_a_suggestion(archive: Path) -> None:
-    """The nearest metric is named."""
-    with pytest.raises(InputError, match="output_tok_per_s_per_gpu"):
-        open_archive(archive, objective="output_tok_per_s_per_gpus")

@@ -37,10 +37,3 @@ def test_what_comes_to_the_same_is_equal(one: dict[str, str | None], other: dict
 def test_a_change_of_precision_is_named(flags: dict[str, str], expected: tuple[str, ...]) -> None:
     """Weights, KV cache, computation and the model are what precision is; a batch size is not."""
     assert expected == precision_of(config(**flags)).changes(precision_of(config()))
-
-
-def test_the_way_back_is_named_too() -> None:
-    """Against a quantized baseline, the unquantized config changes precision as well."""
-    low = precision_of(config(quantization="fp8", kv_cache_dtype="fp8"))
-
-    assert ("unquantized weights", "16-bit KV cache") == precision_of(config()).changes(low)

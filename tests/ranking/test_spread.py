@@ -52,14 +52,6 @@ def test_freedom_is_what_the_spread_is_worth() -> None:
     assert np.var(np.log(ratios)) < 2.5 * np.mean(2 / np.array(freedoms))
 
 
-def test_sides_have_means_of_their_own() -> None:
-    """What differs between the groups of a config is no spread."""
-    found = spreads({"a": [[1.0, 1.1, 1.0], [9.0, 9.9, 9.0]]})
-
-    assert found["a"].deviation == pytest.approx(np.std(np.log([1.0, 1.1, 1.0]), ddof=1))
-    assert 4 == found["a"].freedom
-
-
 def test_nothing_repeated_is_nothing_known() -> None:
     """Single launches have no spread; a config launched once takes that of the others."""
     assert {} == spreads({"a": [[1.0]], "b": [[2.0]]})

@@ -35,10 +35,3 @@ def test_a_launch_that_shows_where_the_best_is_leads_to_it() -> None:
     every = np.array([True, True, True])
     assert [1.0, 0.5, 0.5] == found.chance_after([], every, every).tolist()
     assert [1.0, 0.0, 0.0] == found.chance_after([], every, np.array([True, False, False])).tolist()
-
-
-def test_nothing_leads_to_a_best_that_is_not_open() -> None:
-    """Where no open point is best of any world, no launch leads to one."""
-    found = samples((1.0, 0.0), (1.0, 0.0))
-
-    assert [0.0, 0.0] == found.chance_after([], np.array([False, True]), np.array([False, True])).tolist()

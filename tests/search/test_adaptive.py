@@ -9,7 +9,7 @@ import pytest
 from landscape_factory import HARDWARE, landscape, plan_of
 
 from tokenpeak.records import TRANSIENT_CAUSES, Plan
-from tokenpeak.search.history import Finished, Outcome, Proposal, Strategy, Wait
+from tokenpeak.search.history import Finished, Outcome, Proposal, Strategy
 from tokenpeak.search.landscape import Landscape
 from tokenpeak.search.replay import Prior, Replay, replay, summarize
 from tokenpeak.search.searches import make_strategy
@@ -45,19 +45,6 @@ def renamed(plan: Plan, place: int, name: str) -> Plan:
     config = planned.config.model_copy(update={"name": name})
     entry = planned.model_copy(update={"config": config})
     return plan.model_copy(update={"feasible": (*plan.feasible[:place], entry, *plan.feasible[place + 1 :])})
-
-
-@pytest.mark.parametrize("crash", [0.0, 0.25])
-def test_resume_gives_the_same_remaining_trials(crash: float) -> None:
-    """A strategy made anew in the middle of a sweep goes on exactly as the first would have, after failures too."""
-    known = landscape("A100", 3, crash=crash)
-    whole = carried_out(make_strategy(ADAPTIVE, known.plan), known)
-
-    assert any(outcome.status == "failed" for outcome in whole) == (crash > 0)
-    for cut in (1, 9, 12, len(whole) - 1):
-        resumed = carried_out(make_strategy(ADAPTIVE, known.plan), known, whole[:cut])
-
-        assert whole == resumed
 
 
 @pytest.mark.parametrize(("nodes", "crash"), [(2, 0.0), (4, 0.0), (4, 0.25)])
@@ -135,31 +122,6 @@ def test_baselines_come_first() -> None:
     ]
 
 
-def test_parallel_nodes_get_different_trials_and_wait_for_the_end_of_screening() -> None:
-    """Running trials are not proposed again, and the finals wait for the last of the screening."""
-    known = landscape("A100", 5)
-    strategy = make_strategy(ADAPTIVE, known.plan)
-    history: list[Outcome] = []
-    running: list[Proposal] = []
-    waited = False
-    for _ in range(60):
-        step = strategy.propose(history, {trial.key for trial in running})
-        if isinstance(step, Proposal):
-            assert step.key not in {trial.key for trial in running}
-            running.append(step)
-            if len(running) < 3:
-                continue
-        elif isinstance(step, Finished) and not running:
-            break
-        else:
-            waited = waited or isinstance(step, Wait)
-        history.append(measured(running.pop(0), known))
-
-    assert waited
-    assert isinstance(strategy.propose(history, ()), Finished)
-    assert len(history) == len({(outcome.config_id, outcome.replicate) for outcome in history})
-
-
 def test_configs_that_break_the_slo_are_not_chosen() -> None:
     """The fastest config is not taken when it breaks the SLO."""
     plan = plan_of("A100")
@@ -207,27 +169,6 @@ def test_nothing_that_works_is_said() -> None:
 
     assert isinstance(end, Finished) and "no config ran" in end.reason
     assert strategy.choose(history) is None
-
-
-def test_the_last_config_gets_a_second_launch_when_its_first_says_nothing_of_it() -> None:
-    """A launch that failed because the memory was not free yet is made again, even when all configs have been tried."""
-    plan = plan_of("A100")
-    plan = plan.model_copy(update={"feasible": plan.feasible[:4]})
-    strategy = make_strategy(SearchSpec(strategy="adaptive", trials=10, finalists=0), plan)
-    history: list[Outcome] = []
-    while isinstance(step := strategy.propose(history, ()), Proposal) and len(history) < 10:
-        taken = len(history) == 3
-        history.append(
-            Outcome(
-                config_id=step.config_id,
-                replicate=step.replicate,
-                status="failed" if taken else "ok",
-                value=None if taken else 100.0 + len(history),
-                failure_cause="vram_taken" if taken else None,
-            )
-        )
-
-    assert history[3].config_id in {outcome.config_id for outcome in history[4:]}
 
 
 def test_low_objectives_are_minimized() -> None:

@@ -104,19 +104,6 @@ def test_interrupted_trials_are_made_again() -> None:
     assert first == strategy.propose([interrupted], ())
 
 
-def test_running_trials_are_not_proposed() -> None:
-    """What another node runs is left to it, and what is all running is done."""
-    plan = plan_of("V100")
-    strategy = make_strategy(SearchSpec(), plan)
-    first = strategy.propose([], ())
-    assert isinstance(first, Proposal)
-    second = strategy.propose([], {first.key})
-
-    assert isinstance(second, Proposal) and first.key != second.key
-    everything = {(planned.config.config_id, launch) for planned in plan.feasible for launch in range(9)}
-    assert isinstance(strategy.propose([], everything), Finished)
-
-
 def test_one_of_each_class_comes_first() -> None:
     """With as many trials as classes, no two configs that cannot differ are launched."""
     plan = plan_of("V100")

@@ -41,13 +41,6 @@ def test_nothing_that_works_is_no_value() -> None:
     assert found_for(0.3)[0] is None
 
 
-def test_what_survives_idle_but_not_the_load_is_too_high() -> None:
-    """A value that once failed is never the answer, even if it survived before."""
-    attempts = [Attempt(value=0.95, survived=True), Attempt(value=0.95, survived=False)]
-
-    assert next_highest(attempts, SHARES) == NextValue(value=0.91)
-
-
 def plan_of(**axes: object) -> Plan:
     """The plan of a sweep on an L4 whose axes are these, with the engine's defaults as a baseline."""
     spec = parse_spec(
@@ -160,13 +153,6 @@ def test_the_next_value_waits_for_the_last() -> None:
     assert isinstance(strategy.propose([], {first.key, second.key}), Wait)
 
 
-def test_who_asks_for_most_memory_climbs() -> None:
-    """The config to which the prediction leaves least room for the KV cache is the one whose survival shows most."""
-    first, second = climbers(grid_plan())
-
-    assert ["8192", "2048"] == [ladder[0].config.choices["max_num_batched_tokens"] for ladder in (first, second)]
-
-
 def climbed(plan: Plan, *asked: tuple[float, str | None]) -> HighestValue | NextValue | None:
     """Where the climb stands after launches at these values with these causes of failure; None: it survived."""
     ids = {float(rung.config.choices[AXIS]): rung.config.config_id for ladder in climbers(plan)[:1] for rung in ladder}
@@ -190,11 +176,6 @@ def test_causes_that_say_nothing_of_the_value_do_not_count_once() -> None:
 
     assert NextValue(value=0.95) == climbed(plan, (0.95, "port_taken"))
     assert NextValue(value=0.91) == climbed(plan, (0.95, "hung"), (0.95, "hung"))
-
-
-def test_too_little_memory_is_no_reason_to_go_down() -> None:
-    """Where the KV cache is too small only higher values are left."""
-    assert NextValue(value=0.98) == climbed(grid_plan(), (0.95, "kv_cache_too_small"))
 
 
 def test_config_that_no_value_mends_is_left() -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import pytest
 from landscape_factory import HARDWARE, landscape
 from landscape_factory import plan_of as plan_of_landscape
-from pydantic import ValidationError
 
 from archive_factory import node_facts, plan_of, sweep_spec
 from tokenpeak.errors import PlanError
@@ -129,17 +128,6 @@ def test_what_a_search_leaves_goes_to_the_others() -> None:
     assert [4, 26] == [played.launches(name) for name in names]
 
 
-def test_slow_search_that_stops_last_leaves_its_rest_to_nodes_that_wait() -> None:
-    """The quick kind has used its share long before; its nodes wait, and go on when the slow one has stopped."""
-    spec, plans = sweep({"NVIDIA L4": FEW, "NVIDIA A10": MANY}, trials=30)
-    names = [plan.hardware for plan in plans]
-    played = play(spec, plans, {names[0]: 1, names[1]: 5}, minutes={names[0]: 60})
-    last_of_slow = max(place for place, (name, _) in enumerate(played.ended) if name == names[0])
-
-    assert [4, 26] == [played.launches(name) for name in names]
-    assert 15 == sum(name == names[1] for name, _ in played.ended[:last_of_slow])
-
-
 @pytest.mark.parametrize("trials", [2, 3, 17, 31, 79, 80, 200])
 def test_no_trial_of_the_budget_is_lost_or_doubled(trials: int) -> None:
     """All of it is used, in equal shares, unless every matrix is made whole before."""
@@ -150,15 +138,6 @@ def test_no_trial_of_the_budget_is_lost_or_doubled(trials: int) -> None:
 
     assert min(trials, 80) == sum(made)
     assert abs(made[0] - made[1]) <= 1
-
-
-def test_limits_of_each_kind_are_as_before_without_a_common_budget() -> None:
-    """By default trials are of each kind of hardware."""
-    spec, plans = sweep({"NVIDIA L4": FEW, "NVIDIA A10": MANY}, trials=10, budget="per_hardware")
-    names = [plan.hardware for plan in plans]
-    played = play(spec, plans, {names[0]: 1, names[1]: 1})
-
-    assert [4, 10] == [played.launches(name) for name in names]
 
 
 @pytest.mark.parametrize("cut", [1, 6, 13, 20, 29])
@@ -247,9 +226,3 @@ def test_fewer_trials_than_kinds() -> None:
     spec, plans = sweep({"NVIDIA L4": FEW, "NVIDIA A10": MANY}, trials=1)
     with pytest.raises(PlanError, match="less than one trial for each of its 2 kinds of hardware"):
         Searches(spec, plans)
-
-
-def test_budget_of_nothing() -> None:
-    """A common budget without a number is a mistake."""
-    with pytest.raises(ValidationError, match="needs trials or gpu_hours"):
-        SearchSpec(budget="per_sweep")
