@@ -9,7 +9,6 @@ from loadgen.replies import reply
 from tokenpeak.errors import LoadError
 from tokenpeak.loadgen import request_rows
 from tokenpeak.loadgen.arrivals import timetable
-from tokenpeak.loadgen.assignment import ViolationLimit
 from tokenpeak.loadgen.http.stream import Reply
 from tokenpeak.loadgen.rate.probing import RateFound, search_rate
 from tokenpeak.loadgen.workers.messages import LoadObservation
@@ -27,7 +26,7 @@ class Queue:
         self.service_s, self.failing = service_s, failing
         self.levels: list[LoadLevel] = []
 
-    def __call__(self, level: LoadLevel, stop: ViolationLimit | None) -> Offered:
+    def __call__(self, level: LoadLevel) -> Offered:
         self.levels.append(level)
         if isinstance(level, OpenLoad):
             due = timetable(level, 1)

@@ -18,7 +18,7 @@ import pytest
 from loadgen.broken_server import serving
 from loadgen.test_generator import SYNTHETIC, Listener, bodies
 from tokenpeak.errors import LoadError
-from tokenpeak.loadgen.assignment import Conversation, LoadAssignment, RequestTemplate, Target, Turn, ViolationLimit
+from tokenpeak.loadgen.assignment import Conversation, LoadAssignment, RequestTemplate, Target, Turn
 from tokenpeak.loadgen.job import LoadJob, read_outcome, run_job
 from tokenpeak.loadgen.run import Status
 from tokenpeak.loadgen.workers import channel, remote_pool
@@ -247,7 +247,6 @@ def test_assignment_survives_the_wire() -> None:
             conversation_options={"model": "m", "stop": None, "seed": 3},
             due_s=(0.0, 0.5),
             caps=((0.0, 4),),
-            violation_limit=ViolationLimit(violations=3, ttft_s=1.0),
         ),
         certificates="pem",
     )

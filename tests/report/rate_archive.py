@@ -11,7 +11,6 @@ from archive_factory import make_archive
 from loadgen.replies import reply
 from tokenpeak.loadgen import request_rows
 from tokenpeak.loadgen.arrivals import timetable
-from tokenpeak.loadgen.assignment import ViolationLimit
 from tokenpeak.loadgen.http.stream import Reply
 from tokenpeak.loadgen.rate.probing import search_rate
 from tokenpeak.loadgen.workers.messages import LoadObservation
@@ -39,7 +38,7 @@ class SlotQueue:
         self.slots, self.mean_s = slots, mean_s
         self.random = np.random.default_rng(slots)
 
-    def __call__(self, level: LoadLevel, stop: ViolationLimit | None = None) -> Offered:
+    def __call__(self, level: LoadLevel) -> Offered:
         """Everything that a run at this level would have seen."""
         due = list(timetable(level, 1)) if isinstance(level, OpenLoad) else []
         free = np.zeros(self.slots)

@@ -45,15 +45,6 @@ class Conversation:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ViolationLimit:
-    """When a run has failed its SLO beyond doubt: more than `violations` requests over a limit, or failed."""
-
-    violations: int
-    ttft_s: float | None = None
-    latency_s: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class LoadAssignment:
     """A run, or one worker's share of it.
 
@@ -82,7 +73,6 @@ class LoadAssignment:
     stride: int = 1
     stall_s: float = 120.0
     deadline_s: float = 900.0
-    violation_limit: ViolationLimit | None = None
 
     def most_workers(self, workers: int) -> int:
         """How many of so many workers have something to do: three workers at most share a level of three streams."""
@@ -97,7 +87,6 @@ class LoadAssignment:
         def slice_of(total: int) -> int:
             return total // parts + (part < total % parts)
 
-        limit = self.violation_limit
         return replace(
             self,
             templates=self.templates[part::parts] or self.templates,
@@ -108,5 +97,4 @@ class LoadAssignment:
             requests=None if self.requests is None else slice_of(self.requests),
             first=self.first + part * self.stride,
             stride=self.stride * parts,
-            violation_limit=limit and replace(limit, violations=max(1, slice_of(limit.violations))),
         )

@@ -60,7 +60,6 @@ class LoadGenerator:
         self._count_ok = 0
         self._packets = 0
         self._ttfts: deque[float] = deque(maxlen=200)
-        self._violations = 0
         self._ticks = 0
         self._packets_ended = 0
         self._packets_watched = (0, start)
@@ -193,7 +192,6 @@ class LoadGenerator:
             # The response's head, usage and end are packets of their own on most servers; a hint is enough here.
             self._packets += len(exchange.packets)
             self._ttfts.append(exchange.times[min(1, len(exchange.times) - 1)] - (exchange.sent or exchange.due))
-        self._judge(exchange, ok=ok)
         if ok and (following := self._source.following(exchange)) is not None:
             self._queue.append(following)
         self._ended.append(exchange)
@@ -212,19 +210,6 @@ class LoadGenerator:
     def _resume(self) -> None:
         self._pausing -= 1
         self._pump()
-
-    def _judge(self, exchange: Exchange, *, ok: bool) -> None:
-        limit = self.assignment.violation_limit
-        if limit is None or exchange.index < self.assignment.warmup_requests:
-            return
-        late = not ok or (
-            limit.ttft_s is not None and len(exchange.times) > 1 and exchange.times[1] - exchange.due > limit.ttft_s
-        )
-        if not late and limit.latency_s is not None and exchange.ended is not None:
-            late = exchange.ended - exchange.due > limit.latency_s
-        self._violations += late
-        if self._violations > limit.violations:
-            self.stop("the SLO was missed beyond doubt")
 
     def _read_oldest(self) -> None:
         exchange = self._ended.popleft()
@@ -253,17 +238,6 @@ class LoadGenerator:
             self.stop("the run's deadline passed")
         if sum(c.exchange.weigh() for c in self._busy if c.exchange is not None) > IN_FLIGHT_LIMIT_BYTES:
             self.stop(f"the responses in flight were longer than {IN_FLIGHT_LIMIT_BYTES >> 20} MiB together")
-        limit = assignment.violation_limit
-        if limit is not None and limit.ttft_s is not None and self.stopped is None:
-            waiting = sum(
-                1
-                for connection in self._busy
-                if (exchange := connection.exchange) is not None
-                and len(exchange.times) < 2
-                and now - exchange.due > limit.ttft_s
-            ) + sum(1 for exchange in self._queue if now - exchange.due > limit.ttft_s)
-            if self._violations + waiting > limit.violations:
-                self.stop("the SLO was missed beyond doubt")
         for connection in list(self._busy):
             exchange = connection.exchange
             if exchange is None:

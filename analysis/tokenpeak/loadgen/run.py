@@ -11,7 +11,7 @@ from pydantic import NonNegativeInt
 from tokenpeak.errors import LoadError
 from tokenpeak.loadgen import request_rows
 from tokenpeak.loadgen.arrivals import staged_caps, staged_timetable, timetable
-from tokenpeak.loadgen.assignment import LoadAssignment, ViolationLimit
+from tokenpeak.loadgen.assignment import LoadAssignment
 from tokenpeak.loadgen.datasets import read_trace
 from tokenpeak.loadgen.http.metrics_page import Scraper, counters, restarted
 from tokenpeak.loadgen.http.server import Server
@@ -131,7 +131,7 @@ class Run:
             return tuple(entry.due_s for entry in read_trace(workload)[: level.requests])
         return None
 
-    def assignment(self, level: LoadLevel, limit: ViolationLimit | None) -> LoadAssignment:
+    def assignment(self, level: LoadLevel) -> LoadAssignment:
         """What the workers are to send."""
         run, setting = self.run, self.setting
         due = self._due(level)
@@ -174,15 +174,14 @@ class Run:
             warmup_requests=level.warmup_requests,
             stall_s=setting.stall_s,
             deadline_s=setting.run_deadline_s,
-            violation_limit=limit,
         )
 
-    def offer(self, level: LoadLevel, limit: ViolationLimit | None = None) -> Offered:
+    def offer(self, level: LoadLevel) -> Offered:
         """Wait until the engine is idle, then offer a load."""
         scraper = self.setting.scraper
         self._status("draining", level)
         drained = scraper.drained(self.setting.drain_s)
-        assignment = self.assignment(level, limit)
+        assignment = self.assignment(level)
         self._status("loading", level)
         ticks: list[tuple[float, float]] = []
 

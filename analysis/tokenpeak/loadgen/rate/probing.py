@@ -9,7 +9,6 @@ import polars as pl
 from pydantic import model_validator
 
 from tokenpeak.errors import LoadError
-from tokenpeak.loadgen.assignment import ViolationLimit
 from tokenpeak.loadgen.rate.probe import WARMUP_SHARE, ProbeAsked, ProbeSeen
 from tokenpeak.loadgen.rate.queue import Timings
 from tokenpeak.loadgen.rate.sustainable import RateAnswer, SustainableRateSearch
@@ -23,7 +22,7 @@ from tokenpeak.spec.workload import ClosedLoad, LoadLevel, MaxRateLoad, OpenLoad
 RAMP_STEPS = 16
 """A first step of a sixteenth of the slots lets as many workers share them."""
 
-Offer = Callable[[LoadLevel, ViolationLimit | None], Offered]
+Offer = Callable[[LoadLevel], Offered]
 
 
 class SaturationLoad(ClosedLoad):
@@ -72,7 +71,7 @@ def search_rate(level: MaxRateLoad, offer: Offer, *, origin_s: float) -> RateFou
     offers: list[Offered] = []
     while isinstance(step := search.step(probes), ProbeAsked):
         began = time.perf_counter()
-        offered = offer(_level(step, level), None)
+        offered = offer(_level(step, level))
         last_s = offered.table["last_token_s"].max()
         took_s = max(time.perf_counter() - began, float(last_s or 0.0))  # type: ignore[arg-type]
         probe = _seen(step, offered, slo, took_s)
