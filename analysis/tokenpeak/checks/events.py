@@ -1,9 +1,9 @@
 """Events mistaken for tokens: one event of a stream can carry several."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from tokenpeak.checks.evidence import Evidence, place, value
-from tokenpeak.checks.outcome import CheckOutcome, Finding, Guarded, agrees, figure
+from tokenpeak.checks.outcome import CheckOutcome, Finding, agrees, figure, looks, settled, undecided
 
 SEVERAL = 1.5
 """Tokens an event from which on its gaps say nothing of tokens."""
@@ -28,7 +28,7 @@ def gap_comparison(
         gap = gap if gap is not None or row is None else value(row, "itl_s_mean")
         token = value(row, "tpot_s_mean") if row else None
         if row is None or gap is None or not token:
-            return CheckOutcome(verdict="undecided", computation=("The archive lacks ITL or TPOT of a run.",))
+            return undecided("The archive lacks ITL or TPOT of a run.")
         lines.append(
             f"{row['config_name']}: gap between events {figure(gap * 1000)} ms (stated {figure(stated)}), "
             f"time per token {figure(token * 1000)} ms: {figure(gap / token)} tokens an event."
@@ -42,35 +42,20 @@ def gap_comparison(
     )
     if all(gap / token < SEVERAL for gap, token in perhaps):
         right = agrees(stated_slow_ms / 1000, slow_gap, 0.01) and agrees(stated_fast_ms / 1000, fast_gap, 0.01)
-        return CheckOutcome(verdict="supported" if right else "contradicted", computation=tuple(lines))
-    return CheckOutcome(
-        verdict="contradicted",
-        computation=tuple(lines),
-        corrected=f"{figure(slow_token * 1000)} ms against {figure(fast_token * 1000)} ms a token, "
-        f"{figure(slow_token / fast_token)} times",
-    )
+        return settled(lines, holds=right, corrected="")
+    corrected = f"{figure(slow_token * 1000)} ms against {figure(fast_token * 1000)} ms a token"
+    return settled(lines, holds=False, corrected=f"{corrected}, {figure(slow_token / fast_token)} times")
 
 
-def guard(evidence: Evidence) -> Guarded:
+@looks
+def guard(evidence: Evidence) -> Iterator[Finding | None]:
     """Where ITL is given, events carry about one token, or the run says so by its TPOT."""
-    findings: list[Finding] = []
-    looked_at = 0
     for row in evidence.counted().iter_rows(named=True):
         gap, token = value(row, "itl_s_mean"), value(row, "tpot_s_mean")
         if not gap or not token:
             continue
-        looked_at += 1
-        if gap / token >= TWICE:
-            findings.append(
-                Finding(
-                    check="events",
-                    where=place(row),
-                    text=(
-                        f"ITL is {figure(gap * 1000)} ms and TPOT {figure(token * 1000)} ms: events carry "
-                        f"{figure(gap / token)} tokens each, so ITL is no time between tokens"
-                    ),
-                    value=gap,
-                    limit=token,
-                )
-            )
-    return Guarded(looked_at=looked_at, findings=tuple(findings))
+        text = (
+            f"ITL is {figure(gap * 1000)} ms and TPOT {figure(token * 1000)} ms: events carry "
+            f"{figure(gap / token)} tokens each, so ITL is no time between tokens"
+        )
+        yield Finding(where=place(row), text=text) if gap / token >= TWICE else None

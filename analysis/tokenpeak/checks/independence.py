@@ -6,7 +6,7 @@ from itertools import combinations
 import polars as pl
 
 from tokenpeak.checks.evidence import Evidence, Row, value
-from tokenpeak.checks.outcome import CheckOutcome, Finding, Guarded
+from tokenpeak.checks.outcome import CheckOutcome, Finding, Guarded, settled, undecided
 
 TIMES = ("ttft_s", "tpot_s", "itl_s", "latency_s")
 STATISTICS = ("mean", "p25", "p50", "p75", "p90", "p95", "p99")
@@ -47,7 +47,7 @@ def independent(evidence: Evidence, *, where: Mapping[str, object]) -> CheckOutc
     runs = evidence.select(where)
     columns = _columns(runs)
     if runs.height < 2:
-        return CheckOutcome(verdict="undecided", computation=("Fewer than two runs.",))
+        return undecided("Fewer than two runs.")
     digit = _digit_s(runs, columns)
     lines, worst = [], 0
     for first, second in combinations(runs.iter_rows(named=True), 2):
@@ -57,13 +57,8 @@ def independent(evidence: Evidence, *, where: Mapping[str, object]) -> CheckOutc
     lines.append(
         f"By chance two figures share their digits like this about once in {ROUND_S / digit:,.0f} comparisons."
     )
-    if worst >= PER_PAIR:
-        return CheckOutcome(
-            verdict="contradicted",
-            computation=tuple(lines),
-            corrected="at least one of the runs was copied and edited; measure them again",
-        )
-    return CheckOutcome(verdict="supported", computation=tuple(lines))
+    corrected = "at least one of the runs was copied and edited; measure them again"
+    return settled(lines, holds=worst < PER_PAIR, corrected=corrected)
 
 
 def guard(evidence: Evidence) -> Guarded:
@@ -89,13 +84,6 @@ def guard(evidence: Evidence) -> Guarded:
         for first, second in sorted(suspects):
             same = shared(rows[first], rows[second], columns, digit)
             if len(same) >= PER_PAIR:
-                findings.append(
-                    Finding(
-                        check="independence",
-                        where=f"{workload} at {level}: {first} and {second}",
-                        text=f"{len(same)} figures share their digits ({same[0]}): one of the runs is a copy",
-                        value=float(len(same)),
-                        limit=float(PER_PAIR),
-                    )
-                )
+                text = f"{len(same)} figures share their digits ({same[0]}): one of the runs is a copy"
+                findings.append(Finding(where=f"{workload} at {level}: {first} and {second}", text=text))
     return Guarded(looked_at=looked_at, findings=tuple(findings))

@@ -1,11 +1,11 @@
 """Output lengths that differ between the arms of a comparison, and gains that are said to be steady."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import polars as pl
 
 from tokenpeak.checks.evidence import Evidence
-from tokenpeak.checks.outcome import CheckOutcome, Finding, Guarded, figure
+from tokenpeak.checks.outcome import CheckOutcome, Finding, figure, looks, settled, undecided
 from tokenpeak.metrics import metric_of
 from tokenpeak.spec.search import MARGIN
 
@@ -20,7 +20,7 @@ def steady_gain(
     runs = evidence.select(where).filter(pl.col(f"axis_{axis}").is_not_null())
     runs = runs.with_columns(pl.col(f"axis_{axis}").cast(pl.Float64).alias("step")).sort("step")
     if runs.height < 2:
-        return CheckOutcome(verdict="undecided", computation=(f"Fewer than two runs along {axis}.",))
+        return undecided(f"Fewer than two runs along {axis}.")
     steps = [figure(step) for step in runs["step"]]
     lines: list[str] = []
     broken: list[str] = []
@@ -42,41 +42,24 @@ def steady_gain(
         )
     if broken:
         lines.append(f"Worse by more than {margin:.0%}: {'; '.join(broken)}.")
-        return CheckOutcome(
-            verdict="contradicted", computation=tuple(lines), corrected=f"not steady: worse in {'; '.join(broken)}"
-        )
-    if unlike:
-        return CheckOutcome(
-            verdict="not_supported", computation=tuple(lines), corrected="different output lengths; not comparable"
-        )
-    return CheckOutcome(verdict="supported", computation=tuple(lines))
+        return settled(lines, holds=False, corrected=f"not steady: worse in {'; '.join(broken)}")
+    corrected = "different output lengths; not comparable"
+    return settled(lines, holds=not unlike, corrected=corrected, otherwise="not_supported")
 
 
-def guard(evidence: Evidence) -> Guarded:
+@looks
+def guard(evidence: Evidence) -> Iterator[Finding | None]:
     """Configs compared under one workload and load wrote answers of the same mean length."""
-    findings: list[Finding] = []
-    looked_at = 0
     runs = evidence.counted().filter(pl.col("output_tokens").is_not_null(), pl.col("requests_ok") > 0)
     runs = runs.with_columns((pl.col("output_tokens") / pl.col("requests_ok")).alias("length"))
-    for (hardware, workload, level), group in runs.group_by(
-        "hardware", "workload_name", "level_label", maintain_order=True
-    ):
+    keys = ("hardware", "workload_name", "level_label")
+    for (hardware, workload, level), group in runs.group_by(*keys, maintain_order=True):
         if group.height < 2:
             continue
-        looked_at += 1
         low, high = group.sort("length").row(0, named=True), group.sort("length").row(-1, named=True)
-        if low["length"] > 0 and high["length"] / low["length"] - 1 > TOLERANCE:
-            findings.append(
-                Finding(
-                    check="lengths",
-                    where=f"{workload} at {level} on {hardware}",
-                    text=(
-                        f"answers had {figure(low['length'])} tokens with {low['config_name']} and "
-                        f"{figure(high['length'])} with {high['config_name']}: "
-                        "throughput and latency compare different work"
-                    ),
-                    value=high["length"],
-                    limit=low["length"],
-                )
-            )
-    return Guarded(looked_at=looked_at, findings=tuple(findings))
+        text = (
+            f"answers had {figure(low['length'])} tokens with {low['config_name']} and "
+            f"{figure(high['length'])} with {high['config_name']}: throughput and latency compare different work"
+        )
+        differ = low["length"] > 0 and high["length"] / low["length"] - 1 > TOLERANCE
+        yield Finding(where=f"{workload} at {level} on {hardware}", text=text) if differ else None

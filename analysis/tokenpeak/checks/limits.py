@@ -1,11 +1,11 @@
 """Speeds far from what the hardware can do, what binds them, and what a device is said to need."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
 
 from tokenpeak.checks.evidence import Evidence, Row, place, value
-from tokenpeak.checks.outcome import CheckOutcome, Finding, Guarded, figure
+from tokenpeak.checks.outcome import CheckOutcome, Finding, figure, looks, settled, undecided
 from tokenpeak.predict.hardware import gpu_facts, gpu_names
 from tokenpeak.predict.memory_plan import MemoryPlan
 from tokenpeak.predict.physics import step_time_s
@@ -49,16 +49,11 @@ def measures_hardware(evidence: Evidence, *, where: Mapping[str, object], column
             f"{row['node']}: {figure(speed)} tok/s a request of a possible {figure(limit)}, {speed / limit:.1%}."
         )
     if not shares:
-        return CheckOutcome(verdict="undecided", computation=("Hardware or model of these runs are unknown.",))
+        return undecided("Hardware or model of these runs are unknown.")
     low = [node for share, node in shares if share < GPU_BOUND]
     lines.append(f"Under {GPU_BOUND:.0%} of the limit: {len(low)} of {len(shares)}.")
-    if not low:
-        return CheckOutcome(verdict="supported", computation=tuple(lines))
-    return CheckOutcome(
-        verdict="contradicted",
-        computation=tuple(lines),
-        corrected=f"{', '.join(low)} waited for the host, not for the GPU: eager launches of small steps",
-    )
+    corrected = f"{', '.join(low)} waited for the host, not for the GPU: eager launches of small steps"
+    return settled(lines, holds=not low, corrected=corrected)
 
 
 def binding_resource(
@@ -69,7 +64,7 @@ def binding_resource(
     memory = evidence.memory_plan(row) if row else None
     speed, concurrency = (value(row, name) if row else None for name in (column, "concurrency"))
     if memory is None or not speed or not concurrency:
-        return CheckOutcome(verdict="undecided", computation=("Hardware, model or speed are unknown.",))
+        return undecided("Hardware, model or speed are unknown.")
     step = step_time_s(
         memory.deployment, decode_sequences=int(concurrency), decode_context_tokens=int(concurrency) * context_tokens
     )
@@ -87,13 +82,8 @@ def binding_resource(
         for name, seconds in sorted(terms.items(), key=lambda pair: -pair[1])
     ]
     largest = max(terms, key=lambda name: terms[name])
-    if largest == stated:
-        return CheckOutcome(verdict="supported", computation=tuple(lines))
-    return CheckOutcome(
-        verdict="contradicted",
-        computation=tuple(lines),
-        corrected=f"{largest.replace('_', ' ')} takes most; {stated} takes {terms[stated] / measured:.0%}",
-    )
+    corrected = f"{largest.replace('_', ' ')} takes most; {stated} takes {terms[stated] / measured:.0%}"
+    return settled(lines, holds=largest == stated, corrected=corrected)
 
 
 def needs_capability(
@@ -104,7 +94,7 @@ def needs_capability(
     for name in stated_devices:
         facts = gpu_facts(name)
         if facts is None:
-            return CheckOutcome(verdict="undecided", computation=(f"{name} is not in the table of devices.",))
+            return undecided(f"{name} is not in the table of devices.")
         own = float(facts.compute_capability)
         lines.append(
             f"{facts.name}: compute capability {own:.1f}, {feature} units: {'yes' if feature in facts.flops else 'no'}."
@@ -121,9 +111,7 @@ def needs_capability(
         lines.append(f"The lowest with {feature} units is {lowest.compute_capability}: {lowest.name}.")
         if float(lowest.compute_capability) < stated_minimum:
             wrong.append(f"{lowest.compute_capability} is enough ({lowest.name})")
-    if not wrong:
-        return CheckOutcome(verdict="supported", computation=tuple(lines))
-    return CheckOutcome(verdict="contradicted", computation=tuple(lines), corrected="; ".join(wrong))
+    return settled(lines, holds=not wrong, corrected="; ".join(wrong))
 
 
 def needs_flag(evidence: Evidence, *, flag: str, stated_devices: Sequence[str]) -> CheckOutcome:
@@ -147,21 +135,14 @@ def needs_flag(evidence: Evidence, *, flag: str, stated_devices: Sequence[str]) 
             lines.append(f"Compute capability {facts.compute_capability}, as {', '.join(peers[:4]) or 'no other'}.")
         if without.height:
             needed.append(ok == 0)
-    if not all(needed):
-        return CheckOutcome(verdict="contradicted", computation=tuple(lines), corrected=f"launches without {flag} ran")
-    if len(needed) == len(stated_devices):
-        return CheckOutcome(verdict="supported", computation=tuple(lines))
-    return CheckOutcome(
-        verdict="undecided",
-        computation=tuple(lines),
-        corrected=f"launch each once without {flag}; nothing published did",
-    )
+    if all(needed) and len(needed) < len(stated_devices):
+        return undecided(*lines, corrected=f"launch each once without {flag}; nothing published did")
+    return settled(lines, holds=all(needed), corrected=f"launches without {flag} ran")
 
 
-def guard(evidence: Evidence) -> Guarded:
+@looks
+def guard(evidence: Evidence) -> Iterator[Finding | None]:
     """No run is faster than its hardware's limit, nor so slow under full load that something else was measured."""
-    findings: list[Finding] = []
-    looked_at = 0
     memory_plans: dict[tuple[object, object], MemoryPlan | None] = {}
     for row in evidence.counted().iter_rows(named=True):
         speed, sequences = value(row, "output_tok_per_s"), _in_flight(row)
@@ -171,25 +152,15 @@ def guard(evidence: Evidence) -> Guarded:
         memory = memory_plans[key]
         if speed is None or sequences is None or memory is None:
             continue
-        looked_at += 1
         running = min(sequences, float(memory.deployment.max_num_seqs * memory.data_parallel))
         limit = running * request_limit_tok_per_s(memory, running, 0)
+        words = ""
         if speed > TOO_FAST * limit:
             words = "more than the hardware can give"
         elif speed < IDLE * limit:
             words = "so little that something other than the engine was measured"
-        else:
-            continue
-        findings.append(
-            Finding(
-                check="limits",
-                where=place(row),
-                text=f"{figure(speed)} tok/s, {words} ({figure(limit)} with {running:g} sequences)",
-                value=speed,
-                limit=limit,
-            )
-        )
-    return Guarded(looked_at=looked_at, findings=tuple(findings))
+        text = f"{figure(speed)} tok/s, {words} ({figure(limit)} with {running:g} sequences)"
+        yield Finding(where=place(row), text=text) if words else None
 
 
 def _in_flight(row: Row) -> float | None:

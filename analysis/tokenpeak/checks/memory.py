@@ -1,7 +1,9 @@
 """Sizes of weights and KV cache: formulas that ignore grouped-query attention, and capacities without a length."""
 
+from collections.abc import Iterator
+
 from tokenpeak.checks.evidence import Evidence, value
-from tokenpeak.checks.outcome import CheckOutcome, Finding, Guarded, agrees, figure
+from tokenpeak.checks.outcome import CheckOutcome, Finding, agrees, figure, looks, settled, undecided
 from tokenpeak.predict.config_json import quantization_named
 from tokenpeak.predict.model import ModelFacts, model_facts
 
@@ -9,7 +11,7 @@ GIB = 1024**3
 
 
 def _unknown(model: str) -> CheckOutcome:
-    return CheckOutcome(verdict="undecided", computation=(f"The facts of {model} are not known.",))
+    return undecided(f"The facts of {model} are not known.")
 
 
 def _per_token(facts: ModelFacts) -> str:
@@ -31,13 +33,8 @@ def kv_cache_size(_: Evidence, *, model: str, tokens: int, stated_bytes: float) 
         f"Stated: {figure(stated_bytes / 1e9)} GB, {figure(stated_bytes / computed)} times as much; "
         f"{facts.heads} query heads share {facts.kv_heads} KV heads, {figure(group)} each.",
     ]
-    if agrees(stated_bytes, computed, 0.05):
-        return CheckOutcome(verdict="supported", computation=tuple(lines))
-    return CheckOutcome(
-        verdict="contradicted",
-        computation=tuple(lines),
-        corrected=f"{figure(computed / 1e9)} GB ({figure(computed / GIB)} GiB)",
-    )
+    corrected = f"{figure(computed / 1e9)} GB ({figure(computed / GIB)} GiB)"
+    return settled(lines, holds=agrees(stated_bytes, computed, 0.05), corrected=corrected)
 
 
 def kv_capacity(
@@ -60,22 +57,15 @@ def kv_capacity(
     if tokens_per_sequence is not None:
         count = room / tokens_per_sequence
         lines.append(f"At {tokens_per_sequence:,} tokens each: {figure(count)} sequences.")
-        if agrees(stated_sequences, count, 0.15):
-            return CheckOutcome(verdict="supported", computation=tuple(lines))
-        return CheckOutcome(
-            verdict="contradicted",
-            computation=tuple(lines),
-            corrected=f"{figure(count)} sequences of {tokens_per_sequence:,} tokens",
-        )
-    if full >= stated_sequences:
-        return CheckOutcome(verdict="supported", computation=tuple(lines))
-    return CheckOutcome(
-        verdict="not_supported",
-        computation=(*lines, "No length is stated, and the number depends on nothing else."),
-        corrected=f"{figure(room)} tokens: {figure(stated_sequences)} sequences up to "
-        f"{figure(room / stated_sequences)} "
-        f"tokens each, or {figure(full)} of {max_model_len:,}",
+        corrected = f"{figure(count)} sequences of {tokens_per_sequence:,} tokens"
+        return settled(lines, holds=agrees(stated_sequences, count, 0.15), corrected=corrected)
+    if full < stated_sequences:
+        lines.append("No length is stated, and the number depends on nothing else.")
+    corrected = (
+        f"{figure(room)} tokens: {figure(stated_sequences)} sequences up to {figure(room / stated_sequences)} "
+        f"tokens each, or {figure(full)} of {max_model_len:,}"
     )
+    return settled(lines, holds=full >= stated_sequences, corrected=corrected, otherwise="not_supported")
 
 
 def weights_size(
@@ -99,42 +89,23 @@ def weights_size(
         if seen.len():
             lines.append(f"The archive itself gives {figure(float(seen[0]) / 1e9)} GB for {config}.")
             if not agrees(float(seen[0]), computed, 0.25):
-                return CheckOutcome(
-                    verdict="undecided",
-                    computation=(*lines, "The archive's own figure and the parameters disagree."),
-                )
-    if agrees(stated_bytes, computed, 0.25):
-        return CheckOutcome(verdict="supported", computation=tuple(lines))
-    return CheckOutcome(verdict="contradicted", computation=tuple(lines), corrected=f"{figure(computed / 1e9)} GB")
+                return undecided(*lines, "The archive's own figure and the parameters disagree.")
+    return settled(lines, holds=agrees(stated_bytes, computed, 0.25), corrected=f"{figure(computed / 1e9)} GB")
 
 
-def guard(evidence: Evidence) -> Guarded:
+@looks
+def guard(evidence: Evidence) -> Iterator[Finding | None]:
     """No KV cache, stated or predicted, is off by the factor by which query heads outnumber KV heads."""
-    findings: list[Finding] = []
-    looked_at = 0
     models = dict(evidence.configs.select("config_id", "model_name").iter_rows())
     for row in evidence.trials.iter_rows(named=True):
         seen, predicted = value(row, "kv_cache_tokens"), value(row, "predicted_kv_cache_tokens")
         facts = model_facts(str(models.get(row["config_id"], "")))
-        if facts is None or not seen or not predicted:
+        if facts is None or not seen or not predicted or facts.heads < 2 * facts.kv_heads:
             continue
-        group = facts.heads / facts.kv_heads
-        if group < 2:
-            continue
-        looked_at += 1
-        ratio = seen / predicted
-        if agrees(ratio, group, 0.1) or agrees(ratio, 1 / group, 0.1):
-            findings.append(
-                Finding(
-                    check="memory",
-                    where=f"{row['config_name']} on {row['node']}",
-                    text=(
-                        f"the engine has a KV cache of {figure(seen)} tokens and {figure(predicted)} were predicted: "
-                        f"the factor "
-                        f"is that of {facts.heads} heads over {facts.kv_heads} KV heads, which a formula left out"
-                    ),
-                    value=predicted,
-                    limit=seen,
-                )
-            )
-    return Guarded(looked_at=looked_at, findings=tuple(findings))
+        group, ratio = facts.heads / facts.kv_heads, seen / predicted
+        text = (
+            f"the engine has a KV cache of {figure(seen)} tokens and {figure(predicted)} were predicted: the factor "
+            f"is that of {facts.heads} heads over {facts.kv_heads} KV heads, which a formula left out"
+        )
+        is_off = agrees(ratio, group, 0.1) or agrees(ratio, 1 / group, 0.1)
+        yield Finding(where=f"{row['config_name']} on {row['node']}", text=text) if is_off else None

@@ -1,7 +1,8 @@
 """What a check finds: the verdict on a claim with its arithmetic, or a mistake in a sweep's figures."""
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 Verdict = Literal["supported", "not_supported", "contradicted", "undecided"]
 
@@ -24,13 +25,10 @@ class CheckOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A mistake that a guard saw: where, what, and the two numbers that do not go together."""
+    """A mistake that a guard saw: where, and what, with the numbers that do not go together."""
 
-    check: str
     where: str
     text: str
-    value: float | None = None
-    limit: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +37,32 @@ class Guarded:
 
     looked_at: int
     findings: tuple[Finding, ...] = ()
+
+
+def undecided(*lines: str, corrected: str = "") -> CheckOutcome:
+    """The outcome of a claim that the archive does not decide, and why."""
+    return CheckOutcome(verdict="undecided", computation=lines, corrected=corrected)
+
+
+def settled(lines: Sequence[str], *, holds: bool, corrected: str, otherwise: Verdict = "contradicted") -> CheckOutcome:
+    """The outcome of a claim that the arithmetic decides, with the figure that holds where it does not."""
+    return CheckOutcome(
+        verdict="supported" if holds else otherwise, computation=tuple(lines), corrected="" if holds else corrected
+    )
+
+
+Seen = TypeVar("Seen")
+
+
+def looks(places: Callable[[Seen], Iterator[Finding | None]]) -> Callable[[Seen], Guarded]:
+    """The guard that looks at these places: None where nothing is wrong."""
+
+    def guard(seen: Seen) -> Guarded:
+        found = list(places(seen))
+        return Guarded(looked_at=len(found), findings=tuple(each for each in found if each is not None))
+
+    guard.__doc__ = places.__doc__
+    return guard
 
 
 def figure(value: float | None) -> str:

@@ -1,12 +1,12 @@
 """Comparisons without matched pairs, and second variables that changed along with the one compared."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
 
 from tokenpeak.checks.evidence import Evidence
-from tokenpeak.checks.outcome import CheckOutcome, Finding, Guarded, Verdict, figure, percent
+from tokenpeak.checks.outcome import CheckOutcome, Finding, Guarded, Verdict, figure, looks, percent, settled, undecided
 from tokenpeak.spec.search import MARGIN
 
 SHOWN = 8
@@ -33,19 +33,19 @@ def matched(
     requests. `null_where` names pairs in which the axis can make no difference: they show the noise.
     """
     column = metric or evidence.objective
-    pairs = _pairs(evidence, axis, better, worse, [*equal, *require], where or {}, column, clean)
-    lines = [f"{len(pairs)} pairs of {axis} {better} and {worse} that agree in {', '.join([*equal, *require])}."]
+    keys = [*equal, *require]
+
+    def matching(keys: Sequence[str], where: Mapping[str, object]) -> list[tuple[str, float]]:
+        return _pairs(evidence, axis, better, worse, keys, where, column, clean)
+
+    pairs = matching(keys, where or {})
+    lines = [f"{len(pairs)} pairs of {axis} {better} and {worse} that agree in {', '.join(keys)}."]
     if not pairs:
-        near = _pairs(evidence, axis, better, worse, [*equal, *require][:-1], where or {}, column, clean)
-        lines += [f"Nearest, not matched: {words}" for words, _ in near[:3]]
-        return CheckOutcome(
-            verdict="undecided",
-            computation=tuple(lines),
-            corrected="no matched pair is published",
-        )
+        lines += [f"Nearest, not matched: {words}" for words, _ in matching(keys[:-1], where or {})[:3]]
+        return undecided(*lines, corrected="no matched pair is published")
     noise = margin
     if null_where is not None:
-        null = _pairs(evidence, axis, better, worse, [*equal, *require], null_where, column, clean)
+        null = matching(keys, null_where)
         noise = max([margin, *(abs(effect) for _, effect in null)])
         lines += [f"{words} (no difference possible)" for words, _ in null]
     lines += [words for words, _ in pairs[:SHOWN]]
@@ -128,20 +128,15 @@ def best_of_each(
     for name in (better, *others):
         own = runs.filter(pl.col(f"axis_{axis}") == name)[column]
         if own.is_empty():
-            return CheckOutcome(verdict="undecided", computation=(f"No run has {axis} {name}.",))
+            return undecided(f"No run has {axis} {name}.")
         bests[name], worst[name] = float(own.max()), float(own.min())  # type: ignore[arg-type]
     lines = [f"{axis} {name}: best {figure(bests[name])}, worst {figure(worst[name])}." for name in bests]
     ahead = [bests[better] - bests[name] for name in others]
     leads = " and ".join(f"{name} by {figure(lead)}" for name, lead in zip(others, ahead, strict=True))
     lines.append(f"{better} leads {leads}; the figures resolve {figure(resolution)}.")
-    if all(lead > resolution for lead in ahead):
-        return CheckOutcome(verdict="supported", computation=tuple(lines))
-    verdict: Verdict = "contradicted" if any(lead < -resolution for lead in ahead) else "not_supported"
-    return CheckOutcome(
-        verdict=verdict,
-        computation=tuple(lines),
-        corrected=f"best of each: {', '.join(f'{figure(best)} at {name}' for name, best in bests.items())}",
-    )
+    corrected = f"best of each: {', '.join(f'{figure(best)} at {name}' for name, best in bests.items())}"
+    otherwise: Verdict = "contradicted" if any(lead < -resolution for lead in ahead) else "not_supported"
+    return settled(lines, holds=min(ahead) > resolution, corrected=corrected, otherwise=otherwise)
 
 
 def scaling(evidence: Evidence, *, metric: str | None = None, margin: float = MARGIN) -> CheckOutcome:
@@ -172,41 +167,29 @@ def scaling(evidence: Evidence, *, metric: str | None = None, margin: float = MA
             )
     lines.append(f"Slower on more GPUs: {slower}; faster: {faster}; level: {joined.height - slower - faster}.")
     if not joined.height:
-        return CheckOutcome(verdict="undecided", computation=("No model ran on one GPU and on several of its kind.",))
+        return undecided("No model ran on one GPU and on several of its kind.")
     if faster:
         larger = joined.filter(pl.col(column) > pl.col(f"{column}_one") * (1 + margin))[keys[0]].unique().sort()
-        return CheckOutcome(
-            verdict="contradicted",
-            computation=tuple(lines),
-            corrected=f"slower in {slower} of {joined.height}, faster in {faster} ({', '.join(larger.to_list())})",
-        )
-    return CheckOutcome(verdict="supported" if slower == joined.height else "not_supported", computation=tuple(lines))
+        corrected = f"slower in {slower} of {joined.height}, faster in {faster} ({', '.join(larger.to_list())})"
+        return settled(lines, holds=False, corrected=corrected)
+    return settled(lines, holds=slower == joined.height, corrected="", otherwise="not_supported")
 
 
-def guard(evidence: Evidence) -> Guarded:
+@looks
+def guard(evidence: Evidence) -> Iterator[Finding | None]:
     """Each axis has configs that differ in it alone, so that its effect can be separated."""
     runs = evidence.objective_runs()
     column = evidence.objective
     runs = runs.filter(pl.col(column).is_not_null()) if column in runs.columns else runs
-    findings: list[Finding] = []
-    looked_at = 0
     for axis in evidence.axes:
         name = f"axis_{axis}"
         own = runs.filter(pl.col(name).is_not_null())
         if own[name].n_unique() < 2:
             continue
-        looked_at += 1
         rest = [f"axis_{other}" for other in evidence.axes if other != axis]
         groups = own.group_by("hardware", *rest).agg(pl.col(name).n_unique().alias("kinds"))
-        if not groups.filter(pl.col("kinds") > 1).height:
-            findings.append(
-                Finding(
-                    check="pairs",
-                    where=axis,
-                    text=f"no two configs differ in {axis} alone, so its effect cannot be separated from the others",
-                )
-            )
-    return Guarded(looked_at=looked_at, findings=tuple(findings))
+        text = f"no two configs differ in {axis} alone, so its effect cannot be separated from the others"
+        yield None if groups.filter(pl.col("kinds") > 1).height else Finding(where=axis, text=text)
 
 
 def guard_second_variables(evidence: Evidence) -> Guarded:
@@ -216,15 +199,10 @@ def guard_second_variables(evidence: Evidence) -> Guarded:
     for (workload, level), group in evidence.counted().group_by("workload_name", "level_label", maintain_order=True):
         looked_at += 1
         contents = [json.loads(text) for text in group["workload"].unique(maintain_order=True)]
+        keys = [key for key in contents[0] if len({json.dumps(one.get(key)) for one in contents}) > 1]
         if len(contents) > 1:
-            keys = [key for key in contents[0] if len({json.dumps(one.get(key)) for one in contents}) > 1]
-            findings.append(
-                Finding(
-                    check="second_variables",
-                    where=f"{workload} at {level}",
-                    text=f"runs of one name were asked differently: {', '.join(keys)} changed along with the configs",
-                )
-            )
+            text = f"runs of one name were asked differently: {', '.join(keys)} changed along with the configs"
+            findings.append(Finding(where=f"{workload} at {level}", text=text))
     asked = dict(evidence.configs.select("config_id", "engine_version").unique("config_id").iter_rows())
     # A trial whose engine is known to be another has failed, and is compared with none.
     started = evidence.trials.filter(
@@ -232,34 +210,23 @@ def guard_second_variables(evidence: Evidence) -> Guarded:
     )
     for _, group in started.group_by("config_id", maintain_order=True):
         looked_at += 1
-        versions = sorted(group["engine_version"].unique().to_list())
-        if len(versions) > 1:
-            findings.append(
-                Finding(
-                    check="second_variables",
-                    where=str(group["config_name"][0]),
-                    text=f"launches of one config ran engine {' and '.join(versions)}",
-                )
-            )
+        if versions := _several_versions(group):
+            text = f"launches of one config ran engine {versions}"
+            findings.append(Finding(where=str(group["config_name"][0]), text=text))
     for row in started.iter_rows(named=True):
         wanted, ran = asked.get(row["config_id"]), str(row["engine_version"])
         if wanted is not None and ran.split("+")[0] != str(wanted).split("+")[0]:
-            findings.append(
-                Finding(
-                    check="second_variables",
-                    where=f"{row['trial_id']} ({row['config_name']})",
-                    text=f"engine {wanted} was asked for and {ran} ran",
-                )
-            )
+            where = f"{row['trial_id']} ({row['config_name']})"
+            findings.append(Finding(where=where, text=f"engine {wanted} was asked for and {ran} ran"))
     plain = started.filter(pl.col("config_id").is_in([key for key, version in asked.items() if version is None]))
     for (hardware,), group in plain.group_by("hardware", maintain_order=True):
-        versions = sorted(group["engine_version"].unique().to_list())
-        if len(versions) > 1:
-            findings.append(
-                Finding(
-                    check="second_variables",
-                    where=str(hardware),
-                    text=f"configs are compared across engine {' and '.join(versions)}, which no axis names",
-                )
-            )
+        if versions := _several_versions(group):
+            text = f"configs are compared across engine {versions}, which no axis names"
+            findings.append(Finding(where=str(hardware), text=text))
     return Guarded(looked_at=looked_at, findings=tuple(findings))
+
+
+def _several_versions(trials: pl.DataFrame) -> str:
+    """The engine versions that ran, in words; empty where it is one."""
+    versions = sorted(trials["engine_version"].unique().to_list())
+    return " and ".join(versions) if len(versions) > 1 else ""

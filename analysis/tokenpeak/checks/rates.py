@@ -1,9 +1,9 @@
 """A rate of one request taken for the node's, and rates that do not follow from what they are said to be made of."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from tokenpeak.checks.evidence import Evidence, Row, place, value
-from tokenpeak.checks.outcome import CheckOutcome, Finding, Guarded, agrees, figure
+from tokenpeak.checks.evidence import Evidence, place, value
+from tokenpeak.checks.outcome import CheckOutcome, Finding, agrees, figure, looks, settled, undecided
 from tokenpeak.predict.physics import step_time_s
 
 NEAR = 2.5
@@ -16,10 +16,10 @@ def node_rate(evidence: Evidence, *, where: Mapping[str, object], stated_tok_per
     """Whether a stated rate is the node's: the time of a token that follows must be one that the hardware can have."""
     row = evidence.one(where)
     if row is None:
-        return CheckOutcome(verdict="undecided", computation=("The archive has no such run.",))
+        return undecided("The archive has no such run.")
     rate, concurrency, latency_s = value(row, column), value(row, "concurrency"), value(row, "latency_s_p95")
     if rate is None or concurrency is None:
-        return CheckOutcome(verdict="undecided", computation=("The run's rate or its concurrency is not known.",))
+        return undecided("The run's rate or its concurrency is not known.")
     lines = [
         f"Published: {figure(stated_tok_per_s)} tok/s; in the data: {figure(rate)} tok/s, {concurrency:g} in flight."
     ]
@@ -35,7 +35,7 @@ def node_rate(evidence: Evidence, *, where: Mapping[str, object], stated_tok_per
         )
     memory = evidence.memory_plan(row)
     if memory is None:
-        return CheckOutcome(verdict="undecided", computation=(*lines, "Hardware or model are unknown."))
+        return undecided(*lines, "Hardware or model are unknown.")
     step = step_time_s(
         memory.deployment, decode_sequences=int(concurrency), decode_context_tokens=int(concurrency) * 200
     ).total_s
@@ -45,11 +45,7 @@ def node_rate(evidence: Evidence, *, where: Mapping[str, object], stated_tok_per
         f"about {figure(concurrency * rate)} tok/s for the node ({concurrency:g} × {figure(rate)}); "
         f"{figure(rate)} tok/s for each request"
     )
-    if request_fits and not node_fits:
-        return CheckOutcome(verdict="contradicted", computation=tuple(lines), corrected=corrected)
-    if node_fits and not request_fits:
-        return CheckOutcome(verdict="supported", computation=tuple(lines))
-    return CheckOutcome(verdict="undecided", computation=tuple(lines))
+    return undecided(*lines) if node_fits == request_fits else settled(lines, holds=node_fits, corrected=corrected)
 
 
 def rate_product(
@@ -69,62 +65,27 @@ def rate_product(
         f"{figure(stated_tok_per_s)} tok/s ÷ {figure(stated_tokens_per_request)} tokens × 60 s = "
         f"{figure(allowed)} requests a minute.",
     )
-    if agrees(stated_tok_per_s, implied, within):
-        return CheckOutcome(verdict="supported", computation=lines)
-    return CheckOutcome(
-        verdict="contradicted",
-        computation=lines,
-        corrected=f"{figure(implied)} tok/s, or {figure(allowed)} requests a minute; not both as stated",
-    )
+    corrected = f"{figure(implied)} tok/s, or {figure(allowed)} requests a minute; not both as stated"
+    return settled(lines, holds=agrees(stated_tok_per_s, implied, within), corrected=corrected)
 
 
-def guard(evidence: Evidence) -> Guarded:
+@looks
+def guard(evidence: Evidence) -> Iterator[Finding | None]:
     """Each run's throughput is its tokens over its duration, and no single request's speed."""
-    findings: list[Finding] = []
-    looked_at = 0
     for row in evidence.runs.iter_rows(named=True):
-        found = _mistaken(row)
-        looked_at += found is not None
-        if found:
-            findings.append(found[0])
-    return Guarded(looked_at=looked_at, findings=tuple(findings))
-
-
-def _mistaken(row: Row) -> tuple[Finding, ...] | None:
-    """The finding of one run, in a tuple; empty when it is well, None when it cannot be looked at."""
-    node, request = value(row, "output_tok_per_s"), value(row, "request_output_tok_per_s_mean")
-    tokens, duration_s = value(row, "output_tokens"), value(row, "duration_s")
-    if node is None:
-        return None
-    if tokens and duration_s:
-        whole = tokens / duration_s
-        if agrees(node, whole, 0.1):
-            return ()
-        like = ", one request's speed" if request and agrees(node, request, SAME) else ""
-        return (
-            Finding(
-                check="rates",
-                where=place(row),
-                text=(
-                    f"output_tok_per_s is {figure(node)}{like}, and "
-                    f"{figure(tokens)} tokens in {figure(duration_s)} s are "
-                    f"{figure(whole)} tok/s"
-                ),
-                value=node,
-                limit=whole,
-            ),
-        )
-    concurrency, requests = value(row, "concurrency"), value(row, "requests_sent")
-    if request is None or concurrency is None or concurrency < 2 or (requests or concurrency) < concurrency:
-        return None
-    if agrees(node, request, SAME):
-        return (
-            Finding(
-                check="rates",
-                where=place(row),
-                text=f"output_tok_per_s is {figure(node)}, one request's speed, with {concurrency:g} in flight",
-                value=node,
-                limit=request * concurrency,
-            ),
-        )
-    return ()
+        node, request = value(row, "output_tok_per_s"), value(row, "request_output_tok_per_s_mean")
+        tokens, duration_s = value(row, "output_tokens"), value(row, "duration_s")
+        concurrency, sent = value(row, "concurrency"), value(row, "requests_sent")
+        if node is None:
+            continue
+        is_one = bool(request) and agrees(node, request or 0.0, SAME)
+        if tokens and duration_s:
+            whole, like = tokens / duration_s, ", one request's speed" if is_one else ""
+            text = (
+                f"output_tok_per_s is {figure(node)}{like}, and {figure(tokens)} tokens in {figure(duration_s)} s are "
+            )
+            is_wrong = not agrees(node, whole, 0.1)
+            yield Finding(where=place(row), text=f"{text}{figure(whole)} tok/s") if is_wrong else None
+        elif request is not None and concurrency is not None and 2 <= concurrency <= (sent or concurrency):
+            text = f"output_tok_per_s is {figure(node)}, one request's speed, with {concurrency:g} in flight"
+            yield Finding(where=place(row), text=text) if is_one else None

@@ -1,19 +1,19 @@
 """Effects smaller than the run-to-run spread, plateaus, rates at a boundary, and changes that were stated."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
 
 from tokenpeak.checks.evidence import Evidence, value
-from tokenpeak.checks.outcome import CheckOutcome, Finding, Guarded, figure, percent
+from tokenpeak.checks.outcome import CheckOutcome, Finding, figure, looks, percent, settled, undecided
 
 
 def plateau(evidence: Evidence, *, ranks: int, stated_share: float, resolution: float) -> CheckOutcome:
     """Whether the first ranks lie within a share of the best."""
     values = _ranked(evidence)
     if len(values) < ranks:
-        return CheckOutcome(verdict="undecided", computation=(f"Only {len(values)} rows are published.",))
+        return undecided(f"Only {len(values)} rows are published.")
     first, last = values[0], values[ranks - 1]
     spread = 1 - last / first
     lines = (
@@ -21,9 +21,7 @@ def plateau(evidence: Evidence, *, ranks: int, stated_share: float, resolution: 
         f"One step of the published digits is {resolution / first:.2%}, so the ranks differ by "
         f"{(first - last) / resolution:.0f} step.",
     )
-    if spread < stated_share:
-        return CheckOutcome(verdict="supported", computation=lines)
-    return CheckOutcome(verdict="contradicted", computation=lines, corrected=f"{spread:.2%}")
+    return settled(lines, holds=spread < stated_share, corrected=f"{spread:.2%}")
 
 
 def _ranked(evidence: Evidence) -> list[float]:
@@ -44,7 +42,7 @@ def best_against_worst(
     """Whether the worst config costs the stated share more than the best, at equal power; per day, if tokens are."""
     values = _ranked(evidence)
     if len(values) < 2:
-        return CheckOutcome(verdict="undecided", computation=("Fewer than two rows are published.",))
+        return undecided("Fewer than two rows are published.")
     best, worst = values[0], values[-1]
     more, less = best / worst - 1, 1 - worst / best
     joule = power_w / best, power_w / worst
@@ -62,12 +60,11 @@ def best_against_worst(
             f"with {less:.1%} saved: {figure(tokens_per_day * less)}."
         )
         lines.append("Both rest on rated power at every speed: nothing was measured, so only throughput is compared.")
-    if min(abs(stated_share - more), abs(stated_share - less)) <= within:
-        return CheckOutcome(verdict="supported", computation=tuple(lines))
     corrected = f"{figure(joule[1])} J/token, {percent(more)}"
     if tokens_per_day is not None:
         corrected = f"{less:.1%}, worth {figure(tokens_per_day * less)} tokens a day"
-    return CheckOutcome(verdict="contradicted", computation=tuple(lines), corrected=corrected)
+    holds = min(abs(stated_share - more), abs(stated_share - less)) <= within
+    return settled(lines, holds=holds, corrected=corrected)
 
 
 def highest_rate(evidence: Evidence, *, baseline: str) -> CheckOutcome:
@@ -76,7 +73,7 @@ def highest_rate(evidence: Evidence, *, baseline: str) -> CheckOutcome:
     own = [rate for name, rate in rates if name == baseline]
     others = [(name, rate) for name, rate in rates if name != baseline]
     if not own or not others:
-        return CheckOutcome(verdict="undecided", computation=("Baseline or other configs have no rate.",))
+        return undecided("Baseline or other configs have no rate.")
     best = max(rate for _, rate in others)
     broken = evidence.runs.filter(pl.col("slo_met").not_())["rate_per_s"]
     above = broken.filter(broken > max(own)).min()
@@ -88,9 +85,7 @@ def highest_rate(evidence: Evidence, *, baseline: str) -> CheckOutcome:
         lines.append(
             f"The next rate tried is {figure(above)}: a gain below {percent(above / max(own) - 1)} would not show."
         )
-    if best <= max(own):
-        return CheckOutcome(verdict="supported", computation=tuple(lines))
-    return CheckOutcome(verdict="contradicted", computation=tuple(lines), corrected=f"{figure(best)} req/s held")
+    return settled(lines, holds=best <= max(own), corrected=f"{figure(best)} req/s held")
 
 
 def _rates(evidence: Evidence) -> list[tuple[str, float]]:
@@ -104,7 +99,7 @@ def boundary_spread(evidence: Evidence, *, baseline: str) -> CheckOutcome:
     own = [rate for name, rate in rates if name == baseline]
     others = [rate for name, rate in rates if name != baseline]
     if len(own) < 2 or not others:
-        return CheckOutcome(verdict="undecided", computation=("The baseline was launched once.",))
+        return undecided("The baseline was launched once.")
     spread = max(own) - min(own)
     effect = max(abs(rate - max(own)) for rate in others)
     from_mean = max(abs(rate - sum(own) / len(own)) for rate in others)
@@ -114,9 +109,7 @@ def boundary_spread(evidence: Evidence, *, baseline: str) -> CheckOutcome:
         f"Configs against its better launch: at most {figure(effect)}; "
         f"against its mean: at most {figure(from_mean)} req/s.",
     )
-    if spread >= max(effect, from_mean):
-        return CheckOutcome(verdict="supported", computation=lines)
-    return CheckOutcome(verdict="contradicted", computation=lines, corrected=f"an effect of {figure(effect)} req/s")
+    return settled(lines, holds=spread >= max(effect, from_mean), corrected=f"an effect of {figure(effect)} req/s")
 
 
 def stated_changes(
@@ -131,62 +124,41 @@ def stated_changes(
     """Whether metrics changed by the stated shares (or factors, for those listed) from one run to another."""
     first, second = evidence.one(before), evidence.one(after)
     if first is None or second is None:
-        return CheckOutcome(verdict="undecided", computation=("The archive lacks one of the two runs.",))
+        return undecided("The archive lacks one of the two runs.")
     lines: list[str] = []
     wrong: list[str] = []
     for name, stated in changes.items():
         old, new = value(first, name), value(second, name)
         if old is None or new is None:
-            return CheckOutcome(verdict="undecided", computation=(*lines, f"{name} is not known for both."))
-        ratio = new / old
-        computed = ratio if name in factors else ratio - 1
-        allowed = 0.5 * 10 ** (-1 if name in factors else -digits)
-        shown = f"{figure(ratio)} times" if name in factors else percent(computed)
-        lines.append(f"{name}: {figure(old)} to {figure(new)}, {shown}; stated {_as_stated(stated, name in factors)}.")
+            return undecided(*lines, f"{name} is not known for both.")
+        is_factor = name in factors
+        computed = new / old if is_factor else new / old - 1
+        allowed = 0.5 * 10 ** (-1 if is_factor else -digits)
+        shown, said = (f"{figure(each)} times" if is_factor else percent(each) for each in (computed, stated))
+        lines.append(f"{name}: {figure(old)} to {figure(new)}, {shown}; stated {said}.")
         if abs(computed - stated) > allowed + 1e-9:
             wrong.append(f"{name} {shown}")
     lines.append("One launch each: how much of it is run-to-run spread the two figures do not show.")
-    if wrong:
-        return CheckOutcome(verdict="contradicted", computation=tuple(lines), corrected="; ".join(wrong))
-    return CheckOutcome(verdict="supported", computation=tuple(lines))
+    return settled(lines, holds=not wrong, corrected="; ".join(wrong))
 
 
-def _as_stated(stated: float, factor: bool) -> str:
-    return f"{figure(stated)} times" if factor else percent(stated)
-
-
-def guard(evidence: Evidence) -> Guarded:
+@looks
+def guard(evidence: Evidence) -> Iterator[Finding | None]:
     """Launches of one config on one node agree to a fifth; a wider spread hides what settings do."""
-    findings: list[Finding] = []
-    looked_at = 0
     trials = evidence.trials.filter(pl.col("objective") > 0, ~pl.col("holdout"))
     for (hardware,), group in trials.group_by("hardware", maintain_order=True):
-        means: list[float] = []
-        squares, freedom = 0.0, 0
-        for _, launches in group.group_by("config_id", maintain_order=True):
-            logs = [math.log(float(item)) for item in launches["objective"]]
-            mean = sum(logs) / len(logs)
-            means.append(mean)
-            squares += sum((item - mean) ** 2 for item in logs)
-            freedom += len(logs) - 1
-        if not freedom or len(means) < 2:
+        logs = [own["objective"].log() for _, own in group.group_by("config_id", maintain_order=True)]
+        freedom = sum(len(own) - 1 for own in logs)
+        if not freedom or len(logs) < 2:
             continue
-        looked_at += 1
+        means = [float(own.mean()) for own in logs]  # type: ignore[arg-type]
+        squares = sum(float(((own - mean) ** 2).sum()) for own, mean in zip(logs, means, strict=True))
         noise, effect = math.sqrt(squares / freedom), max(means) - min(means)
-        if effect < 2 * noise:
-            findings.append(
-                Finding(
-                    check="spread",
-                    where=str(hardware),
-                    text=(
-                        f"best and worst config differ by {percent(math.expm1(effect))}, launches of one config by "
-                        f"{percent(math.expm1(noise))} (one standard deviation): the ranking shows nothing"
-                    ),
-                    value=effect,
-                    limit=2 * noise,
-                )
-            )
-    return Guarded(looked_at=looked_at, findings=tuple(findings))
+        text = (
+            f"best and worst config differ by {percent(math.expm1(effect))}, launches of one config by "
+            f"{percent(math.expm1(noise))} (one standard deviation): the ranking shows nothing"
+        )
+        yield Finding(where=str(hardware), text=text) if effect < 2 * noise else None
 
 
 def best_of_both(
@@ -196,7 +168,7 @@ def best_of_both(
     runs = evidence.runs.filter(pl.col("output_tok_per_s").is_not_null())
     speeds = {str(name): float(speed) for name, speed in runs.select("config_name", "output_tok_per_s").iter_rows()}
     if config not in speeds or config not in quality:
-        return CheckOutcome(verdict="undecided", computation=(f"Speed or quality of {config} is not known.",))
+        return undecided(f"Speed or quality of {config} is not known.")
     lines = [
         f"{name}: {figure(speed)} tok/s, quality {quality[name]:+.0f}{quality_unit}."
         for name, speed in speeds.items()
@@ -213,14 +185,10 @@ def best_of_both(
     traded = [name for name in others if name not in better and name not in beaten]
     lines.append(f"Ahead in both of {', '.join(beaten) or 'none'}; behind in both: {', '.join(better) or 'none'}.")
     if better:
-        return CheckOutcome(
-            verdict="contradicted", computation=tuple(lines), corrected=f"{', '.join(better)} lead in both"
-        )
-    if not traded:
-        return CheckOutcome(verdict="supported", computation=tuple(lines))
+        return settled(lines, holds=False, corrected=f"{', '.join(better)} lead in both")
     words = ", ".join(
         f"against {name} {speeds[config] / speeds[name] - 1:+.0%} speed for {quality[config] - quality[name]:+.0f}"
         f"{quality_unit} quality"
         for name in traded
     )
-    return CheckOutcome(verdict="not_supported", computation=tuple(lines), corrected=f"a trade: {words}")
+    return settled(lines, holds=not traded, corrected=f"a trade: {words}", otherwise="not_supported")
