@@ -83,9 +83,11 @@ def guard(evidence: Evidence) -> Iterator[Finding | None]:
     for row in evidence.runs.iter_rows(named=True):
         pairs: list[tuple[str, str, float]] = []
         for name, column, top, bottom in IDENTITIES:
-            above, below = ([value(row, part) for part in parts] for parts in (top, bottom))
-            if None not in above and all(below):
-                pairs.append((name, column, prod(map(float, above)) / prod(map(float, below))))
+            above, below = (
+                [part for each in parts if (part := value(row, each)) is not None] for parts in (top, bottom)
+            )
+            if (len(above), len(below)) == (len(top), len(bottom)) and all(below):
+                pairs.append((name, column, prod(above) / prod(below)))
         if (joule := value(row, "energy_j_per_output_tok")) is not None:
             pairs.append(("kWh/1M = J/token ÷ 3.6 × PUE", "energy_kwh_per_1m_output_tok", joule / 3.6 * pue))
         both = value(row, "input_tok_per_s"), value(row, "output_tok_per_s")
