@@ -1,18 +1,13 @@
 """`tokenpeak replay`: what a search strategy would have found on results that are known."""
 
-import csv
-import io
-import itertools
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from tokenpeak import bounded
 from tokenpeak.cli import completion, options
 from tokenpeak.errors import ArchiveError
 from tokenpeak.node.machine.words import one_line
@@ -23,10 +18,8 @@ if TYPE_CHECKING:
     from tokenpeak.search.landscape import Landscape
     from tokenpeak.search.replay import Replay
 
-SEARCHERS = ("adaptive", "greedy", "random", "grid")
+SEARCHERS = ("adaptive", "random", "grid")
 COMPARED = ("random", "grid")
-COMPARED_IN_ROUNDS = ("greedy", "random", "grid")
-MOST_CSV_ROWS, MOST_CSV_CELLS = 100_000, 2_000_000
 
 
 @click.command(short_help="Search recorded results again: how far to trust a search.")
@@ -42,38 +35,10 @@ MOST_CSV_ROWS, MOST_CSV_CELLS = 100_000, 2_000_000
     show_default=True,
     help="Trials at once: a round on so many nodes.",
 )
-@click.option(
-    "--slow-nodes",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="How many of the nodes are slow; which, is drawn for each search.",
-)
-@click.option(
-    "--slow-by",
-    type=click.FloatRange(min=0, max=1, max_open=True),
-    default=0.08,
-    show_default=True,
-    help="By which share they are slower, whatever the config.",
-)
 @click.option("--seeds", type=click.IntRange(min=1), default=200, show_default=True, help="Searches.")
-@click.option(
-    "--prior",
-    type=click.Choice(["recorded", "wrong", "none"]),
-    default="recorded",
-    show_default=True,
-    help="Predictions as recorded, upside down, or left out.",
-)
-@click.option(
-    "--metric",
-    help="Objective in place of the archive's, such as ttft_s_p95; says which way is better. CSV: else the value's "
-    "column does where it is a metric's, else it is throughput.",
-)
+@click.option("--metric", help="Objective in place of the archive's, such as ttft_s_p95; says which way is better.")
 @click.option("--workload", help="Workload of the objective run in place of the archive's.")
 @click.option("--level", help="Load level of the objective run in place of the archive's.")
-@click.option("--value", help="CSV: column of the measured value (an empty cell is a failed launch).")
-@click.option("--axes", help="CSV: columns that make a config, separated by commas.")
-@click.option("--predicted", help="CSV: column of the predicted value, in the measured one's unit.")
 @click.option("--jobs", type=click.IntRange(min=1), default=os.cpu_count() or 1, help="Processes.")
 @options.style("text")
 def replay(
@@ -81,40 +46,24 @@ def replay(
     strategy: str,
     trials: int,
     nodes: int,
-    slow_nodes: int,
-    slow_by: float,
     seeds: int,
-    prior: str,
     metric: str | None,
     workload: str | None,
     level: str | None,
-    value: str | None,
-    axes: str | None,
-    predicted: str | None,
     jobs: int,
     style: str,
 ) -> None:
-    """Search ARCHIVES (folders, .tar.zst, or CSV files with a row for each launch) again, knowing the results.
+    """Search ARCHIVES (folders or .tar.zst) again, knowing the results.
 
     Shows how often the choice is as good as the best (within 1%, or the noise between launches where that is more),
     how much it falls short, and how many trials it takes to meet such a config, beside random and grid search.
-    With several nodes it is beside greedy rounds too: a copy of one step on each node, blind to the others' results.
     `takes` is how long the search takes by the clock, each round as long as its longest trial; `alone`, how long its
     trials take one after another.
     """
-    if slow_nodes > nodes:
-        raise click.UsageError(f"--slow-nodes is {slow_nodes}, of {nodes} nodes. Give --nodes as many at least.")
     from tokenpeak.search.replay import replay as search_again
 
-    landscapes: list[Landscape] = []
-    for path in archives:
-        if path.suffix == ".csv":
-            columns = tuple(name.strip() for name in axes.split(",")) if axes else ()
-            landscapes.append(_from_csv(path, value, columns, predicted, metric))
-        else:
-            landscapes += _from_archives(path, metric, workload, level)
-    compared: tuple[str, ...] = COMPARED if nodes == 1 else COMPARED_IN_ROUNDS
-    searchers = list(dict.fromkeys([strategy, *compared]))
+    landscapes = [each for path in archives for each in _from_archives(path, metric, workload, level)]
+    searchers = list(dict.fromkeys([strategy, *COMPARED]))
     found: list[dict[str, list[Replay]]] = [
         {
             searcher: search_again(
@@ -123,35 +72,14 @@ def replay(
                 trials=trials,
                 seeds=seeds,
                 nodes=nodes,
-                slow=slow_nodes,
-                slow_by=slow_by,
-                prior=prior,  # type: ignore[arg-type]
                 jobs=jobs,
             )
             for searcher in searchers
         }
         for landscape in landscapes
     ]
-    report = _report(landscapes, found, strategy, compared, trials, nodes, seeds)
-    echo_text(json.dumps(report, indent=2) if style == "json" else _text(report, compared))
-
-
-def _from_csv(
-    path: Path, value: str | None, axes: tuple[str, ...], predicted: str | None, metric: str | None
-) -> "Landscape":
-    from tokenpeak.search.landscape import landscape_of_rows
-
-    try:
-        text = bounded.read_bytes(path).decode("utf-8-sig")
-        rows = list(itertools.islice(csv.DictReader(io.StringIO(text, newline=""), strict=True), MOST_CSV_ROWS + 1))
-    except (UnicodeError, csv.Error) as error:
-        raise ArchiveError(f"{path} cannot be read as CSV: {error}.") from error
-    if (rows and len(rows) * len(rows[0]) > MOST_CSV_CELLS) or len(rows) > MOST_CSV_ROWS:
-        raise ArchiveError(f"{path} has more rows or cells than landscapes have (at most {MOST_CSV_ROWS:,} rows).")
-    for number, row in enumerate(rows, start=1):
-        if None in row or None in row.values():
-            raise ArchiveError(f"{path}: row {number} has not as many cells as the header has columns.")
-    return landscape_of_rows(path.stem, rows, value=value, axes=axes, predicted=predicted, metric=metric)
+    report = _report(landscapes, found, strategy, trials, nodes, seeds)
+    echo_text(json.dumps(report, indent=2) if style == "json" else _text(report))
 
 
 def _from_archives(path: Path, metric: str | None, workload: str | None, level: str | None) -> "list[Landscape]":
@@ -191,7 +119,6 @@ def _report(
     landscapes: "list[Landscape]",
     found: "list[dict[str, list[Replay]]]",
     strategy: str,
-    compared: Sequence[str],
     trials: int,
     nodes: int,
     seeds: int,
@@ -202,7 +129,7 @@ def _report(
     def figures(replays: "dict[str, list[Replay]]") -> dict[str, object]:
         return {
             **asdict(summarize(replays[strategy])),
-            **{name: asdict(summarize(replays[name])) for name in compared},
+            **{name: asdict(summarize(replays[name])) for name in COMPARED},
         }
 
     pooled = {name: [one for replays in found for one in replays[name]] for name in found[0]}
@@ -231,7 +158,7 @@ def _report(
     }
 
 
-def _text(report: dict[str, object], compared: Sequence[str]) -> str:
+def _text(report: dict[str, object]) -> str:
     """The report as a table: a line for each landscape and searcher."""
     lines = [
         f"{'landscape':44} {'configs':>7} {'margin':>7} {'search':>9} {'hit rate':>20} {'regret':>8} {'to hit':>7} "
@@ -241,7 +168,7 @@ def _text(report: dict[str, object], compared: Sequence[str]) -> str:
     assert isinstance(landscapes, list), "_report lists the landscapes"
     for landscape in landscapes:
         first = f"{landscape['name'][:44]:44} {landscape['configs']:7} {landscape['margin']:7.1%}"
-        for searcher, figures in ((report["strategy"], landscape), *((name, landscape[name]) for name in compared)):
+        for searcher, figures in ((report["strategy"], landscape), *((name, landscape[name]) for name in COMPARED)):
             to_hit = figures["median_trials_to_hit"]
             hits = f"{figures['hit_rate']:.1%} ({figures['hit_rate_low']:.0%}–{figures['hit_rate_high']:.0%})"
             lines.append(

@@ -164,7 +164,6 @@ class Adaptive:
             return "every config has been tried"
         if self._anchor_due(launches.total(), done, pending):
             return self._later_launch(self._baseline[0], done, pending, "anchor: shows whether the node drifts")
-        running = self._accounted(running)
         posterior = self._posterior(screened, [self._space.point_of[config_id] for config_id, _ in running])
         worked, failed = self._worked_and_failed(screened)
         works = chance_to_work(self._rules, worked, failed)
@@ -204,10 +203,6 @@ class Adaptive:
             else None
         )
         return replace(proposal(self._space.configs[point], reason), early_stop_threshold=threshold)
-
-    def _accounted(self, running: Sequence[tuple[str, int]]) -> Sequence[tuple[str, int]]:
-        """The running launches whose unknown results count for the next launch: all of them."""
-        return running
 
     def _chances(
         self, screened: Sequence[Outcome], running: Sequence[tuple[str, int]], open_: Region, *, is_last: bool
@@ -322,14 +317,3 @@ class Adaptive:
     def _logarithm(self, outcome: Outcome) -> float:
         assert outcome.value is not None, "only measured outcomes have a logarithm"
         return self._sign * math.log(outcome.value)
-
-
-class Greedy(Adaptive):
-    """As many copies of one adaptive step as there are nodes: each takes the best that no other node launches now.
-
-    What the pending trials may show counts for nothing, so that a round is as one-sided as its first step.
-    """
-
-    def _accounted(self, running: Sequence[tuple[str, int]]) -> Sequence[tuple[str, int]]:
-        """The running launches whose unknown results count for the next launch: none."""
-        return ()

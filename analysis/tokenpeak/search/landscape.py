@@ -1,28 +1,21 @@
 """Landscape: the measured objective of every config of a plan, to replay searches against."""
 
-import hashlib
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from tokenpeak.errors import ArchiveError, suggestion
-from tokenpeak.metrics import BY_NAME, metric_of
+from tokenpeak.errors import ArchiveError
 from tokenpeak.plan.matrix import predicted_again
 from tokenpeak.ranking.intervals import variance
 from tokenpeak.ranking.objective import metric_direction
-from tokenpeak.records import Config, ModelName, Plan, PlannedConfig, Prediction, SweepRecord, TrialRecord
+from tokenpeak.records import Plan, SweepRecord, TrialRecord
 from tokenpeak.search.history import outcome_of
 from tokenpeak.spec.sweep import SweepSpec, parse_spec
 
 LEAST_MARGIN = 0.01
 """A choice within 1% of the best is a hit, or within the noise between launches where that is more."""
-
-NOT_AXES = frozenset({"rank", "replicate", "launch", "run", "seed", "trial", "status", "node"})
-"""Columns of a CSV that are never axes."""
-VALUE_COLUMNS = ("value", "objective", "output_tok_per_s", "tok_per_s", "throughput")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,76 +98,3 @@ def landscapes_of(
 def _known(took_s: Mapping[str, Sequence[float | None]]) -> dict[str, tuple[float, ...]] | None:
     found = {config_id: tuple(s for s in each if s is not None) for config_id, each in took_s.items()}
     return found if all(len(found[config_id]) == len(each) for config_id, each in took_s.items()) else None
-
-
-def landscape_of_rows(
-    name: str,
-    rows: Sequence[Mapping[str, str]],
-    *,
-    value: str | None = None,
-    axes: Sequence[str] = (),
-    predicted: str | None = None,
-    metric: str | None = None,
-) -> Landscape:
-    """The landscape of a table with a row for each launch; an empty value is a launch that failed.
-
-    `value` is its column (else one of VALUE_COLUMNS, else the last); `axes` are the columns that make a config (else
-    all others but NOT_AXES and other metrics); `predicted` is the predictor's column, if there is one, in the value's
-    unit. `metric` says which way is better (else the value's column does where it is a metric's, else throughput).
-    """
-    if not rows:
-        raise ArchiveError(f"{name} has no rows.")
-    if metric is not None and metric_of(metric) is None:
-        raise ArchiveError(f"The metric is {metric!r}. {suggestion(metric, BY_NAME)}")
-    columns = list(rows[0])
-    named = [column for column in (value, predicted, *axes) if column is not None]
-    if unknown := [column for column in named if column not in columns]:
-        raise ArchiveError(f"{name} has no column {unknown[0]!r}. {suggestion(unknown[0], columns)}")
-    measured = value or next((column for column in VALUE_COLUMNS if column in columns), columns[-1])
-    objective = metric or (measured if metric_of(measured) else "output_tok_per_s")
-    others = {measured, predicted, *NOT_AXES, *(column for column in columns if metric_of(column))}
-    chosen = list(axes) or [column for column in columns if column not in others]
-    if not chosen:
-        raise ArchiveError(f"{name} has no column that could be an axis: its columns are {', '.join(columns)}.")
-    configs: dict[str, PlannedConfig] = {}
-    launches: dict[str, list[float | None]] = {}
-    for row in rows:
-        choices = {axis: row[axis] for axis in chosen}
-        config_id = hashlib.sha256(json.dumps(choices, sort_keys=True).encode()).hexdigest()[:12]
-        if config_id not in configs:
-            expected = _positive(name, row.get(predicted) if predicted else None)
-            configs[config_id] = _planned(config_id, choices, objective, expected)
-        launches.setdefault(config_id, []).append(_positive(name, row.get(measured)))
-    plan = Plan(hardware=name, nodes=(name,), theoretical=len(configs), feasible=tuple(configs.values()))
-    landscape = Landscape(
-        name=name, plan=plan, metric=objective, launches={key: tuple(values) for key, values in launches.items()}
-    )
-    if not landscape.truth():
-        raise ArchiveError(f"{name}: column {measured!r} holds no value.")
-    return landscape
-
-
-def _planned(config_id: str, choices: dict[str, str], metric: str, expected: float | None) -> PlannedConfig:
-    """A row's config; what was expected of the metric stands as a speed, and as the times that go with it."""
-    config = Config(
-        config_id=config_id,
-        name=", ".join(f"{axis}={word}" for axis, word in choices.items()),
-        choices=choices,
-        model=ModelName(name="unknown", served_name="unknown"),
-    )
-    prediction = None
-    if expected is not None:
-        speed = 1 / expected if metric_direction(metric) == "lower" else expected
-        prediction = Prediction(output_tok_per_s=speed, ttft_s=1 / speed, tpot_s=1 / speed)
-    return PlannedConfig(config=config, config_class=config_id, prediction=prediction)
-
-
-def _positive(name: str, text: str | None) -> float | None:
-    """A number above zero; None for an empty cell and for what says that a launch failed."""
-    if text is None or text.strip().lower() in ("", "nan", "none", "null", "failed", "oom", "crash"):
-        return None
-    try:
-        number = float(text)
-    except ValueError as error:
-        raise ArchiveError(f"{name}: {text!r} is no number. Leave the cell of a failed launch empty.") from error
-    return number if math.isfinite(number) and number > 0 else None

@@ -1,31 +1,25 @@
 """Replay: what a strategy would have done on a known landscape, over many seeds.
 
-Each seed draws anew which launch of a config a trial meets, which nodes are slow and in which order they ask, and the
-strategy's own lots. A hit is a choice whose true mean is within the margin of the best.
+Each seed draws anew which launch of a config a trial meets, in which order nodes ask, and the strategy's own lots. A
+hit is a choice whose true mean is within the margin of the best.
 """
 
 import math
 import random
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from statistics import fmean, median
 from typing import Literal
 
 from tokenpeak.ranking.intervals import clopper_pearson_interval
-from tokenpeak.ranking.objective import metric_direction
-from tokenpeak.records import Plan, PlannedConfig, Prediction
 from tokenpeak.search.history import Outcome, Proposal, Strategy
 from tokenpeak.search.landscape import Landscape
 from tokenpeak.search.searches import make_strategy
 from tokenpeak.spec.search import SearchSpec
 
-Searcher = Literal["adaptive", "greedy", "random", "grid"]
-"""`greedy` is the adaptive search blind to pending trials, for comparison."""
-
-Prior = Literal["recorded", "wrong", "none"]
-"""The predictions as recorded, turned upside down, or left out."""
+Searcher = Literal["adaptive", "random", "grid"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,18 +58,13 @@ def replay(
     trials: int,
     seeds: int,
     nodes: int = 1,
-    slow: int = 0,
-    slow_by: float = 0.0,
-    prior: Prior = "recorded",
     jobs: int = 1,
 ) -> list[Replay]:
     """A search for each of `seeds` seeds, on `jobs` processes; the same whatever `jobs` is.
 
     With several `nodes` trials are made in rounds, one on each node: a round is proposed before its results are known.
-    `slow` of the nodes are slower than the others by the share `slow_by`, whatever the config.
     """
-    landscape = _with_prior(landscape, prior)
-    one = partial(_replay_one, landscape, searcher, trials, nodes, slow, slow_by)
+    one = partial(_replay_one, landscape, searcher, trials, nodes)
     if jobs <= 1:
         return [one(seed) for seed in range(seeds)]
     with ProcessPoolExecutor(jobs) as pool:
@@ -106,15 +95,7 @@ def _mean(seconds: Sequence[float | None]) -> float | None:
     return fmean(known) if len(known) == len(seconds) else None
 
 
-def _replay_one(
-    landscape: Landscape,
-    searcher: Searcher,
-    trials: int,
-    nodes: int,
-    slow: int,
-    slow_by: float,
-    seed: int,
-) -> Replay:
+def _replay_one(landscape: Landscape, searcher: Searcher, trials: int, nodes: int, seed: int) -> Replay:
     truth = landscape.truth()
     best, margin = max(truth.values()), landscape.margin()
     strategy = _strategy(landscape, searcher, trials, seed)
@@ -122,7 +103,6 @@ def _replay_one(
     drawn = {key: lots.sample(range(len(each)), len(each)) for key, each in sorted(landscape.launches.items())}
     names = [f"node {number}" for number in range(1, nodes + 1)]
     asking = random.Random(f"nodes {seed}")  # noqa: S311
-    factors = dict.fromkeys(names, 1.0) | dict.fromkeys(asking.sample(names, slow), (1 - slow_by) ** landscape.sign)
     history: list[Outcome] = []
     first_hit: int | None = None
     rounds: list[list[float]] = []
@@ -134,8 +114,6 @@ def _replay_one(
             value = landscape.launches[step.config_id][launch]
             if landscape.durations_s is not None:
                 rounds[-1].append(landscape.durations_s[step.config_id][launch])
-            if value is not None:
-                value *= factors[node]
             history.append(
                 Outcome(
                     config_id=step.config_id,
@@ -178,30 +156,5 @@ def _strategy(landscape: Landscape, searcher: Searcher, trials: int, seed: int) 
     plan = landscape.plan
     if searcher == "grid":
         plan = plan.model_copy(update={"feasible": plan.feasible[:trials]})
-    if searcher == "greedy":
-        from tokenpeak.search.adaptive import Greedy
-
-        search = SearchSpec(strategy="adaptive", trials=trials, finalists=0, anchor_every=None, seed=seed)
-        return Greedy(search, plan, metric=landscape.metric, direction=metric_direction(landscape.metric))
     search = SearchSpec(strategy=searcher, trials=trials, finalists=0, anchor_every=None, seed=seed)
     return make_strategy(search, plan, metric=landscape.metric)
-
-
-def _with_prior(landscape: Landscape, prior: Prior) -> Landscape:
-    if prior == "recorded":
-        return landscape
-    feasible = tuple(
-        planned.model_copy(update={"prediction": _turned(planned) if prior == "wrong" else None})
-        for planned in landscape.plan.feasible
-    )
-    plan: Plan = landscape.plan.model_copy(update={"feasible": feasible})
-    return replace(landscape, plan=plan)
-
-
-def _turned(planned: PlannedConfig) -> Prediction | None:
-    """The prediction upside down: what was to be fast is to be slow."""
-    old = planned.prediction
-    if old is None or not old.output_tok_per_s:
-        return old
-    speed = 1e6 / old.output_tok_per_s
-    return Prediction(output_tok_per_s=speed, ttft_s=1 / old.ttft_s if old.ttft_s else None, tpot_s=1 / speed)
