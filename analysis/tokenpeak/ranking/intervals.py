@@ -11,9 +11,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from statistics import fmean
 
-import numpy as np
-import numpy.typing as npt
-
 CONFIDENCE = 0.95
 
 
@@ -76,66 +73,24 @@ def variance(values: Sequence[float]) -> float:
     return sum((value - middle) ** 2 for value in values) / (len(values) - 1)
 
 
-WIDEST_Z = 8.5
-"""Beyond so many standard deviations the normal density does not count."""
-Z_NODES, S_NODES = 160, 64
-TOLERANCE = 1e-7
-
-
 @lru_cache(maxsize=4096)
 def range_critical(means: int, freedom: int, confidence: float) -> float:
-    """The value that the studentized range of `means` means stays below with this confidence."""
-    low, high = 0.0, 1.0
-    at_low, at_high = -confidence, _share_below(high, means, freedom) - confidence
-    while at_high < 0:
-        low, at_low = high, at_high
-        high *= 2
-        at_high = _share_below(high, means, freedom) - confidence
-    # Regula falsi (Illinois): the end that stays has half its weight.
-    side = 0
-    while high - low > TOLERANCE * high:
-        middle = (low * at_high - high * at_low) / (at_high - at_low)
-        at = _share_below(middle, means, freedom) - confidence
-        if abs(at) < TOLERANCE * 1e-2:
-            return middle
-        if at > 0:
-            high, at_high = middle, at
-            at_low *= 0.5 if side > 0 else 1.0
-            side = 1
-        else:
-            low, at_low = middle, at
-            at_high *= 0.5 if side < 0 else 1.0
-            side = -1
-    return (low + high) / 2
+    """The value that the studentized range of `means` means stays below with this confidence.
 
-
-def _share_below(value: float, means: int, freedom: int) -> float:
-    """The probability that the studentized range is below the value."""
-    from scipy.special import ndtr  # half a second of processor time, which only a comparison spends
-
-    z, weights = _normal_nodes()
-    s, s_weights = _deviation_nodes(freedom)
-    others = ndtr(z)[None, :] - ndtr(z[None, :] - value * s[:, None])
-    return float(means * (s_weights @ (others ** (means - 1) @ weights)))
-
-
-@lru_cache(maxsize=1)
-def _normal_nodes() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    nodes, weights = np.polynomial.legendre.leggauss(Z_NODES)
-    z = WIDEST_Z * nodes
-    return z, WIDEST_Z * weights * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
-
-
-@lru_cache(maxsize=64)
-def _deviation_nodes(freedom: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Standard deviations over their true one, and their weights, by quadrature over the probability.
-
-    In a variable t of which the probability is a polynomial that is flat at both ends: there the standard deviation is
-    no smooth function of the probability, and equal steps of that are off by a ten-thousandth.
+    It lies between that of two means, √2 times Student's t, and the bound by which all pairs are compared at once.
     """
-    from scipy.special import chdtri
+    low = math.sqrt(2) * t_critical(freedom, confidence)
+    if means <= 2:
+        return low if means == 2 else 0.0
+    from scipy.optimize import brentq
+    from scipy.stats import studentized_range  # more than a second, which only a close comparison spends
 
-    nodes, weights = np.polynomial.legendre.leggauss(S_NODES)
-    t = (nodes + 1) / 2
-    above = (1 - t) ** 4 * (1 + 4 * t + 10 * t**2 + 20 * t**3)
-    return np.sqrt(chdtri(freedom, above) / freedom), weights / 2 * 140 * t**3 * (1 - t) ** 3
+    def beyond(value: float) -> float:
+        return float(studentized_range.cdf(value, means, freedom)) - confidence
+
+    return float(brentq(beyond, low, range_bound(means, freedom, confidence), rtol=1e-8))
+
+
+def range_bound(means: int, freedom: int, confidence: float) -> float:
+    """What `range_critical` is at most: Student's t of as many pairs as there are (Bonferroni)."""
+    return math.sqrt(2) * t_critical(freedom, 1 - (1 - confidence) / max(1, math.comb(means, 2)))

@@ -20,7 +20,7 @@ from functools import cache
 from statistics import fmean
 from typing import Literal
 
-from tokenpeak.ranking.intervals import CONFIDENCE, t_critical
+from tokenpeak.ranking.intervals import CONFIDENCE, range_bound, range_critical, t_critical
 from tokenpeak.ranking.nodes import NodeEffects
 from tokenpeak.ranking.rank import effects_of, ranks
 from tokenpeak.spec.search import MARGIN
@@ -150,9 +150,9 @@ def winner_group(
     below_out = True
     for rank in range(len(order), 0, -1):
         config, best = order[rank - 1], order[0]
-        behind = _behind(means, best, config, sign)
+        behind = sign * (means[best] - means[config])
         apart = error(best, config)
-        is_behind = apart is not None and _beyond(_studentized(behind, apart), rank, len(order), freedom, confidence)
+        is_behind = apart is not None and _beyond(_studentized(behind, apart), rank, freedom, confidence)
         standing: Standing
         if rank == 1:
             standing = "winner"
@@ -215,17 +215,12 @@ def _stands_out(
     if len(others) < 2 or (widest := error(others[0], others[-1])) is None:
         return False
     apart = _studentized(abs(means[others[0]] - means[others[-1]]), widest)
-    if _beyond(apart, len(others), len(others), freedom, confidence):
+    if _beyond(apart, len(others), freedom, confidence):
         return False
     launches = sum(counts[config] for config in others)
     common = sum(counts[config] * means[config] for config in others) / launches
     critical = t_critical(freedom, 1 - 2 * (1 - confidence) / len(order))
     return abs(means[best] - common) > critical * (error(best, *others) or 0.0)
-
-
-def _behind(means: Mapping[str, float], best: str, config: str, sign: float) -> float:
-    """How far (log) the config is behind the best."""
-    return sign * (means[best] - means[config])
 
 
 def _studentized(difference: float, error: float) -> float:
@@ -235,24 +230,9 @@ def _studentized(difference: float, error: float) -> float:
     return difference * math.sqrt(2) / error if error > 0 else math.inf
 
 
-def _beyond(studentized: float, means: int, most: int, freedom: int, confidence: float) -> bool:
-    """Whether a studentized range of `means` means is beyond chance.
-
-    The critical value grows with the number of means, so that those of two and of `most` settle nearly all cases.
-    """
-    if studentized > _range_critical(most, freedom, confidence):
+def _beyond(studentized: float, means: int, freedom: int, confidence: float) -> bool:
+    """Whether a studentized range of `means` means is beyond chance; its bounds settle nearly all cases."""
+    if studentized > range_bound(means, freedom, confidence):
         return True
-    if means > 1 and studentized <= _range_critical(2, freedom, confidence):
-        return False
-    return studentized > _range_critical(means, freedom, confidence)
-
-
-def _range_critical(means: int, freedom: int, confidence: float) -> float:
-    """The critical value of the studentized range; of two means it is √2 times Student's t."""
-    if means < 2:
-        return 0.0
-    if means == 2:
-        return t_critical(freedom, confidence) * math.sqrt(2)
-    from tokenpeak.ranking.intervals import range_critical
-
-    return range_critical(means, freedom, confidence)
+    is_close = means > 1 and studentized > range_critical(2, freedom, confidence)
+    return is_close and studentized > range_critical(means, freedom, confidence)
