@@ -254,10 +254,9 @@ def _fails_more(figure: BakeFigure) -> bool:
         return False
     if not n[0]:
         return True
-    every = sum(failed)
-    total = math.comb(sum(n), every)
-    beyond = sum(math.comb(n[1], k) * math.comb(n[0], every - k) for k in range(failed[1], min(every, n[1]) + 1))
-    return beyond / total < FAILED_LEVEL
+    from scipy.stats import hypergeom
+
+    return float(hypergeom.sf(failed[1] - 1, sum(n), sum(failed), n[1])) < FAILED_LEVEL
 
 
 def _traffic(before: Observed, after: Observed) -> Mapping[str, float]:

@@ -66,119 +66,110 @@ def observe(config: Config, run: RunRecord, series: Series, memory: MemoryPlan |
     )
 
 
-def _kv_full(seen: RunObservation) -> Advice | None:
-    if not seen.kv_usage:
-        return None
-    long = sum(value > FULL for value in seen.kv_usage) / len(seen.kv_usage)
+Words = tuple[str, str]
+"""What to try, and the figures that suggest it."""
+
+
+def _kv_full(seen: RunObservation) -> Words | None:
+    long = sum(value > FULL for value in seen.kv_usage) / max(1, len(seen.kv_usage))
     if long < LONG:
         return None
-    return Advice(
-        rule="kv_cache_full",
-        text="Lower max_num_seqs, or give the KV cache more: gpu_memory_utilization up, kv_cache_dtype fp8, more GPUs",
-        evidence=f"KV cache above {FULL:.0%} in {long:.0%} of the samples, {max(seen.kv_usage):.0%} at most",
+    return (
+        "Lower max_num_seqs, or give the KV cache more: gpu_memory_utilization up, kv_cache_dtype fp8, more GPUs",
+        f"KV cache above {FULL:.0%} in {long:.0%} of the samples, {max(seen.kv_usage):.0%} at most",
     )
 
 
-def _preempted(seen: RunObservation) -> Advice | None:
+def _preempted(seen: RunObservation) -> Words | None:
     count = seen.run.engine.preemptions if seen.run.engine else None
     if not count:
         return None
-    return Advice(
-        rule="preemptions",
-        text="Lower max_num_seqs or raise gpu_memory_utilization: what is preempted is computed again from its start",
-        evidence=f"{count} preemptions in {seen.run.summary.requests_sent} requests",
+    return (
+        "Lower max_num_seqs or raise gpu_memory_utilization: what is preempted is computed again from its start",
+        f"{count} preemptions in {seen.run.summary.requests_sent} requests",
     )
 
 
-def _seats_full(seen: RunObservation) -> Advice | None:
+def _queues_with_kv_free(seen: RunObservation) -> bool:
+    if not (seen.running and seen.waiting and seen.kv_usage and seen.seats):
+        return False
+    return fmean(seen.waiting) >= 1 and max(seen.kv_usage) <= FREE
+
+
+def _seats_full(seen: RunObservation) -> Words | None:
     """Running at the limit with requests waiting and KV cache free: the limit itself is in the way."""
-    if not (seen.running and seen.waiting and seen.kv_usage and seen.seats):
+    if not _queues_with_kv_free(seen) or max(seen.running) < 0.95 * (seen.seats or 0):
         return None
-    if max(seen.running) < 0.95 * seen.seats or fmean(seen.waiting) < 1 or max(seen.kv_usage) > FREE:
-        return None
-    return Advice(
-        rule="queueing_with_kv_free",
-        text=f"Raise max_num_seqs above {seen.seats}",
-        evidence=(
-            f"{fmean(seen.waiting):.1f} requests waiting in the mean with {max(seen.running):.0f} running, "
-            f"KV cache {max(seen.kv_usage):.0%} full at most"
-        ),
+    return (
+        f"Raise max_num_seqs above {seen.seats}",
+        f"{fmean(seen.waiting):.1f} requests waiting in the mean with {max(seen.running):.0f} running, "
+        f"KV cache {max(seen.kv_usage):.0%} full at most",
     )
 
 
-def _prompts_queue(seen: RunObservation) -> Advice | None:
+def _prompts_queue(seen: RunObservation) -> Words | None:
     """Waiting with seats and KV cache free: prompts wait for their share of the step's tokens."""
-    if not (seen.running and seen.waiting and seen.kv_usage and seen.seats):
+    if not _queues_with_kv_free(seen) or max(seen.running) >= 0.95 * (seen.seats or 0):
         return None
-    if max(seen.running) >= 0.95 * seen.seats or fmean(seen.waiting) < 1 or max(seen.kv_usage) > FREE:
-        return None
-    return Advice(
-        rule="prompts_queue",
-        text=(
-            "For sooner first tokens raise max_num_batched_tokens: "
-            "prompts wait although sequences and KV cache are free"
-        ),
-        evidence=(
-            f"{fmean(seen.waiting):.1f} requests waiting in the mean, {max(seen.running):.0f} of {seen.seats} running, "
-            f"KV cache {max(seen.kv_usage):.0%} full at most"
-        ),
+    return (
+        "For sooner first tokens raise max_num_batched_tokens: prompts wait although sequences and KV cache are free",
+        f"{fmean(seen.waiting):.1f} requests waiting in the mean, {max(seen.running):.0f} of {seen.seats} running, "
+        f"KV cache {max(seen.kv_usage):.0%} full at most",
     )
 
 
-def _always_low(seen: RunObservation) -> Advice | None:
+def _always_low(seen: RunObservation) -> Words | None:
     if not (seen.running and seen.seats and seen.waiting):
         return None
     if max(seen.running) > 0.25 * seen.seats or max(seen.waiting) > 0:
         return None
-    return Advice(
-        rule="running_low",
-        text=(
-            "Offer more requests to see what this config can do; for this load "
-            f"max_num_seqs = {max(1, seen.seats // 4)} would do and leave more memory to the KV cache"
-        ),
-        evidence=f"{max(seen.running):.0f} of {seen.seats} sequences running at most, none waiting",
+    return (
+        "Offer more requests to see what this config can do; for this load "
+        f"max_num_seqs = {max(1, seen.seats // 4)} would do and leave more memory to the KV cache",
+        f"{max(seen.running):.0f} of {seen.seats} sequences running at most, none waiting",
     )
 
 
-def _decode_starved(seen: RunObservation) -> Advice | None:
+def _decode_starved(seen: RunObservation) -> Words | None:
     gaps = seen.run.summary.itl_s
     if not gaps.p50 or not gaps.p99 or gaps.p99 < STALL_RATIO * gaps.p50:
         return None
-    return Advice(
-        rule="prefill_starves_decode",
-        text=(
-            "For steadier tokens lower max_num_batched_tokens (chunked prefill on): "
-            "a long prompt then stalls the others for less time"
-        ),
-        evidence=f"p99 gap between tokens {gaps.p99 * 1000:.0f} ms, {gaps.p99 / gaps.p50:.0f} times the median",
+    return (
+        "For steadier tokens lower max_num_batched_tokens (chunked prefill on): "
+        "a long prompt then stalls the others for less time",
+        f"p99 gap between tokens {gaps.p99 * 1000:.0f} ms, {gaps.p99 / gaps.p50:.0f} times the median",
     )
 
 
-def _needlessly_eager(seen: RunObservation) -> Advice | None:
-    if seen.memory is None or not seen.memory.deployment.eager or seen.memory.deployment.gpu.vendor == "cpu":
+def _needlessly_eager(seen: RunObservation) -> Words | None:
+    memory = seen.memory
+    if memory is None or not memory.deployment.eager or memory.deployment.gpu.vendor == "cpu":
         return None
-    with_graphs = replace(seen.memory, deployment=replace(seen.memory.deployment, eager=False))
+    with_graphs = replace(memory, deployment=replace(memory.deployment, eager=False))
     if not with_graphs.fits:
         return None
-    return Advice(
-        rule="eager_where_graphs_fit",
-        text="Try without enforce_eager: graphs take the host's launches out of each step",
-        evidence=f"with graphs {with_graphs.kv_cache_tokens:,} of {seen.memory.kv_cache_tokens:,} tokens are left",
+    return (
+        "Try without enforce_eager: graphs take the host's launches out of each step",
+        f"with graphs {with_graphs.kv_cache_tokens:,} of {memory.kv_cache_tokens:,} tokens are left",
     )
 
 
-RULES: tuple[Callable[[RunObservation], Advice | None], ...] = (
-    _kv_full,
-    _preempted,
-    _seats_full,
-    _prompts_queue,
-    _always_low,
-    _decode_starved,
-    _needlessly_eager,
-)
+RULES: dict[str, Callable[[RunObservation], Words | None]] = {
+    "kv_cache_full": _kv_full,
+    "preemptions": _preempted,
+    "queueing_with_kv_free": _seats_full,
+    "prompts_queue": _prompts_queue,
+    "running_low": _always_low,
+    "prefill_starves_decode": _decode_starved,
+    "eager_where_graphs_fit": _needlessly_eager,
+}
 
 
 def diagnose(config: Config, run: RunRecord, series: Series, memory: MemoryPlan | None = None) -> tuple[Advice, ...]:
     """What the run suggests, in the order of RULES; a rule whose figures were not recorded says nothing."""
     seen = observe(config, run, series, memory)
-    return tuple(advice for rule in RULES if (advice := rule(seen)))
+    return tuple(
+        Advice(rule=name, text=words[0], evidence=words[1])
+        for name, rule in RULES.items()
+        if (words := rule(seen)) is not None
+    )
