@@ -9,7 +9,8 @@ from benchmarks.queue_servers import BatchEngine, Served, Server, Slots, Works, 
 from tokenpeak.loadgen.arrivals import timetable
 from tokenpeak.loadgen.rate.probe import ProbeAsked, ProbeSeen
 from tokenpeak.loadgen.rate.queue import Timings
-from tokenpeak.loadgen.rate.sustainable import RateAnswer, SustainableRateSearch
+from tokenpeak.loadgen.rate.sustainable import SustainableRateSearch
+from tokenpeak.records import MaxRate
 from tokenpeak.spec.workload import OpenLoad
 
 Limits = tuple[tuple[str, int, float], ...]
@@ -92,7 +93,7 @@ class Case:
     kind: str
     truth_per_s: float
     capacity_per_s: float
-    answer: RateAnswer
+    answer: MaxRate
     probes: tuple[ProbeSeen, ...]
 
     @property

@@ -24,7 +24,6 @@ def reply(index: int, sent: float, **keys: Any) -> Reply:
         "status": 200,
         "error": None,
         "detail": "",
-        "resent": False,
     }
     return Reply(**{**values, **keys})
 

@@ -33,7 +33,7 @@ for line in sys.stdin:
 REPLY: dict[str, Any] = {
     "index": 0, "turn": None, "due_s": 0.0, "sent_s": 0.0, "first_byte_s": 0.1, "first_token_s": 0.1,
     "last_token_s": 0.2, "input_tokens": 8, "cached_tokens": 0, "output_tokens": 4, "events": 4, "event_times_us": "",
-    "status": 200, "error": None, "detail": "", "resent": False,
+    "status": 200, "error": None, "detail": "",
 }  # fmt: skip
 REST: dict[str, Any] = {
     "lags": [], "start": 0.0, "wall_s": 1.0, "cpu_s": 0.1, "busiest_share": 0.1, "processes": 1, "stopped": None,

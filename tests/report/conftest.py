@@ -28,7 +28,7 @@ CALIBRATION = Calibration(
     measured_at=START,
     host="ada-laptop",
     cpu_cores=2,
-    way=NetworkPath(load_hosts=("lh-7",), server="rack-3"),
+    network_path=NetworkPath(load_hosts=("lh-7",), server="rack-3"),
     round_trip_s=0.00042,
     points=(
         Point(

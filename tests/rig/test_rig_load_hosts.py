@@ -191,7 +191,7 @@ def test_calibration_on_the_way_to_a_node(yard: Yard) -> None:
     found = Calibration.model_validate_json(kept.read_bytes())
 
     assert 0 == status, controller.said
-    assert NetworkPath(load_hosts=("lh1", "lh2"), server=bench.node.name) == found.way
+    assert NetworkPath(load_hosts=("lh1", "lh2"), server=bench.node.name) == found.network_path
     assert delay_s < found.round_trip_s <= found.points[0].ttft_error_p50_s + 0.01
     assert "timetable" not in bench.node.sh("ps", "-ww", "-eo", "args")
     assert "" == bench.node.sh("find", "/tmp", "-name", "timetable").strip()

@@ -238,7 +238,6 @@ def _limits(text: str) -> dict[str, float]:
 @click.option("--streams", type=int, multiple=True, help="Streams to try; may be given several times.")
 @click.option("--rate", "rates", type=float, multiple=True, help="Tokens per second of each stream.")
 @click.option("--seconds", type=float, default=4.0, show_default=True, help="How long each point is measured.")
-@click.option("--tls", is_flag=True, help="Over https, with a certificate made for it.")
 @click.option(
     "--inventory",
     "inventory_name",
@@ -257,43 +256,35 @@ def calibrate(serve: str | None, **given: Any) -> None:
     if serve is not None:
         _serve(serve)
         return
-    with tempfile.TemporaryDirectory() as folder:
-        setup, server = _prepared(given, Path(folder))
-        if given["url"] is not None and given["rates"]:
-            raise click.UsageError("The rate is that of the server at --through; leave --rate out.")
-        found = module.calibrate(
-            lambda point: echo(f"{point.streams} streams: measured", err=True),
-            streams=given["streams"] or module.STREAMS,
-            rates=given["rates"] or (module.TOKEN_RATE_PER_STREAM,),
-            seconds=given["seconds"],
-            setup=setup,
-            server=server,
-        )
+    setup, server = _prepared(given)
+    if given["url"] is not None and given["rates"]:
+        raise click.UsageError("The rate is that of the server at --through; leave --rate out.")
+    found = module.calibrate(
+        lambda point: echo(f"{point.streams} streams: measured", err=True),
+        streams=given["streams"] or module.STREAMS,
+        rates=given["rates"] or (module.TOKEN_RATE_PER_STREAM,),
+        seconds=given["seconds"],
+        setup=setup,
+        server=server,
+    )
     echo_text(module.as_text(found))
 
 
-def _prepared(given: dict[str, Any], folder: Path) -> tuple[Any, Any]:
+def _prepared(given: dict[str, Any]) -> tuple[Any, Any]:
     """The network path that was asked for, and what serves at its end."""
-    from tokenpeak.loadgen.calibration.network_path import NetworkPath, Setup
-    from tokenpeak.loadgen.calibration.test_server_process import local_test_server, own_certificate
+    from tokenpeak.loadgen.calibration.network_path import Setup
+    from tokenpeak.loadgen.calibration.test_server_process import local_test_server
 
     url = given["url"]
-    if given["tls"]:
-        if url is not None or given["inventory_name"] is not None:
-            raise click.UsageError("--tls is for this machine; give --through https://… for another path.")
-        certificate = own_certificate(folder)
-        return Setup(
-            way=NetworkPath(tls=True), ca_file=certificate.certificate
-        ), lambda ttft_s, itl_s: local_test_server(ttft_s, itl_s, certificate)
     if given["inventory_name"] is not None:
         setup, server = _on_node(given["inventory_name"], given["node_name"], placed=url is None)
     else:
         setup, server = Setup(), local_test_server
     if url is not None:
         parts = urlsplit(url if "://" in url else f"http://{url}")
-        path = setup.way.model_copy(update={"tls": parts.scheme == "https", "server": str(parts.hostname)})
+        path = setup.path.model_copy(update={"tls": parts.scheme == "https", "server": str(parts.hostname)})
         trust = {"ca_file": given["ca_file"], "verify_tls": not given["insecure"]}
-        return setup.model_copy(update={"way": path, **trust}), lambda _ttft_s, _itl_s: contextlib.nullcontext(url)
+        return setup.model_copy(update={"path": path, **trust}), lambda _ttft_s, _itl_s: contextlib.nullcontext(url)
     return setup, server
 
 

@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import time
+from contextlib import closing
 from pathlib import Path
 
 import polars as pl
@@ -134,7 +135,7 @@ def run_job(job: LoadJob, on_status: OnStatus = lambda _: None) -> tuple[RunReco
     )
     try:
         scraper.start()
-        with _workers(job) as workers:
+        with closing(_workers(job)) as workers:
             for run in job.runs:
                 record, table = Run(run, setting, workers, show).carry_out()
                 lost = workers.lost

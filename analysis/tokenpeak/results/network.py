@@ -10,8 +10,6 @@ import socket
 import struct
 import threading
 from time import perf_counter
-from types import TracebackType
-from typing import Self
 
 _PROBES = 8
 """Idle connections, each of which asks once a second, at moments of its own."""
@@ -117,21 +115,17 @@ class _Probe:
 
 
 class PathWatch:
-    """Watches the path to a server while its block runs; `outages` says when it was interrupted."""
+    """Watches the path to a server until it is closed; `outages` says when it was interrupted."""
 
     def __init__(self, host: str, port: int) -> None:
         self._stop = threading.Event()
         self._target = (host, port)
         self._probes: list[_Probe] = []
         self._thread = threading.Thread(target=self._watch, name="path", daemon=True)
-
-    def __enter__(self) -> Self:
         self._thread.start()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Watch no more."""
         self._stop.set()
         self._thread.join()
 

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import httpx
 import numpy as np
 import polars as pl
-from pydantic import Field, ValidationError
+from pydantic import AliasChoices, Field, ValidationError
 
 from tokenpeak import paths
 from tokenpeak.atomic import write_atomically
@@ -89,7 +89,9 @@ class Calibration(Record):
     host: str | None
     """The machine that ran it; None where a published copy leaves its name out."""
     cpu_cores: int
-    way: NetworkPath
+    network_path: Annotated[
+        NetworkPath, Field(validation_alias=AliasChoices("network_path", "way"), serialization_alias="way")
+    ]
     round_trip_s: float
     """At the fewest streams."""
     points: tuple[Point, ...] = Field(min_length=1)
@@ -101,7 +103,7 @@ class Calibration(Record):
 class Setup(Record):
     """How a calibration is carried out: its network path, and what the client needs on it."""
 
-    way: NetworkPath = NetworkPath()
+    path: NetworkPath = NetworkPath()
     hosts: tuple[LoadHost, ...] = ()
     ca_file: Path | None = None
     verify_tls: bool = True
@@ -235,15 +237,15 @@ def calibrate(
         measured_at=datetime.now(UTC),
         host=os.uname().nodename,
         cpu_cores=os.cpu_count() or 1,
-        way=setup.way,
+        network_path=setup.path,
         round_trip_s=round_trip_s,
         points=tuple(points),
         highest_streams=max((found.streams for found in held), default=0),
         highest_tokens_per_s=max((found.tokens_per_s for found in held), default=0.0),
     )
-    kept = calibration_file(setup.way)
+    kept = calibration_file(setup.path)
     kept.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(kept, calibration.model_dump_json(indent=1))
+    write_atomically(kept, calibration.model_dump_json(indent=1, by_alias=True))
     return calibration
 
 
@@ -260,7 +262,8 @@ def beyond(calibration: Calibration, workload: Workload, level: LoadLevel) -> st
         found = f"makes {tokens_per_s:,.0f} tok/s due; {calibration.highest_tokens_per_s:,.0f}"
     else:
         return None
-    return f"{level.label} {found} were found to be measured well {calibration.way}. Use a faster load host, or more."
+    path = calibration.network_path
+    return f"{level.label} {found} were found to be measured well {path}. Use a faster load host, or more."
 
 
 def _most(level: LoadLevel) -> tuple[int, float]:
@@ -288,8 +291,10 @@ def checked(
         elif calibration not in found:
             found.append(calibration)
             doubts += [doubt for run in runs if (doubt := beyond(calibration, *run))]
-        if calibration is not None and calibration.way != path:
-            doubts.append(f"The calibration was made {calibration.way}; the network path {path} is not part of it.")
+        if calibration is not None and calibration.network_path != path:
+            doubts.append(
+                f"The calibration was made {calibration.network_path}; the network path {path} is not part of it."
+            )
     if bare:
         doubts.append(f"The load client has not been calibrated {', '.join(bare)}.")
     return found, doubts
@@ -308,9 +313,9 @@ def as_text(calibration: Calibration) -> str:
         for found in calibration.points
     ]
     lines.append(
-        f"Measured well {calibration.way}: up to {calibration.highest_streams} streams, "
+        f"Measured well {calibration.network_path}: up to {calibration.highest_streams} streams, "
         f"{calibration.highest_tokens_per_s:,.0f} tok/s. The round trip of {calibration.round_trip_s * 1e3:.2f} ms is "
-        f"in TTFT's error. Kept in {calibration_file(calibration.way)}."
+        f"in TTFT's error. Kept in {calibration_file(calibration.network_path)}."
     )
     return "\n".join(lines)
 
@@ -321,5 +326,5 @@ def calibration_record(calibrations: Sequence[Calibration]) -> dict[str, Any] | 
         return None
     return {
         "format_version": FORMAT_VERSION,
-        "calibrations": [calibration.model_dump(mode="json") for calibration in calibrations],
+        "calibrations": [calibration.model_dump(mode="json", by_alias=True) for calibration in calibrations],
     }

@@ -2,7 +2,7 @@
 
 `python -m tokenpeak.loadgen.calibration.test_server --port 0 --ttft-ms 50 --itl-ms 20` prints its port, and ends when
 its input does. Each completion request gets its first token one TTFT after its last byte was read, and each further
-token one ITL later, whatever the client does. How late each token was handed to the kernel (or to TLS) is recorded;
+token one ITL later, whatever the client does. How late each token was handed to the kernel is recorded;
 `GET /stats` returns the TTFT, the ITL and the lateness in seconds since it was last asked.
 """
 
@@ -13,7 +13,6 @@ import gc
 import heapq
 import json
 import os
-import ssl
 import sys
 from array import array
 from time import perf_counter
@@ -115,8 +114,7 @@ class Stream(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has come."""
         self._transport = cast(asyncio.Transport, transport)
-        if transport.get_extra_info("ssl_object") is None:
-            self._descriptor = transport.get_extra_info("socket").fileno()
+        self._descriptor = transport.get_extra_info("socket").fileno()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has gone: nothing more is due."""
@@ -187,11 +185,7 @@ class Stream(asyncio.Protocol):
 async def _serve(given: argparse.Namespace) -> None:
     loop = asyncio.get_running_loop()
     timetable = TokenSchedule(given.ttft_ms / 1e3, given.itl_ms / 1e3, loop)
-    context = None
-    if given.certificate:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(given.certificate, given.key)
-    server = await loop.create_server(lambda: Stream(timetable), given.address, given.port, backlog=4096, ssl=context)
+    server = await loop.create_server(lambda: Stream(timetable), given.address, given.port, backlog=4096)
     sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()
     gc.freeze()
@@ -209,8 +203,6 @@ def main() -> None:
     options.add_argument("--port", type=int, default=0)
     options.add_argument("--ttft-ms", type=float, default=50.0)
     options.add_argument("--itl-ms", type=float, default=20.0)
-    options.add_argument("--certificate")
-    options.add_argument("--key")
     uvloop.run(_serve(options.parse_args()))
 
 

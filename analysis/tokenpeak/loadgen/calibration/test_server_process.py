@@ -1,7 +1,7 @@
 """Process of the test server: on this machine for the time of a block, or as a program to be run elsewhere.
 
 Measured at 1,024 streams × 50 tok/s on one of two cores: the Python server is late by more than the client is, the same
-server in C is not. So it is compiled where the machine has a compiler. Only the Python one speaks TLS.
+server in C is not. So it is compiled where the machine has a compiler.
 """
 
 import contextlib
@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from tokenpeak import paths
@@ -20,29 +19,6 @@ from tokenpeak.atomic import replacing
 from tokenpeak.errors import LoadError
 
 _END_S = 10.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Certificate:
-    """A server's certificate and its key, as files."""
-
-    certificate: Path
-    key: Path
-
-
-def own_certificate(folder: Path) -> Certificate:
-    """A certificate of our own for this machine's loopback address; raises LoadError where openssl is missing."""
-    made = Certificate(certificate=folder / "certificate.pem", key=folder / "key.pem")
-    argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    argv += ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-days", "2"]
-    argv += ["-keyout", str(made.key), "-out", str(made.certificate)]
-    try:
-        subprocess.run(argv, capture_output=True, check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise LoadError(
-            f"openssl could not make a certificate ({error}); install it, or give --certificate."
-        ) from error
-    return made
 
 
 def program(*options: str) -> Path | None:
@@ -64,34 +40,20 @@ def program(*options: str) -> Path | None:
     return built
 
 
-def serving_argv(
-    address: str, port: int, ttft_s: float, itl_s: float, certificate: Certificate | None = None
-) -> list[str]:
+def serving_argv(address: str, port: int, ttft_s: float, itl_s: float) -> list[str]:
     """The command that serves this timetable and prints its port; it ends when its input, a pipe, is closed."""
-    compiled = program() if certificate is None else None
-    if compiled is not None:
+    if (compiled := program()) is not None:
         return [str(compiled), address, str(port), str(ttft_s * 1e3), str(itl_s * 1e3)]
-    argv = [
-        sys.executable,
-        "-P",
-        "-m",
-        "tokenpeak.loadgen.calibration.test_server",
-        "--address",
-        address,
-        "--port",
-        str(port),
-    ]
-    argv += ["--ttft-ms", str(ttft_s * 1e3), "--itl-ms", str(itl_s * 1e3)]
-    if certificate is not None:
-        argv += ["--certificate", str(certificate.certificate), "--key", str(certificate.key)]
-    return argv
+    module = "tokenpeak.loadgen.calibration.test_server"
+    timetable = ["--ttft-ms", str(ttft_s * 1e3), "--itl-ms", str(itl_s * 1e3)]
+    return [sys.executable, "-P", "-m", module, "--address", address, "--port", str(port), *timetable]
 
 
 @contextmanager
-def local_test_server(ttft_s: float, itl_s: float, certificate: Certificate | None = None) -> Iterator[str]:
+def local_test_server(ttft_s: float, itl_s: float) -> Iterator[str]:
     """The address of a test server on this machine that ends with the block."""
-    with started(serving_argv("127.0.0.1", 0, ttft_s, itl_s, certificate)) as port:
-        yield f"{'http' if certificate is None else 'https'}://127.0.0.1:{port}"
+    with started(serving_argv("127.0.0.1", 0, ttft_s, itl_s)) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 @contextmanager

@@ -58,7 +58,6 @@ class Reply:
     status: Annotated[int, Ge(0), Le(999)] | None
     error: Annotated[str, MaxLen(2 * DETAIL_CHARACTERS)] | None
     detail: Annotated[str, MaxLen(2 * DETAIL_CHARACTERS)]
-    resent: bool
 
 
 class _Body:
@@ -294,7 +293,6 @@ def read(exchange: Exchange, start: float) -> Reply:
         status=exchange.status,
         error=error,
         detail=detail,
-        resent=exchange.resent,
     )
 
 

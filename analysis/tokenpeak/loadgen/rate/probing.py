@@ -11,7 +11,7 @@ from pydantic import model_validator
 from tokenpeak.errors import LoadError
 from tokenpeak.loadgen.rate.probe import WARMUP_SHARE, ProbeAsked, ProbeSeen
 from tokenpeak.loadgen.rate.queue import Timings
-from tokenpeak.loadgen.rate.sustainable import RateAnswer, SustainableRateSearch
+from tokenpeak.loadgen.rate.sustainable import SustainableRateSearch
 from tokenpeak.loadgen.workers.observation import Offered
 from tokenpeak.records import MaxRate, RateProbe
 from tokenpeak.results.run_summary import gaps_s, per_request, summarize
@@ -154,7 +154,7 @@ def _shown(search: SustainableRateSearch, probe: ProbeSeen, offered: Offered, sl
 
 
 def _found(
-    answer: RateAnswer, shown: Sequence[RateProbe], offers: Sequence[Offered], *, begin: float, origin_s: float
+    answer: MaxRate, shown: Sequence[RateProbe], offers: Sequence[Offered], *, begin: float, origin_s: float
 ) -> RateFound:
     best = max(
         range(len(shown)),
@@ -165,19 +165,8 @@ def _found(
             shown[number].rate_per_s,
         ),
     )
-    max_rate = MaxRate(
-        rate_per_s=answer.rate_per_s,
-        low_per_s=answer.low_per_s,
-        high_per_s=answer.high_per_s,
-        confidence=answer.confidence,
-        ended=answer.ended,
-        probes=tuple(shown),
-        started_s=begin - origin_s,
-        duration_s=time.perf_counter() - begin,
-        saturation_per_s=answer.saturation_per_s,
-        saturation_low_per_s=answer.saturation_low_per_s,
-        saturation_high_per_s=answer.saturation_high_per_s,
-    )
+    found = {"probes": tuple(shown), "started_s": begin - origin_s, "duration_s": time.perf_counter() - begin}
+    max_rate = answer.model_copy(update=found)
     before = np.cumsum([0, *(offered.table.height for offered in offers)])
     table = pl.concat(
         offered.table.with_columns(

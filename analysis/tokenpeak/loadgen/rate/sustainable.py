@@ -20,6 +20,7 @@ from tokenpeak.loadgen.rate.model_runs import HIGHEST_SHARE, ModelRuns
 from tokenpeak.loadgen.rate.probe import WARMUP_SHARE, Limits, ProbeAsked, ProbeSeen, worst_ratio
 from tokenpeak.loadgen.rate.queue import QueueModel
 from tokenpeak.loadgen.rate.queue_estimate import estimate_models
+from tokenpeak.records import MaxRate
 from tokenpeak.spec.workload import search_time_s
 
 FIRST_CONCURRENCY = 32
@@ -57,20 +58,6 @@ MOST = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class RateAnswer:
-    """How the search ended. The sustainable rate is within `low`..`high` with at least `confidence`."""
-
-    rate_per_s: float | None
-    low_per_s: float | None
-    high_per_s: float | None
-    confidence: float
-    ended: Literal["found", "budget", "probes", "unreachable", "unbounded"]
-    saturation_per_s: float | None = None
-    saturation_low_per_s: float | None = None
-    saturation_high_per_s: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class _Place:
     """Where the rate is, by all probes so far: ln rate with its standard error, and how the ratio grows there."""
 
@@ -98,8 +85,8 @@ class SustainableRateSearch:
     max_probes: int = 10
     budget_s: float = 600.0
 
-    def step(self, probes: Sequence[ProbeSeen]) -> ProbeAsked | RateAnswer:
-        """What to do after these probes."""
+    def step(self, probes: Sequence[ProbeSeen]) -> ProbeAsked | MaxRate:
+        """The next probe after these, or how the search ended, the probes themselves left out."""
         closed = [probe for probe in probes if probe.asked.concurrency is not None]
         opened = [probe for probe in probes if probe.asked.rate_per_s is not None]
         asked = self._saturate(closed) if not opened else None
@@ -287,9 +274,9 @@ class SustainableRateSearch:
 
     def _answer(
         self, place: _Place, saturation: float, error: float, ended: Literal["found", "budget", "probes"]
-    ) -> RateAnswer:
+    ) -> MaxRate:
         wide = float(np.exp(self._z * place.error))
-        return RateAnswer(
+        return MaxRate(
             rate_per_s=min(
                 place.rate_per_s, place.capacity_per_s * float(np.exp(-BELOW_CAPACITY * place.capacity_error))
             ),
@@ -308,8 +295,8 @@ class SustainableRateSearch:
             "saturation_high_per_s": saturation * wide if wide else None,
         }
 
-    def _unreachable(self, opened: Sequence[ProbeSeen], saturation: float, error: float) -> RateAnswer:
-        return RateAnswer(
+    def _unreachable(self, opened: Sequence[ProbeSeen], saturation: float, error: float) -> MaxRate:
+        return MaxRate(
             rate_per_s=None,
             low_per_s=None,
             high_per_s=min(probe.asked.rate_per_s or np.inf for probe in opened),

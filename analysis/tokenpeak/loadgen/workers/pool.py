@@ -6,11 +6,9 @@ Here they are processes of this machine, where `perf_counter` is one clock; `rem
 import queue
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from time import perf_counter
-from types import TracebackType
-from typing import Self
 
 from tokenpeak.errors import LoadError
 from tokenpeak.loadgen.assignment import LoadAssignment
@@ -37,7 +35,7 @@ def _ignore(_progress: LoadProgress) -> None:
 
 
 class WorkerPool:
-    """Workers that are ready for load assignments; they end with the block. `lost` says which one failed and why."""
+    """Workers that are ready for load assignments; `close` ends them. `lost` says which one failed and why."""
 
     lead_s = 0.05
     """From the start message to the start: the message travels, and connections are opened in it."""
@@ -59,14 +57,6 @@ class WorkerPool:
         for channel in self._channels:
             channel.expect(Prepared)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
         """End the workers."""
         for channel in self._channels:
@@ -85,7 +75,7 @@ class WorkerPool:
 
         `await_start` is called once all are ready and returns the moment of the start; without it they start at once.
         """
-        with PathWatch(assignment.target.host, assignment.target.port) as path:
+        with closing(PathWatch(assignment.target.host, assignment.target.port)) as path:
             parts, _ = self._offer(assignment, on_progress, await_start)
         merged = merge(parts)
         outages = tuple((out - merged.start, back - merged.start) for out, back in path.outages())

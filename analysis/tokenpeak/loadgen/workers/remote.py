@@ -8,6 +8,7 @@ import os
 import queue
 import tempfile
 import threading
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -59,7 +60,7 @@ class RemoteWorker:
         self._out.write(b"\n")
         self._send(Hello(source=source_digest(), cores=os.cpu_count() or 1))
         try:
-            with WorkerPool(self._next(Prepare).processes) as self._pool:
+            with closing(WorkerPool(self._next(Prepare).processes)) as self._pool:
                 self._send(Prepared(processes=self._pool.processes))
                 while True:
                     self._carry_out(self._pool, self._next(Assign))

@@ -41,9 +41,9 @@ def calibrations(record: Mapping[str, object] | None) -> list[dict[str, Any]]:
 
 def _shown(found: Calibration) -> dict[str, Any]:
     return {
-        "name": str(found.way),
-        "words": f"{found.way}: up to {found.highest_streams:,} streams and {found.highest_tokens_per_s:,.0f} tok/s "
-        "are measured with TTFT's p99 error under 10 ms and ITL's under 5 ms",
+        "name": str(found.network_path),
+        "words": f"{found.network_path}: up to {found.highest_streams:,} streams and "
+        f"{found.highest_tokens_per_s:,.0f} tok/s are measured with TTFT's p99 error under 10 ms and ITL's under 5 ms",
         "made": f"on {found.host or 'a machine'} with {found.cpu_cores} cores, "
         f"{found.measured_at:%Y-%m-%d %H:%M} UTC; the round trip of {number(found.round_trip_s * 1e3)} ms and the "
         "server's own lateness are in the errors",

@@ -14,7 +14,7 @@ import sys
 import tarfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -72,7 +72,7 @@ def prepare_load_hosts(
                 raise NodeError(f"Load host {name}: {result.unreachable or result.failure}. Nothing was stopped.")
     try:
         hosts = load_hosts(inventory)
-        with RemoteWorkerPool(hosts) as pool:
+        with closing(RemoteWorkerPool(hosts)) as pool:
             return tuple(PreparedHost(host=host, processes=processes_borne(pool.cores[host.name])) for host in hosts)
     except HostLostError as error:
         host = next(host for host in inventory.load_hosts if host.name == error.name)
@@ -208,7 +208,7 @@ def node_setup(inventory: Inventory, node: Node) -> Setup:
     """How a calibration on the path to this node is carried out."""
     names = tuple(host.name for host in inventory.load_hosts)
     path = NetworkPath(load_hosts=names, server=HERE if node.is_local else node.name)
-    return Setup(way=path, hosts=load_hosts(inventory))
+    return Setup(path=path, hosts=load_hosts(inventory))
 
 
 def node_server(
