@@ -8,20 +8,24 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tokenpeak import paths
 from tokenpeak.cli import completion
-from tokenpeak.docs.writer import Documentation
 from tokenpeak.errors import InputError
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.terminal import echo
 
+if TYPE_CHECKING:
+    from tokenpeak.docs.writer import Documentation
 
-def documentation() -> Documentation:
+
+def documentation() -> "Documentation":
     """What writes the documentation into a site."""
     from tokenpeak.cli import tokenpeak
+    from tokenpeak.docs.writer import Documentation
 
     return Documentation(commands=tokenpeak)
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokenpeak.errors import FactsError
 from tokenpeak.predict.config_json import METHODS
@@ -18,7 +18,6 @@ from tokenpeak.predict.deployment import (
 )
 from tokenpeak.predict.hardware import GIB, GpuFacts, cpu_facts, gpu_facts
 from tokenpeak.predict.model import DTYPE_BYTES, ModelFacts
-from tokenpeak.records import Config, NodeFacts
 from tokenpeak.vllm.engine_core import (
     CORE_VARIABLES,
     CoreFacts,
@@ -31,6 +30,10 @@ from tokenpeak.vllm.flags import flag_table, newest_release, size
 from tokenpeak.vllm.model_runner import RunnerFacts, capture_sizes, reserves_graphs, second_runner
 from tokenpeak.vllm.renames import speculative_config
 
+if TYPE_CHECKING:
+    # Records are models of pydantic, which a simulated engine does not need.
+    from tokenpeak.records import Config, NodeFacts
+
 CPU_WORKER_BYTES = int(0.62 * GIB)
 """The CPU engine's worker beside weights and KV cache, which it takes off its share of memory when the size of the
 cache is not given: measured with 0.32, eager. The share is of the memory of its NUMA node."""
@@ -40,7 +43,7 @@ DRAFT_SHARE = {"ngram": 0.0, "suffix": 0.0, "eagle": 0.06, "eagle3": 0.06, "medu
 layer or two for trained heads; a draft model of its own is taken for a tenth."""
 
 
-def device_of(node: NodeFacts) -> GpuFacts | None:
+def device_of(node: "NodeFacts") -> GpuFacts | None:
     """The node's device with its probed memory; the smallest one of a mixed node, None when the table lacks it."""
     if not node.gpus:
         return cpu_facts(node.cpu, node.cpu_cores, node.memory_bytes)
@@ -53,7 +56,7 @@ def device_of(node: NodeFacts) -> GpuFacts | None:
     return min(devices, key=lambda facts: (facts.vram_bytes, facts.memory_bytes_per_s))
 
 
-def missing_hardware(node: NodeFacts) -> str | None:
+def missing_hardware(node: "NodeFacts") -> str | None:
     """The sentence that says which device the table lacks and where to add it; None when it has all."""
     unknown = sorted({gpu.name for gpu in node.gpus if gpu_facts(gpu.name) is None})
     if not unknown:
@@ -206,7 +209,7 @@ PLANNING_ENV = ("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "VLLM_CPU_KVCACHE_SPACE", "VLLM
 """Variables of the engine's environment that a plan depends on."""
 
 
-def engine_environment(config: Config, node: NodeFacts) -> dict[str, str]:
+def engine_environment(config: "Config", node: "NodeFacts") -> dict[str, str]:
     """Variables that the engine would find: the inventory's, and on top of it the config's own variables."""
     return {**node.engine_env, **config.env}
 
@@ -220,7 +223,7 @@ def _widths_known(deployment: Deployment) -> bool:
 
 
 def plan_memory(
-    config: Config, node: NodeFacts, model: ModelFacts | None, engine_version: str | None = None
+    config: "Config", node: "NodeFacts", model: ModelFacts | None, engine_version: str | None = None
 ) -> MemoryPlan | None:
     """The memory of `config` on `node`; None when the device, the model or an endpoint's flags are unknown.
 

@@ -13,7 +13,7 @@ PathName = Annotated[str, Field(pattern=NAME)]
 class Record(BaseModel):
     """A frozen part of the raw format that refuses keys it does not know."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Distribution(Record):

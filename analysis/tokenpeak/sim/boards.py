@@ -16,11 +16,15 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from math import exp, inf
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tokenpeak.atomic import write_atomically
 from tokenpeak.deletion import delete
-from tokenpeak.predict.physics import StepTime
-from tokenpeak.sim.settings import Settings
+
+if TYPE_CHECKING:
+    # `nvidia-smi` is called every second and needs neither.
+    from tokenpeak.predict.physics import StepTime
+    from tokenpeak.sim.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,7 +209,7 @@ def idle_power_w(tdp_w: float) -> float:
     return tdp_w * IDLE_SHARE
 
 
-def step_power_w(tdp_w: float, step: StepTime) -> float:
+def step_power_w(tdp_w: float, step: "StepTime") -> float:
     """Power of a board during a step."""
     if step.total_s <= 0:
         return tdp_w * (IDLE_SHARE + CONTEXT_SHARE)
@@ -217,7 +221,7 @@ def step_power_w(tdp_w: float, step: StepTime) -> float:
 class Meter:
     """Adds up steps and writes the process's record, at most ten times a second while there is work."""
 
-    def __init__(self, state: NodeState | None, settings: Settings, *, slowed_after_s: float = inf) -> None:
+    def __init__(self, state: NodeState | None, settings: "Settings", *, slowed_after_s: float = inf) -> None:
         self._state = state if settings.gpus else None
         self._tdp_w = settings.devices.gpu.tdp_w
         self._limit_w = settings.devices.power_limit_w
@@ -243,7 +247,7 @@ class Meter:
         self._base_w = self._context_w
         self._rest()
 
-    def worked(self, step: StepTime, duration_s: float) -> None:
+    def worked(self, step: "StepTime", duration_s: float) -> None:
         """A step that took `duration_s` has ended."""
         if self._state is None:
             return

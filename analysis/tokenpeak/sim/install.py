@@ -13,7 +13,11 @@ from pathlib import Path
 SHIM = """#!/bin/sh
 # Simulated by TokenPeak: plays vLLM and nvidia-smi, computes nothing.
 {exports}
-exec {python} -m {module} "$@"
+{quick}exec {python} -m {module} "$@"
+"""
+
+# Asked at each probe and launch; the engine itself takes half a second to start.
+QUICK = """if [ "$*" = --version ] && [ -n "$TOKENPEAK_SIM_VERSION" ]; then echo "$TOKENPEAK_SIM_VERSION"; exit; fi
 """
 
 
@@ -36,7 +40,14 @@ def install(
     for name, (module, own) in shims.items():
         exports = "\n".join(f': "${{{key}:={_quoted(value)}}}"; export {key}' for key, value in own.items())
         path = folder / name
-        path.write_text(SHIM.format(exports=exports, python=shlex.quote(sys.executable), module=module))
+        path.write_text(
+            SHIM.format(
+                exports=exports,
+                quick="" if module.endswith("smi") else QUICK,
+                python=shlex.quote(sys.executable),
+                module=module,
+            )
+        )
         path.chmod(0o755)
         written.append(path)
     return tuple(written)

@@ -155,7 +155,14 @@ FromWorker = Hello | Prepared | Pong | Ready | LoadProgress | LoadObservation | 
 
 MOST_LISTS, MOST_VALUES = 2_000_000, 40_000_000
 """Of a message: an object for each request, with its fields. An empty list is two bytes here and 56 in memory."""
-_CONFIG = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, ser_json_bytes="base64", val_json_bytes="base64")
+_CONFIG = ConfigDict(
+    strict=True,
+    extra="forbid",
+    allow_inf_nan=False,
+    ser_json_bytes="base64",
+    val_json_bytes="base64",
+    defer_build=True,
+)
 _TO_WORKER: TypeAdapter[ToWorker] = TypeAdapter(Annotated[ToWorker, Field(discriminator="kind")], config=_CONFIG)
 _FROM_WORKER: TypeAdapter[FromWorker] = TypeAdapter(Annotated[FromWorker, Field(discriminator="kind")], config=_CONFIG)
 
