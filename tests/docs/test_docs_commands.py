@@ -68,12 +68,3 @@ def test_each_page_with_lines_to_type_has_a_session() -> None:
     }
 
     assert typed == set(SESSIONS)
-
-
-def test_most_lines_are_typed() -> None:
-    """Lines that are only read are the exception: hours, foreign machines, placeholders of a sweep's id."""
-    blocks = [block for page in doc_pages() for block in doc_blocks(page) if block.language == "sh"]
-    typed = sum(len(block.lines) for block in blocks if block.rule != "parse")
-    read = sum(len(block.lines) for block in blocks if block.rule == "parse")
-
-    assert typed > 1.5 * read

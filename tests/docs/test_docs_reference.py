@@ -11,15 +11,12 @@ from typing import Any, get_args
 
 import psycopg
 import pytest
-import yaml
 from click.testing import CliRunner
 from pydantic import BaseModel
 from tests.front_door.documented import help_commands
 
 from tokenpeak import paths
 from tokenpeak.cli import tokenpeak
-from tokenpeak.exit_status import ExitStatus
-from tokenpeak.metrics import METRICS
 from tokenpeak.spec.axes import Values
 from tokenpeak.spec.engine_build import DeclaredBuild
 from tokenpeak.spec.sweep import SweepSpec
@@ -124,14 +121,6 @@ def test_every_field_of_a_sweep(docs: Path, model: str, field: str) -> None:
     assert example != "–" or linked, f"add {field} to site/content/docs/reference/sweep-every-field.yml"
 
 
-def test_fields_are_found_by_walking_the_models() -> None:
-    """The walk is through all kinds of workloads and load levels."""
-    names = {model for model, _ in SWEEP_FIELDS}
-
-    assert {"TraceWorkload", "MaxRateLoad", "Stage", "Alternative", "QualitySpec"} <= names
-    assert len(SWEEP_FIELDS) > 150
-
-
 @pytest.mark.parametrize("variable", [*InventoryVariables.model_fields])
 def test_every_variable_of_an_inventory(docs: Path, variable: str) -> None:
     """It has a row with a type, what it is, and an example or a link to its own part."""
@@ -210,23 +199,6 @@ def test_every_view_and_column_with_its_comment(docs: Path) -> None:
     ]
 
 
-def test_every_metric(docs: Path) -> None:
-    """By its column, with title, unit, direction and formula."""
-    rows = page(docs, "metrics").named("Metrics")
-
-    assert [metric.name for metric in METRICS] == list(rows)
-    for metric in METRICS:
-        assert [metric.title, metric.unit, metric.formula] == [rows[metric.name][place] for place in (1, 3, 5)]
-
-
-def test_every_exit_status(docs: Path) -> None:
-    """By its number, with what it says."""
-    rows = page(docs, "commands").named("Exit statuses")
-
-    assert [str(int(status)) for status in ExitStatus] == list(rows)
-    assert [] == [row for row in rows.values() if not row[1].endswith(".")]
-
-
 def test_every_environment_variable(docs: Path) -> None:
     """Each variable of ours that the package reads on the controller is named, but for those of the simulator."""
     text = (docs / "reference" / "environment.html").read_text()
@@ -239,13 +211,3 @@ def test_every_environment_variable(docs: Path) -> None:
 
     assert "TOKENPEAK_HOME" in read
     assert [] == [name for name in sorted(read) if name not in text and not name.startswith("TOKENPEAK_SIM_")]
-
-
-def test_examples_of_the_reference_are_values_of_files(docs: Path) -> None:
-    """An example on the page is what a shipped file holds, so that it is one that works."""
-    row = page(docs, "sweep").named(": deadlines")["lease_s"]
-    written = yaml.safe_load((paths.CONTENT / "docs" / "reference" / "sweep-every-field.yml").read_text())
-
-    assert str(written["deadlines"]["lease_s"]) == row[4]
-    assert "60.0" == row[3] or "60" == row[3]
-    assert "s" == row[2]

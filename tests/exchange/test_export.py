@@ -1,7 +1,6 @@
 """What is exported is what was measured, and can be read again."""
 
 import csv
-import json
 import shutil
 from pathlib import Path
 
@@ -13,14 +12,13 @@ from polars.testing import assert_frame_equal
 
 from archive_factory import make_archive
 from tokenpeak.exchange.assemble import write_import
-from tokenpeak.exchange.export import NOT_KEPT, export_tables, export_vllm_bench
+from tokenpeak.exchange.export import export_tables, export_vllm_bench
 from tokenpeak.exchange.sources import read_sources
 from tokenpeak.exchange.vllm_bench import read_vllm_bench
 from tokenpeak.store.archive import Archive
 from tokenpeak.store.frames import open_frames
 from tokenpeak.store.tables import EXPORTED
 
-FIXTURES = Path(__file__).parent / "fixtures"
 FIGURES = (
     "output_tok_per_s",
     "request_per_s",
@@ -65,39 +63,6 @@ def test_runs_survive_the_schema_of_vllm_bench(archive: Archive, detailed: bool,
             assert ours.requests_sent == found.requests.height
 
 
-@pytest.mark.parametrize("name", ["vllm-plain", "vllm-detailed"])
-def test_an_export_has_the_keys_of_the_real_tool(archive: Archive, name: str, tmp_path: Path) -> None:
-    """Its keys are those of a file that the tool wrote, with values of the same kind; what we do not keep is named."""
-    real = json.loads((FIXTURES / f"{name}.json").read_text())
-    if name == "vllm-plain":
-        # Release 0.32 forgets to take these two lists out of a plain result.
-        real = {key: value for key, value in real.items() if key not in ("latencies", "queue_times")}
-    ours = json.loads(export_vllm_bench(archive, tmp_path, detailed=name == "vllm-detailed")[0].read_text())
-
-    assert set(NOT_KEPT) >= real.keys() - ours.keys()
-    assert {f"{part}_{metric}_ms" for part in ("p25", "p75") for metric in ("ttft", "tpot", "itl", "e2el")} == (
-        ours.keys() - real.keys()
-    )
-    numbers = {key for key, value in real.items() if isinstance(value, int | float)}
-    assert {} == {
-        key: ours[key] for key in numbers & ours.keys() if not isinstance(ours[key], int | float | str | None)
-    }
-    assert {key for key, value in real.items() if isinstance(value, list)} - {"generated_texts"} == {
-        key for key, value in ours.items() if isinstance(value, list)
-    }
-
-
-def test_lists_of_a_detailed_export_are_the_requests_of_its_figures(archive: Archive, tmp_path: Path) -> None:
-    """Each list has an entry for each request, and their means are the figures beside them."""
-    result = json.loads(export_vllm_bench(archive, tmp_path, detailed=True)[0].read_text())
-    lists = {key: value for key, value in result.items() if isinstance(value, list)}
-
-    assert {30} == {len(values) for values in lists.values()}
-    assert result["total_output_tokens"] == sum(lists["output_lens"])
-    assert result["mean_ttft_ms"] == pytest.approx(sum(lists["ttfts"]) / 30 * 1000)
-    assert result["mean_e2el_ms"] == pytest.approx(sum(lists["latencies"]) / 30 * 1000)
-
-
 def test_exported_results_are_an_archive_again(archive: Archive, tmp_path: Path) -> None:
     """The folder of results, imported, has each run's figures under its config's name."""
     export_vllm_bench(archive, tmp_path / "results")
@@ -121,27 +86,6 @@ def test_tables_come_with_the_meaning_of_their_columns(archive: Archive, ending:
         assert all(described[table.name, column] for column in frame.columns)
     runs = pl.read_parquet(tmp_path / "runs.parquet") if ending == "parquet" else pl.read_csv(tmp_path / "runs.csv")
     assert 8 == runs.height
-
-
-def test_partitions_are_one_table_to_duckdb(archive: Archive, tmp_path: Path) -> None:
-    """DuckDB reads the folders of two sweeps as one table with their ids, and computes what the raw JSON says."""
-    make_archive(tmp_path / "both" / "other", axes={"max_num_seqs": [16]}, gpus=["NVIDIA L4"], seconds=3, seed=2)
-    shutil.copytree(archive.path, tmp_path / "both" / archive.path.name)
-    export_tables(open_frames(tmp_path / "both"), tmp_path / "out", "hive")
-    query = (
-        "SELECT sweep_id, count(*), max(output_tok_per_s), sum(value_max_num_seqs) "
-        f"FROM read_parquet('{tmp_path}/out/runs/*/*.parquet', hive_partitioning = true) GROUP BY ALL ORDER BY ALL"
-    )
-    found = duckdb.connect().execute(query).fetchall()
-    truth = []
-    for path in sorted((tmp_path / "both").iterdir()):
-        trials = [json.loads(file.read_text()) for file in (path / "trials").glob("*.json")]
-        runs = [(trial["config"]["flags"]["max_num_seqs"], run) for trial in trials for run in trial["runs"]]
-        fastest = max(run["summary"]["output_tok_per_s"] for _, run in runs)
-        sweep = json.loads((path / "sweep.json").read_text())
-        truth.append((sweep["sweep_id"], len(runs), fastest, sum(seats for seats, _ in runs)))
-
-    assert sorted(truth) == found
 
 
 @pytest.mark.parametrize("reader", ["duckdb", "polars"])

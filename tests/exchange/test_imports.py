@@ -4,18 +4,14 @@ import json
 import re
 from pathlib import Path
 
-import polars as pl
 import pytest
 
-from tokenpeak import paths
 from tokenpeak.errors import ArchiveError
 from tokenpeak.exchange.assemble import write_import
 from tokenpeak.exchange.foreign import Import
 from tokenpeak.exchange.sources import read_sources
 from tokenpeak.report import SweepView, open_archive
 from tokenpeak.report.compare import tools
-from tokenpeak.spec.sweep import parse_spec
-from tokenpeak.store.archive import Archive
 from tokenpeak.store.frames import open_frames
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -63,29 +59,6 @@ def test_detailed_results_of_vllm_bench(tmp_path: Path) -> None:
     assert raw["total_output_tokens"] == run.requests["output_tokens"].sum()
     assert raw["num_prompts"] == frames.requests.collect().height
     assert frames.runs["goodput_request_per_s"][0] == pytest.approx(raw["request_goodput"])
-
-
-def test_results_of_older_releases(tmp_path: Path) -> None:
-    """What 0.6 wrote (no `failed`, lists always, the goodput's key with a colon) reads the same."""
-    raw = json.loads((FIXTURES / "vllm-detailed.json").read_text())
-    for new in (
-        "failed",
-        "endpoint_type",
-        "label",
-        "max_output_tokens_per_s",
-        "latencies",
-        "queue_times",
-        "start_times",
-    ):
-        raw.pop(new, None)
-    raw["request_goodput:"] = raw.pop("request_goodput")
-    path = tmp_path / "vllm-0.6.json"
-    path.write_text(json.dumps(raw))
-    (run,) = read_sources([path])[0].runs
-
-    assert 24 == run.summary.requests_ok
-    assert raw["request_goodput:"] == run.summary.goodput_request_per_s
-    assert run.summary.peak_output_tok_per_s is None
 
 
 @pytest.mark.parametrize("between", ["\n", ""])
@@ -284,14 +257,6 @@ def test_differences_between_tools_are_explained(four: SweepView) -> None:
         assert words in found
 
 
-def test_an_import_is_not_judged(tmp_path: Path) -> None:
-    """Runs of other tools may be ranked, and say that nothing judged them."""
-    frames = open_frames(write_import(imported("vllm-plain.json"), tmp_path, sweep_id="one").path)
-
-    assert ["not_judged"] == frames.runs["verdict"].to_list()
-    assert frames.trials["objective"].is_not_null().all()
-
-
 def test_an_archive_is_not_replaced(tmp_path: Path) -> None:
     """A second import of one name is refused, and the first stays."""
     found = imported("vllm-plain.json")
@@ -300,27 +265,6 @@ def test_an_archive_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match="exists already"):
         write_import(found, tmp_path, sweep_id="one")
     assert 1 == open_frames(first.path).trials.height
-
-
-def test_a_workload_is_named_without_what_its_runs_differ_in(tmp_path: Path) -> None:
-    """A limit on output that not all runs had stands with each run, and not in the spec."""
-    found, own = read_sources([paths.ARCHIVES / "multi-gpu-presets" / "source" / "mapping.yml"])
-    archive = write_import(found, tmp_path, sweep_id=own)
-    [plan] = parse_spec(archive.read_sweep().spec, archive.path).workloads
-
-    assert {512, 2048} == {run.workload.max_output_tokens for trial in archive.trials() for run in trial.runs}  # type: ignore[union-attr]
-    assert (9, None) == (plan.workload.input_tokens, plan.workload.max_output_tokens)  # type: ignore[union-attr]
-    assert archive.read_sweep().spec["workloads"] == Archive(paths.ARCHIVES / own).read_sweep().spec["workloads"]
-
-
-def test_provenance_names_the_files(tmp_path: Path) -> None:
-    """Files with their digests, the mapping and the differences travel with the archive."""
-    sweeps = open_frames(write_import(imported("vllm-plain.json"), tmp_path, sweep_id="one").path).sweeps
-    origin = json.loads(sweeps.select(pl.col("imported")).item())
-
-    assert 64 == len(origin["files"][0]["sha256"])
-    assert "output_throughput" == origin["mapping"]["output_tok_per_s"]
-    assert origin["differences"]
 
 
 def test_a_run_without_an_answer_has_no_latency(tmp_path: Path) -> None:

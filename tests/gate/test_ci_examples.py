@@ -15,7 +15,6 @@ from click.testing import CliRunner
 from archive_factory import make_archive
 from docs.test_docs_commands import own_words, parsed
 from tokenpeak import paths
-from tokenpeak.spec.sweep import read_spec
 
 EXAMPLES = paths.ROOT / "analysis" / "examples"
 BIN = Path(sys.executable).parent
@@ -58,17 +57,6 @@ def test_examples_are_valid(name: str, options: list[str], tmp_path: Path) -> No
     if "jobs" in load(name):
         wrong.write_text((EXAMPLES / name).read_text().replace("runs-on:", "run-on:"))
     assert 1 == status(wrong)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_examples_wait_for_the_sweep_s_window(name: str) -> None:
-    """The sweep that they run has a window, and they begin before it."""
-    window = read_spec("nightly").window
-    assert window is not None and window.startswith("01:00-05:00")
-    text = (EXAMPLES / name).read_text()
-
-    assert '"45 0 * * *"' in text or "00:45 UTC" in text
-    assert "01:00-05:00 UTC" in text
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from tokenpeak.quality.verdict import CONFIDENCE, few_values, interval
+from tokenpeak.quality.verdict import CONFIDENCE, interval
 
 
 def test_interval_is_students_for_normal_values() -> None:
@@ -31,10 +31,3 @@ def test_weights_are_of_kinds() -> None:
     found = interval([0.0] * 90 + [1.0] * 10, ["short"] * 90 + ["long"] * 10, {"short": 2.0, "long": 1.0})
 
     assert 1 / 3 == pytest.approx(found.estimate)
-
-
-def test_few_values_are_bounded_by_their_extremes() -> None:
-    """Ten values' interval lies within them, and its lower end is no lower than the least."""
-    found = few_values([0.1 * n for n in range(10)])
-
-    assert 0.0 <= found.low < 0.45 < found.high <= 0.9

@@ -6,14 +6,8 @@ from archive_factory import make_archive
 from tokenpeak.ranking.slo_confidence import slo_confidence
 from tokenpeak.records import RunRecord
 from tokenpeak.report import SweepView, open_archive
-from tokenpeak.report.blocks.block import plain
 from tokenpeak.report.blocks.metric_columns import confidence_words
-from tokenpeak.report.load import rate_results, rates
-from tokenpeak.report.overview.score_card import score_card
-from tokenpeak.report.ranking import ranking_table
-from tokenpeak.report.ranking.standings import rank
 from tokenpeak.report.trials.trial_page import slo_sentence
-from tokenpeak.spec.slo import Slo
 from tokenpeak.store.archive import Archive
 
 CONFIDENCE = f"{confidence_words(slo_confidence(40, 40, 0.95))} confidence"
@@ -47,38 +41,6 @@ def test_broken_slo_is_counted_without_a_confidence(run: RunRecord) -> None:
     broken = run.model_copy(update={"slo_met": False, "summary": summary})
 
     assert slo_sentence(broken) == "SLO broken: 12 of 40 within TTFT p95 ≤ 500 ms; 40 of 40 within TPOT p95 ≤ 50 ms."
-
-
-def test_a_limit_on_gaps_is_shown_by_its_percentile(run: RunRecord) -> None:
-    """Gaps are no requests to count, but an SLO that they broke is not shown by the limits that held."""
-    assert run.summary.itl_s.p99 is not None
-    limit = round(run.summary.itl_s.p99 * 1000) - 1
-    broken = run.model_copy(update={"slo_met": False, "slo": Slo(ttft_p95_ms=500, itl_p99_ms=limit)})
-
-    assert slo_sentence(broken).startswith("SLO broken: 40 of 40 within TTFT p95 ≤ 500 ms; ITL p99 ")
-    assert slo_sentence(broken).endswith(f" > {limit} ms.")
-
-
-def test_record_of_before_counting_says_nothing(run: RunRecord) -> None:
-    """An archive without counts has no confidence to state."""
-    assert "" == slo_sentence(run.model_copy(update={"summary": run.summary.model_copy(update={"within_limits": {}})}))
-
-
-def test_ranking_rates_and_recommendation_state_the_confidence(swept: SweepView) -> None:
-    """The tables' column, the rate's sentence and the tile of the recommended config give the same confidence."""
-    hardware = swept.hardware[0]
-    ranked = rank(swept, hardware)
-    highest = rates.highest_rates(rates.open_runs(swept, hardware, "short"))
-    found = score_card(swept, ranked)
-    assert found is not None
-    column = [column.key for column in ranking_table.ranking(swept, ranked).columns].index("sure")
-
-    assert f"held it, with {CONFIDENCE}" in plain(rate_results.answer_rates(hardware, highest, swept.slo_words).parts)
-    note = f"at concurrency=32; {CONFIDENCE} in each launch"
-    assert ("held, not proven", note) in [(tile.value, tile.note) for tile in found.tiles]
-    assert {CONFIDENCE.removesuffix("% confidence")} == {
-        row[column]["text"] for row in ranking_table.ranking(swept, ranked).rows
-    }
 
 
 def test_no_confidence_is_total() -> None:

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from tokenpeak.report.blocks.block import Column, table
-from tokenpeak.report.blocks.digits import number, percent, shared_digits
+from tokenpeak.report.blocks.digits import number, percent
 
 
 @pytest.mark.parametrize(
@@ -29,11 +29,6 @@ def test_numbers_have_four_significant_digits(value: float | None, text: str) ->
 def test_a_half_is_rounded_up_whatever_its_last_bits(value: float) -> None:
     """A figure of one launch and the mean of it, which differ in their last bits, read alike in all tables."""
     assert "55.1" == number(value, 1).lstrip("−")
-
-
-def test_a_column_shares_its_digits() -> None:
-    """Digits after the point follow the typical value, so that points line up."""
-    assert [2, 0, 0] == [shared_digits(pl.Series(values)) for values in ([3.5, 2.25, 8.0], [900.0, 1200.5], [1, 2, 3])]
 
 
 def test_a_table_keeps_values_beside_texts() -> None:

@@ -9,7 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser
 
-from chromium import DESK, PHONE, Window
+from chromium import PHONE, Window
 from tokenpeak import paths
 from tokenpeak.report import SweepView
 from tokenpeak.report.blocks.display import packed_rows
@@ -87,19 +87,6 @@ def test_pages_are_whole_without_scripts(browser: Browser, site: Path) -> None:
     assert 7 == commands
 
 
-@pytest.mark.parametrize("width", [1280, 1440])
-def test_nothing_is_cut_off_on_a_desk(window: Window, site: Path, width: int) -> None:
-    """The columns shown of the energy table fit a window of 1280 pixels, as no figure is wider than its place."""
-    window.page.set_viewport_size({"width": width, "height": 900})
-    page = window.open(site / RIG / "energy.html")
-    wide = page.evaluate(
-        "[...document.querySelectorAll('.blocks > .table .scroll, .blocks > .figure .chart')]"
-        ".filter(each => each.offsetParent && each.scrollWidth > each.clientWidth + 1).map(each => each.ariaLabel)"
-    )
-
-    assert [] == wide
-
-
 def test_pages_print(window: Window, h100: Path) -> None:
     """Overview, ranking, load and energy of the H100 are eight pages of paper at most, without controls."""
     (sweep,) = h100.glob("*h100*")
@@ -113,29 +100,6 @@ def test_pages_print(window: Window, h100: Path) -> None:
         page.emulate_media(media="screen")
 
     assert 4 <= leaves <= 8
-
-
-@pytest.mark.parametrize(("width", "is_first"), [(390, True), (1440, False)])
-def test_a_phone_has_the_answer_before_the_facts(window: Window, h100: Path, width: int, *, is_first: bool) -> None:
-    """On a window as narrow as a phone's the overview's answer stands above the facts of the sweep, else below."""
-    window.page.set_viewport_size({"width": width, "height": 800})
-    window.page.goto(found(h100, "*h100*/index.html").as_uri())
-    places = [
-        window.page.locator(selector).first.evaluate("each => each.getBoundingClientRect().top")
-        for selector in (".top", "h1", ".page-index .answer", ".page-head .strip")
-    ]
-
-    assert sorted(places[:3]) == places[:3]
-    assert is_first == (places[2] < places[3])
-
-
-def test_the_latencies_of_the_ranking_are_seen_on_a_desk(window: Window, h100: Path) -> None:
-    """Beside the figure, all columns shown of the ranking fit a window of 1280 pixels."""
-    page = window.page
-    page.goto(found(h100, "*h100*/ranking.html").as_uri())
-    box = page.locator("section.table[data-name^='ranking-'] .scroll").first
-
-    assert box.evaluate("box => box.scrollWidth - box.clientWidth") <= 1
 
 
 @pytest.mark.parametrize("name", ["index", "ranking", "interactions", "load", "requests", "energy", "trials"])
@@ -161,57 +125,6 @@ def test_figures_fit_a_phone(window: Window, site: Path, h100: Path, name: str) 
 
     assert bool(widths) == (name in LONG_LEGENDS)
     assert min(widths, default=200) >= 200, widths
-
-
-def test_what_a_run_came_to_stands_beside_its_config_on_a_phone(window: Window, site: Path) -> None:
-    """On a phone verdict, SLO and throughput follow the config, in heads and rows; on a desk the load does."""
-    orders, page = {}, window.page
-    for size in (PHONE, DESK):
-        page.set_viewport_size(size)
-        page.goto("about:blank")
-        page.goto((site / SIM / "load.html").as_uri())
-        grid = page.locator("section.table[data-name^='runs-'] table").first
-        keys = grid.locator("thead th").evaluate_all("heads => heads.map(head => head.dataset.key)")
-        place = keys.index("verdict")
-        verdicts = grid.locator("tbody tr").evaluate_all(f"rows => rows.map(row => row.cells[{place}].className)")
-        orders[size["width"]] = keys[:4]
-        assert all("k-state" in each for each in verdicts)
-
-    assert ["label", "verdict", "slo", "output_tok_per_s"] == orders[390]
-    assert ["label", "level_label", "verdict"] == orders[1280][:3]
-
-
-def test_a_table_that_goes_on_has_a_shadow_on_its_edge(window: Window, site: Path) -> None:
-    """The covers of the shadows move with the table, cells let them through, and the title gives the rows."""
-    page = window.page
-    page.set_viewport_size(PHONE)
-    page.goto((site / RIG / "load.html").as_uri())
-    section = page.locator("section.table[data-name^='runs-']").first
-    cell = section.locator("tbody tr:not([class]) td:nth-child(3)").first
-    beyond = section.locator(".scroll").evaluate("box => box.scrollWidth - box.clientWidth")
-    attachment = section.locator(".scroll").evaluate("box => getComputedStyle(box).backgroundAttachment")
-    paper = cell.evaluate("cell => getComputedStyle(cell).backgroundColor")
-    rows, said = section.locator("tbody tr").count(), section.locator("h3 .unit").inner_text()
-
-    assert beyond > 100
-    assert "local, local, scroll, scroll" == attachment
-    assert "rgba(0, 0, 0, 0)" == paper
-    assert f"{rows} rows" == said
-
-
-def test_paper_is_light(window: Window, site: Path) -> None:
-    """A page printed from a dark screen has the light scheme's colours."""
-    page = window.page
-    page.emulate_media(color_scheme="dark")
-    page.goto((site / SIM / "claims.html").as_uri())
-    variable = "getComputedStyle(document.documentElement).getPropertyValue('--band').trim()"
-    dark = page.evaluate(variable)
-    page.emulate_media(media="print", color_scheme="dark")
-    printed = page.evaluate(variable)
-    page.emulate_media(media="screen", color_scheme="light")
-    light = page.evaluate(variable)
-
-    assert dark != light == printed
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -46,29 +46,6 @@ def test_factors_recompute_the_table(window: Window, site: Path) -> None:
     assert "factor.pue=2.6" in page.evaluate("location.hash")
 
 
-def test_a_factors_range_gives_the_range_of_figures(window: Window, site: Path) -> None:
-    """Both ends follow the reader's range; a value of the reader's own has none; the address keeps all of it."""
-    page = window.open(site / RIG / "energy.html")
-
-    def ends(key: str) -> tuple[float, float]:
-        found = []
-        for end in ("low", "high"):
-            head = page.locator(f"[data-name^=factor-ranges] th[data-key={key}_{end}]").first
-            row = page.locator("[data-name^=factor-ranges] tbody tr").first
-            found.append(
-                float(row.locator("td").nth(head.evaluate("head => head.cellIndex")).get_attribute("data-value"))
-            )
-        return found[0], found[1]
-
-    low, high = ends("kwh")
-    assert pytest.approx(1.56 / 1.1) == high / low
-    page.get_by_role("textbox", name="PUE", exact=True).fill("1.2")
-    assert pytest.approx(ends("kwh")[0]) == ends("kwh")[1] == pytest.approx(low / 1.1 * 1.2)
-    page.get_by_role("textbox", name="PUE, high").fill("2.2")
-    assert pytest.approx((low / 1.1 * 1.2, 2 * low)) == ends("kwh")
-    assert "factor.pue.high=2.2" in page.evaluate("location.hash")
-
-
 def test_figure_downloads_carry_the_facts(window: Window, site: Path, tmp_path: Path) -> None:
     """A downloaded SVG is a picture of its own: title, mark, facts, and no variable left unresolved."""
     page = window.open(site / SIM / "ranking.html")
@@ -123,59 +100,6 @@ def test_comparison_refuses_what_is_not_comparable(window: Window, site: Path) -
     assert [] == window.complaints
 
 
-def test_six_results_are_compared_and_kept_in_the_address(window: Window, site: Path) -> None:
-    """Six configs stand over each other in tables and figures; a seventh is not added; the address brings them back."""
-    page = window.open(site / "compare.html")
-    page.select_option(
-        "#add-sweep",
-        index=next(i for i, text in enumerate(page.locator("#add-sweep option").all_inner_texts()) if SIM in text),
-    )
-    add = page.get_by_role("button", name="Add")
-    for index in range(8):
-        if add.is_enabled():
-            page.select_option("#add-config", index=index)
-            add.click()
-    page.locator("#compare-result svg").first.wait_for()
-    heads = page.locator("#compare-result table").first.locator("th").count()
-    points = page.locator("#compare-result figure").first.locator(".mark-symbol path").count()
-    full = not add.is_enabled()
-    chosen = page.locator(".chosen li").all_inner_texts()
-    said = " ".join(page.locator("#compare-result .sentence").all_inner_texts())
-    window.open_again()
-    page.locator("#compare-result svg").first.wait_for()
-
-    assert full
-    assert 7 == heads
-    assert 1 <= points <= 6
-    # Each of these was launched once: which measured higher is known, which is better is not.
-    assert re.search("(higher|lower), not proven|not distinguishable", said)
-    assert not re.search("better|worse", said)
-    assert chosen == page.locator(".chosen li").all_inner_texts()
-    assert [] == window.complaints
-
-
-def test_figures_and_trials_have_addresses(window: Window, site: Path) -> None:
-    """A figure's own link brings it into view opened anew; a config leads to its trial, and the trial back."""
-    page = window.open(site / SIM / "interactions.html")
-    figure = page.locator("figure").last
-    address = figure.get_by_role("link", name="Link").get_attribute("href")
-    page.goto("about:blank")
-    page.goto((site / SIM / "interactions.html").as_uri() + str(address))
-    # The browser goes there once what stands above has its height, which takes a busy machine a moment.
-    page.wait_for_function(
-        "address => { const top = document.querySelector(address)?.getBoundingClientRect().top;"
-        " return top >= -1 && top < innerHeight; }",
-        arg=str(address),
-    )
-    page.goto((site / SIM / "ranking.html").as_uri())
-    page.locator(".table tbody a").first.click()
-    trial = page.locator("h1").inner_text()
-    page.get_by_role("link", name="All trials").click()
-
-    assert trial.startswith("Trial 0")
-    assert "Trials" == page.locator("h1").inner_text()
-
-
 def test_tables_and_raw_files_download(window: Window, site: Path, tmp_path: Path) -> None:
     """A table's CSV has the rows of the table, and the files of the data page are those that its checksums name."""
     page = window.open(site / SIM / "trials.html")
@@ -194,17 +118,6 @@ def test_tables_and_raw_files_download(window: Window, site: Path, tmp_path: Pat
 
     assert rows == len((tmp_path / "trials.csv").read_text().splitlines()) - 1
     assert f"{digest}  {name}" in (site / SIM / "data" / "SHA256SUMS").read_text()
-
-
-def test_commands_are_tabs(window: Window, site: Path) -> None:
-    """One form of the command is shown at a time, chosen by keyboard too."""
-    page = window.open(site / RIG / "index.html")
-    page.get_by_role("tab", name="vllm serve").first.focus()
-    page.keyboard.press("ArrowRight")
-
-    panels = page.locator(".snippets").first.get_by_role("tabpanel").all()
-
-    assert ["docker run"] == [panel.get_attribute("aria-label") for panel in panels]
 
 
 def series(page: Page, figure: str) -> list[str]:
@@ -234,29 +147,6 @@ def test_configs_are_picked_from_table_and_legend(window: Window, site: Path) ->
     assert removed == series(page, str(figure))
     assert len(removed) == page.locator("section.table[data-scope]").first.locator("tr.picked").count()
     assert [] == window.complaints
-
-
-def test_at_most_six_configs_are_picked(window: Window, site: Path) -> None:
-    """The seventh takes the place of the first: there are six colours and shapes."""
-    page = window.open(site / SIM / "load.html")
-    table = page.locator("section.table[data-scope]").first
-    for button in table.locator("tbody .pick").all():
-        if button.get_attribute("aria-pressed") == "false":
-            button.click()
-
-    assert 6 == table.locator("tr.picked").count()
-
-
-def test_the_pointer_shows_values_and_launches(window: Window, site: Path) -> None:
-    """Over a point the config, its load, its value and how many launches stand behind it."""
-    page = window.open(site / SIM / "load.html")
-    point = page.locator("figure[data-scope] .embed .concat_0_group .mark-symbol path").last
-    point.scroll_into_view_if_needed()
-    point.hover(force=True)
-    said = page.locator("#vg-tooltip-element.visible").inner_text()
-
-    assert "config" in said
-    assert "launches" in said
 
 
 def test_a_brush_zooms_and_the_address_keeps_it(window: Window, site: Path) -> None:

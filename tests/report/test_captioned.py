@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from tokenpeak.report.blocks.block import Column
-from tokenpeak.report.blocks.captioned import columns, figure, listed
+from tokenpeak.report.blocks.captioned import columns, figure
 
 FRAME = pl.DataFrame({"label": ["a", "b"], "value": [1.5, 2.0], "unseen": [1, 2], "page": ["a.html", "b.html"]})
 
@@ -31,13 +31,3 @@ def test_a_figure_has_the_charts_own_data_and_the_frames_rows() -> None:
 
     assert (123, "bar") == (found.spec["width"], found.spec["mark"]["type"])
     assert [("a", 1.5), ("b", 2.0)] == [(row[0]["text"], row[1]["value"]) for row in found.data.rows]
-
-
-def test_a_table_links_and_keeps_a_given_column() -> None:
-    """A column that says more than a text stays as it is."""
-    signed = Column(key="value", title="Gain", kind="number", digits=0, signed=True)
-    found = listed(FRAME, {"label": "Config", "value": signed}, name="t", title="T", links={"label": "page"})
-
-    assert [("a", "a.html", "+2"), ("b", "b.html", "+2")] == [
-        (row[0]["text"], row[0]["href"], row[1]["text"]) for row in found.rows
-    ]

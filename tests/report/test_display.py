@@ -2,7 +2,6 @@
 
 import base64
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -10,12 +9,8 @@ import altair as alt
 import polars as pl
 import pytest
 
-from tokenpeak import paths
-from tokenpeak.report import SweepView
 from tokenpeak.report.blocks.block import Column, Facts, Figure, Snippet, Snippets, Tile, Tiles, answer, code, table
 from tokenpeak.report.blocks.charts import spec_of
-from tokenpeak.report.blocks.display import standalone, svg
-from tokenpeak.report.site.notebook_runner import execute
 
 SVG = "{http://www.w3.org/2000/svg}"
 BLOCK = "application/vnd.tokenpeak.block.v1+json"
@@ -82,15 +77,6 @@ def test_a_figure_is_a_picture_in_every_front_end() -> None:
     assert "F. Two bars." == found["text/plain"]
 
 
-def test_a_label_that_looks_like_a_colour() -> None:
-    """What an archive calls `var(--x)` stays a label, and no chart fails on it."""
-    frame = pl.DataFrame({"x": [1], "y": ["var(--x)"]})
-    picture = standalone(svg(spec_of(alt.Chart(frame).mark_bar(color="var(--bad)").encode(x="x:Q", y="y:N"))))
-
-    assert "var(--x)" in [each.text for each in ElementTree.fromstring(picture).iter(f"{SVG}text")]
-    assert "var(--bad)" not in picture
-
-
 @pytest.mark.parametrize(("rows", "shown"), [(3, 3), (250, 100)])
 def test_a_table_is_a_table(rows: int, shown: int) -> None:
     """A table's HTML has a head and its first rows, without hidden columns; its plain text is one line."""
@@ -122,16 +108,3 @@ def test_names_are_no_markup(block: Any) -> None:
 
     assert HOSTILE in "".join(seen.words)
     assert not [address for address in seen.images if not address.startswith("data:image/svg+xml;base64,")]
-
-
-def test_an_executed_notebook_shows_its_blocks(sim: SweepView, tmp_path: Path) -> None:
-    """Each block of an executed notebook is there as HTML: as many images as figures, a table for each table."""
-    executed = execute(paths.NOTEBOOKS / "ranking.ipynb", tmp_path / "out.ipynb", {"archive": str(sim.path)})
-    bundles = [output.data for cell in executed.cells for output in cell.get("outputs", []) if BLOCK in output.data]
-    kinds = [data[BLOCK]["kind"] for data in bundles]
-    seen = [Seen(data["text/html"]) for data in bundles]
-
-    assert kinds.count("figure") == sum(len(each.images) for each in seen) > 0
-    assert kinds.count("table") == sum(each.tags.count("table") for each in seen) > 0
-    assert kinds.count("figure") == sum("image/svg+xml" in data for data in bundles)
-    assert not [kind for kind, each in zip(kinds, seen, strict=True) if not "".join(each.words).strip()]

@@ -10,13 +10,10 @@ from pathlib import Path
 from statistics import fmean, variance
 from typing import Any
 
-import polars as pl
 import pytest
 from scipy.stats import t
 
 from archive_factory import make_archive
-from tokenpeak import paths
-from tokenpeak.report.energy.config_energy import places
 from tokenpeak.report.site.build import build_site
 from tokenpeak.report.site.pages import SWEEP_PAGES
 
@@ -175,21 +172,6 @@ def test_ranges_follow_from_those_of_the_factors(built: tuple[Path, Path]) -> No
             assert kwh * MARKET == pytest.approx(ranges[config][f"market_{name}"], rel=1e-6)
 
 
-def test_the_sentence_says_least_and_tied(built: tuple[Path, Path]) -> None:
-    """The thriftiest config, its interval, and how many others' intervals reach into it."""
-    archive, page = built
-    wanted = sorted(expected(archive).items(), key=lambda each: each[1]["energy_j_per_output_tok"])
-    config, least = wanted[0]
-    tied = sum(figures["low"] <= least["high"] for _, figures in wanted[1:])
-    words = unescape(re.sub(r"<[^>]+>", "", page.read_text()))
-
-    assert (
-        f"{config} uses the least energy of those with a figure: {least['energy_j_per_output_tok']:.3f}"[:-1] in words
-    )
-    assert (f"{tied} other is tied" in words) == (tied == 1)
-    assert (f"{tied} others are tied" in words) == (tied > 1)
-
-
 def test_ranks_are_shared_by_ties(built: tuple[Path, Path]) -> None:
     """A config shares a rank with the first of it whose interval its own reaches into; the best rank says so."""
     archive, page = built
@@ -208,33 +190,6 @@ def test_ranks_are_shared_by_ties(built: tuple[Path, Path]) -> None:
     }
 
 
-def test_figures_have_the_digits_of_their_interval(built: tuple[Path, Path]) -> None:
-    """The last digit shown is the first that the interval leaves open, in the table and in the figure's data."""
-    archive, page = built
-    text = page.read_text()
-    for figures in expected(archive).values():
-        share = (figures["high"] - figures["low"]) / 2 / figures["energy_j_per_output_tok"]
-        for key in ("energy_j_per_output_tok", "energy_kwh_per_1m_output_tok", "co2_kg_per_1m_output_tok"):
-            first_open = math.floor(math.log10(share * figures[key]))
-            shown_as = re.findall(rf'data-value="{figures[key]:.7g}">([\d.,]+)</td>', text)
-
-            assert shown_as, (key, figures[key])
-            assert {max(0, -first_open)} == {len(each.partition(".")[2]) for each in shown_as}
-
-
-def test_figures_without_an_interval_have_the_digits_of_the_widest() -> None:
-    """Of three configs one was launched once: it shows no more of its energy than the least known of the others."""
-    joule = [0.2061, 0.2084, 0.0547]
-    frame = pl.DataFrame(
-        {"energy_j_per_output_tok": joule, "low": [0.18, None, 0.0541], "high": [0.23, None, 0.0553]},
-    )
-
-    # Half widths are 12% and 1.1%: of the second row, 12% of 0.2084 is 0.03.
-    assert frame.select(places("energy_j_per_output_tok")).to_series().to_list() == [2, 2, 4]
-    alone = frame.with_columns(low=pl.lit(None, pl.Float64), high=pl.lit(None, pl.Float64))
-    assert alone.select(places("energy_j_per_output_tok")).to_series().to_list() == [None, None, None]
-
-
 def test_a_run_too_short_is_said(built: tuple[Path, Path]) -> None:
     """The launch without a figure counts nowhere; the page says how long it had to be."""
     archive, page = built
@@ -243,19 +198,3 @@ def test_a_run_too_short_is_said(built: tuple[Path, Path]) -> None:
     assert f"{short} of " in page.read_text()
     assert "too short for an energy figure within ±5%. 44 s would do." in page.read_text()
     assert 2 == expected(archive)["8"]["n"]
-
-
-def test_one_figure_of_energy_reads_alike_on_every_page(tmp_path: Path) -> None:
-    """The V100's 55.05 J are 55.1 in the headline, in the ranking, on the page of energy and on the trial's own."""
-    archive = paths.ARCHIVES / "v100-deepseek-r1-32b"
-    build_site([archive], tmp_path)
-    (sweep,) = [path.parent for path in tmp_path.glob("*/ranking.html")]
-    pages = [sweep / f"{name}.html" for name in ("energy", "ranking", "load")]
-    pages.append(next(sweep.glob("trials/0001-*.html")))
-    figures = []
-    for page in pages:
-        words = re.sub(r"<script.*?</script>|<[^>]+>", " ", page.read_text(), flags=re.DOTALL)
-        figures += re.findall(r"(?<![\d.])55\.[01]\d*", words)
-
-    assert {"55.1"} == set(figures)
-    assert len(figures) >= len(pages)

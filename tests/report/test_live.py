@@ -8,10 +8,8 @@ from email.message import Message
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from archive_factory import make_archive, trial_record
-from tokenpeak.cli.site import serve
 from tokenpeak.report import open_archive
 from tokenpeak.report.site import live
 from tokenpeak.report.trials.search_progress import progress
@@ -31,14 +29,6 @@ def test_progress_counts_what_landed(tmp_path: Path) -> None:
 
     assert (1, 2) == (found.done, found.planned)
     assert ["ok", "waiting"] == [row["cells"][0]["state"] for row in found.rows]
-
-
-def test_port_that_is_none_is_refused(tmp_path: Path) -> None:
-    """A number that is no port is answered with those that are, not with a traceback."""
-    found = CliRunner().invoke(serve, ["--output", str(tmp_path), "--port", "99999"])
-
-    assert 2 == found.exit_code
-    assert "99999 is not in the range 0<=x<=65535" in found.output
 
 
 @pytest.mark.usefixtures("few_pages")

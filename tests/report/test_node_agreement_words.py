@@ -7,8 +7,6 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from archive_factory import make_archive
 from shown_pages import shown
 from tokenpeak.report import open_archive
@@ -97,32 +95,6 @@ def test_a_node_that_disagrees_is_named(tmp_path: Path) -> None:
     assert f"node-3 ({gains['node-3']:+.0f}%) disagrees" in said
     assert "on 2 that launched both" in said
     assert any(f"node-3 ({gains['node-3']:+.0f}%) disagrees" in sentence for sentence in shown_sentences)
-
-
-def test_configs_that_met_on_no_node_are_said_to(tmp_path: Path) -> None:
-    """The gain of a config that one node launched over a baseline of the others is no gain of that node."""
-    archive = three_nodes(tmp_path / "a", slow={}, never=("node-2", "node-3"))
-    for path, trial in trials_of(archive):
-        if trial["node"] == "node-1" and trial["config"]["name"] == baseline_of(archive):
-            path.unlink()
-    said = sentences_of(archive)
-
-    assert f"No node launched both this config and {baseline_of(archive)}" in said
-    assert "It was launched on 1 of 3 nodes." in said
-
-
-@pytest.mark.parametrize(("speed", "is_named"), [(0.88, True), (0.98, False)])
-def test_a_node_that_is_slow_whatever_the_config_is_named(speed: float, is_named: bool, tmp_path: Path) -> None:
-    """With how much worse than the others its launches are; one within what nodes of a kind differ by is not."""
-    archive = three_nodes(tmp_path / "a", slow={})
-    for path, trial in trials_of(archive):
-        for run in trial["runs"] if trial["node"] == "node-3" else []:
-            run["summary"]["output_tok_per_s"] *= speed
-        path.write_text(json.dumps(trial))
-    said = sentences_of(archive)
-
-    assert ("Worse than others of its kind, whatever the config: node-3 (−12%)." in said) == is_named
-    assert ("whatever the config" in said) == is_named
 
 
 def baseline_of(archive: Path) -> str:

@@ -31,13 +31,6 @@ def write(path: Path, *cells: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("path", sorted(paths.NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
-def test_every_notebook_takes_an_archive(path: Path) -> None:
-    """Each page's notebook declares the parameter that the site gives it, and holds no markup."""
-    assert "archive" in declared(path)
-    assert not any("</" in cell.source for cell in nbformat.read(path, as_version=4).cells)
-
-
 ALL = sorted(paths.NOTEBOOKS.rglob("*.ipynb"))
 PAGES = sorted(page.notebook for page in SWEEP_PAGES if page.notebook)
 
@@ -68,14 +61,6 @@ def test_papermill_knows_every_parameter(path: Path) -> None:
     expected = [name for name, each in declared(path).items() if "=" not in str(each.default)]
 
     assert expected == [*papermill.inspect_notebook(str(path))]
-
-
-@pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
-def test_formulas_are_read_without_a_network(path: Path) -> None:
-    """None is TeX: nbconvert's pages would load what draws it from elsewhere, and show it raw without."""
-    prose = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown"]
-
-    assert [] == [text for text in prose if "$" in text or "\\" in text]
 
 
 def test_an_unknown_parameter_is_refused(tmp_path: Path) -> None:
@@ -142,18 +127,6 @@ def test_a_failing_cell_is_named(tmp_path: Path) -> None:
     assert str(caught.value).isprintable()
 
 
-def test_outputs_become_blocks_in_order(tmp_path: Path) -> None:
-    """Displayed blocks and a cell's last value are read in the order that they were shown."""
-    path = write(
-        tmp_path / "a.ipynb",
-        "archive = ''",
-        "from tokenpeak.report.blocks.block import answer, note\ndisplay(answer(archive))\nnote('second')",
-    )
-    found = blocks(execute(path, tmp_path / "out.ipynb", {"archive": "first"}))
-
-    assert [["first"], ["second"]] == [list(block["parts"]) for block in found]
-
-
 def test_a_cell_for_the_notebook_alone_is_not_on_the_page(tmp_path: Path) -> None:
     """Prose and outputs of cells with the tag stay in the executed notebook; a page of a user leaves them out too."""
     path = write(tmp_path / "a.ipynb", "archive = ''", "from tokenpeak.report.blocks.block import note\nnote('unseen')")
@@ -165,14 +138,6 @@ def test_a_cell_for_the_notebook_alone_is_not_on_the_page(tmp_path: Path) -> Non
 
     assert [] == blocks(executed) == blocks(executed, plain=True)
     assert "unseen" in (tmp_path / "out.ipynb").read_text()
-
-
-def test_notebooks_share_no_names(tmp_path: Path) -> None:
-    """What one notebook defines is not there in the next."""
-    execute(write(tmp_path / "a.ipynb", "archive = ''", "leaked = 1"), tmp_path / "1.ipynb", {})
-
-    with pytest.raises(ReportError, match="NameError"):
-        execute(write(tmp_path / "b.ipynb", "archive = ''", "leaked"), tmp_path / "2.ipynb", {})
 
 
 def test_documented_examples_are_true(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,27 +3,11 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from archive_factory import make_archive
 from tokenpeak import paths
 from tokenpeak.report import open_archive
 from tokenpeak.report.blocks.block import Table, plain
 from tokenpeak.report.hardware import parallel
-
-
-@pytest.mark.parametrize(
-    ("choices", "word"),
-    [
-        ([("tensor_parallel_size", "2"), ("pipeline_parallel_size", "4")], "TP2 × PP4"),
-        ([("tensor_parallel_size", "8"), ("pipeline_parallel_size", "1")], "TP8"),
-        ([("tensor_parallel_size", "1"), ("enable_expert_parallel", "true")], "EP"),
-        ([("tensor_parallel_size", "1"), ("pipeline_parallel_size", None)], "one GPU"),
-    ],
-)
-def test_an_arrangement_has_a_word(choices: list[tuple[str, str | None]], word: str) -> None:
-    """What is one or off is left out."""
-    assert word == parallel.arrangement(choices)
 
 
 def test_tensor_against_pipeline_of_a_published_sweep() -> None:
@@ -53,8 +37,3 @@ def test_a_config_outside_the_grid_is_no_arrangement(tmp_path: Path) -> None:
 
     assert "TP4" not in plain(sentence.parts)  # type: ignore[attr-defined]
     assert {("TP2", "1"), ("one GPU", "1")} == {(row[0]["text"], row[-1]["text"]) for row in table.rows}
-
-
-def test_a_sweep_without_axes_of_parallelism_says_nothing_of_it() -> None:
-    """No block stands for a comparison that was not made."""
-    assert [] == parallel.arrangements(open_archive(paths.ARCHIVES / "t4-mistral7b"))

@@ -83,12 +83,6 @@ def test_a_branch_receives_the_site(copy: Path, tmp_path: Path) -> None:
     assert {"index.html", ".nojekyll", "static"} <= set(shown.stdout.split())
 
 
-def test_an_unknown_target_is_refused(copy: Path) -> None:
-    """An unknown target is an error that names the nearest."""
-    with pytest.raises(ReportError, match=r"Did you mean rsync\?"):
-        publish(copy, "rsnyc", "host:/srv", dry_run=True, say=lambda _: None)
-
-
 @pytest.mark.e2e
 def test_all_that_an_archive_may_hold_may_leave(tmp_path: Path) -> None:
     """Applies and quality lie among the raw files of a site, and the site is published."""

@@ -11,11 +11,8 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from archive_factory import GPUS, make_archive
 from tokenpeak import paths
-from tokenpeak.errors import InputError
 from tokenpeak.report.site.notebook_runner import execute
-from tokenpeak.report.site.pages import pages_of_sweeps
 from tokenpeak.store.pack import unpacked
 
 QUESTIONS = paths.NOTEBOOKS / "questions"
@@ -74,15 +71,6 @@ def test_it_runs_as_shipped(name: str, tmp_path: Path) -> None:
     assert not any("NaN" in data["image/svg+xml"] or "undefined" in data["image/svg+xml"] for data in figures)
 
 
-def test_they_are_no_pages() -> None:
-    """A sweep's site has none of them, and the repository none of their outputs."""
-    written = {path.stem: nbformat.read(path, as_version=4) for path in QUESTIONS.glob("*.ipynb")}
-
-    assert set(SHOWN) == set(written)
-    assert not set(SHOWN) & {page.notebook.stem for page in pages_of_sweeps() if page.notebook}
-    assert not any(cell.get("outputs") for notebook in written.values() for cell in notebook.cells)
-
-
 def test_capacity_of_measured_gpus(tmp_path: Path) -> None:
     """GPUs, money, energy and water of 100 requests/s, by an independent computation from raw JSON."""
     _, found = run("capacity", tmp_path, "answer", rate_per_s=100.0, headroom=0.25, spare_nodes=2)
@@ -102,31 +90,6 @@ def test_capacity_of_measured_gpus(tmp_path: Path) -> None:
     assert pytest.approx(nodes * 2.5 * 730) == answer["usd_per_month"]
     assert pytest.approx(kwh, rel=ESTIMATED_AGAIN) == answer["kwh_per_month"]
     assert pytest.approx(kwh * 1.8, rel=ESTIMATED_AGAIN) == answer["water_l_per_month"]
-
-
-def test_capacity_of_two_kinds(tmp_path: Path) -> None:
-    """The worst launch of a config counts, the highest rate of it that held; each kind has its price."""
-    archive = make_archive(tmp_path / "two", axes={"max_num_seqs": [16, 64]}, replicates=2, requests=60, seconds=3)
-    given = {"archives": [str(archive.path)], "prices": ["NVIDIA L4=0.8"], "rate_per_s": 50.0}
-    _, found = run("capacity", tmp_path, "answer", **given)
-    best: dict[str, int] = {}
-    for kind in {trial["hardware"] for trial in raw_trials(archive.path)}:
-        worst: dict[str, float] = {}
-        for trial in (trial for trial in raw_trials(archive.path) if trial["hardware"] == kind):
-            held = [
-                run["level"]["rate_per_s"] if "rate_per_s" in run["level"] else run["summary"]["request_per_s"]
-                for run in trial["runs"]
-                if within(run, ttft_s_p95=0.95, tpot_s_p95=0.95)
-            ]
-            name = trial["config"]["name"]
-            worst[name] = min(worst.get(name, math.inf), max(held, default=0.0))
-        best[kind] = math.ceil(50 / (max(worst.values()) * 0.8)) + 1
-
-    assert {kind: (nodes, 0.8 if "L4" in kind else 2.5) for kind, nodes in best.items()} == {
-        row["hardware"]: (row["nodes"], pytest.approx(row["usd_per_month"] / 730 / row["gpus"]))
-        for row in found["answer"]
-    }
-    assert len(GPUS) == len(set(best.values()))
 
 
 def test_comparison_of_two_sweeps(tmp_path: Path) -> None:
@@ -157,27 +120,6 @@ def test_comparison_of_two_sweeps(tmp_path: Path) -> None:
         assert pytest.approx((ratio, ratio * math.exp(half))) == (rows[label]["ratio"], rows[label]["high"])
     assert {"within noise"} == {row["verdict"] for row in rows.values()}
     assert shared == sorted(rows)
-
-
-def test_a_change_is_no_noise(tmp_path: Path) -> None:
-    """Of four configs, one of which is 20% faster in the second sweep, that one changed."""
-    axes = {"max_num_seqs": [8, 64], "max_num_batched_tokens": [512, 2048]}
-    sweeps = [
-        make_archive(tmp_path / name, gpus=["NVIDIA L4"], axes=axes, replicates=3, seconds=3, seed=seed)
-        for seed, name in enumerate(("20260101-a", "20260102-b"))
-    ]
-    for path in (sweeps[1].path / "trials").glob("*.json"):
-        trial = json.loads(path.read_bytes())
-        if list(trial["config"]["choices"].values()) == ["64", "512"]:
-            for each in trial["runs"]:
-                each["summary"]["output_tok_per_s"] *= 1.2
-            path.write_text(json.dumps(trial))
-    given = {"archives": [str(sweep.path) for sweep in sweeps], "workload": ""}
-    _, found = run("compare_sweeps", tmp_path, "changes", **given)
-    verdicts = {row["label"]: row["verdict"] for row in found["changes"]}
-
-    assert {"64 / 512": "higher"} == {label: words for label, words in verdicts.items() if words != "within noise"}
-    assert 4 == len(verdicts)
 
 
 def test_ranking_by_an_own_metric(tmp_path: Path) -> None:
@@ -221,12 +163,6 @@ def test_why_a_launch_is_slow(tmp_path: Path) -> None:
     )
 
 
-def test_an_unknown_trial_is_refused(tmp_path: Path) -> None:
-    """The trials that there are stand in the error."""
-    with pytest.raises(Exception, match="0004-f6260a01"):
-        run("why_slow", tmp_path, trial="0004")
-
-
 def test_three_tools_by_one_definition(tmp_path: Path) -> None:
     """TPOT of each, made again from the tools' own files."""
     _, found = run("other_tools", tmp_path, "checked", "wrong")
@@ -261,11 +197,3 @@ def test_a_power_limit_and_an_off_peak_window(tmp_path: Path) -> None:
     assert trial["trial_id"] == "0003-f617f962"
     assert pytest.approx(usd, rel=ESTIMATED_AGAIN) == row["usd"]
     assert pytest.approx(kwh * (0.5 * 0.12 + 0.5 * 0.30), rel=ESTIMATED_AGAIN) == found["windows"][1]["electricity_usd"]
-
-
-def test_a_wrong_parameter_is_refused(tmp_path: Path) -> None:
-    """A name that is not declared, and a value out of bounds."""
-    with pytest.raises(InputError, match="Did you mean rate_per_s"):
-        run("capacity", tmp_path, rate_per_second=3.0)
-    with pytest.raises(InputError, match="must be > 0"):
-        run("capacity", tmp_path, rate_per_s=0.0)

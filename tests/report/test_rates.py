@@ -7,18 +7,14 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from rate_archive import SlotQueue, rate_archive
 from scipy import stats
 
 from archive_factory import make_archive
 from tokenpeak.report import open_archive
 from tokenpeak.report.blocks.block import plain
 from tokenpeak.report.load import rate_results
-from tokenpeak.report.load.curves import Measure, of_workload, points
-from tokenpeak.report.load.rate_results import searched_figure
-from tokenpeak.report.load.rates import found_rates, highest_rates, open_runs
-from tokenpeak.report.overview.score_card import score_card
-from tokenpeak.report.ranking.standings import rank
+from tokenpeak.report.load.curves import Measure, points
+from tokenpeak.report.load.rates import highest_rates, open_runs
 from tokenpeak.report.trials import trial_tables
 
 TTFT = Measure(column="ttft_s_p95", title="TTFT p95", unit="ms", scale=1000.0)
@@ -89,36 +85,6 @@ def test_rates_that_could_not_be_judged_are_not_said_to_have_broken() -> None:
     assert "On L4, no config held TTFT p95 ≤ 500 ms at any rate that could be judged." == both
 
 
-def test_configs_whose_rates_could_not_be_judged_are_not_said_to_be_worse() -> None:
-    """One held 16; of two others 16 could not be judged, so they may hold it too; the fourth broke it."""
-    found = highest_rates(
-        runs(
-            *(("a", 8, True, True), ("a", 16, True, True), ("b", 8, True, True), ("b", 16, None, False)),
-            *(("c", 8, None, False), ("c", 16, None, False), ("d", 8, True, True), ("d", 16, False, True)),
-        )
-    )
-
-    assert {"a": [], "b": [16.0], "c": [8.0, 16.0], "d": []} == dict(found.select("label", "unjudged").iter_rows())
-    assert plain(rate_results.answer_rates("L4", found, "TTFT p95 ≤ 500 ms").parts).endswith(
-        "the limit is not reached. 2 others may hold it too: their runs could not be judged."
-    )
-
-
-def test_no_key_figure_of_rates_that_could_not_be_judged(tmp_path: Path) -> None:
-    """Where no run at a rate was judged, the recommended config has no sustainable rate, rather than none."""
-    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [64]}, seconds=3)
-    path = next((archive.path / "trials").glob("*.json"))
-    trial = json.loads(path.read_text())
-    for run in trial["runs"][1:]:
-        run["verdict"] = {"status": "invalid", "reasons": [{"code": "late_dispatch", "text": "Late."}]}
-    path.write_text(json.dumps(trial))
-    view = open_archive(archive.path)
-    tiles = score_card(view, rank(view, view.hardware[0]))
-    assert tiles is not None
-
-    assert "Rate within SLO" not in [tile.label for tile in tiles.tiles]
-
-
 def test_a_point_of_several_launches_is_in_the_worst_state_of_one() -> None:
     """One overloaded launch makes the point overloaded; its interval is that of one launch alone."""
     several = runs(("a", 4, True, True), ("a", 4, True, True), ("b", 4, True, True)).with_columns(
@@ -129,21 +95,6 @@ def test_a_point_of_several_launches_is_in_the_worst_state_of_one() -> None:
 
     assert [("overloaded", 20.0), ("too_short", 10.0)] == found.select("state", "seconds").rows()
     assert [(300.0, None)] == found.filter(series="b").select("low", "high").rows()
-
-
-def test_curves_leave_out_what_was_not_judged() -> None:
-    """A point stands for runs that could be judged."""
-    found = curve(runs(("a", 4, True, True), ("a", 8, None, False)))
-
-    assert [4.0] == found["x"].to_list()
-
-
-def test_a_point_holds_only_in_every_launch() -> None:
-    """A launch that broke the SLO makes the point hollow, also where its own latency is not known."""
-    several = runs(("a", 4, True, True), ("a", 4, False, True))
-    found = curve(several.with_columns(pl.when("held").then("ttft_s_p95").alias("ttft_s_p95")))
-
-    assert [(False, 1)] == found.select("holds", "n").rows()
 
 
 def test_points_of_several_launches_have_the_spread_of_all_configs() -> None:
@@ -182,44 +133,3 @@ def test_an_overloaded_run_breaks_the_slo_and_ranks_nothing(tmp_path: Path) -> N
     assert [True, False, None] == runs["held"].to_list()
     assert [["valid", "overloaded", "invalid"], ["held, not proven", "broken", "–"]] == words
     assert [4.0, 8.0] == curve(runs)["x"].to_list()
-
-
-@pytest.mark.parametrize(
-    ("breaks", "said"),
-    [
-        ([None], ". It held every rate that could be judged"),
-        ([None, None], ". All of them held every rate that could be judged"),
-        ([None, 16.0], ". 1 of them held every rate that could be judged"),
-    ],
-)
-def test_whose_limit_is_not_reached_is_said(breaks: list[float | None], said: str) -> None:
-    """Of one config, of all that held the highest rate, or of some of them."""
-    count = len(breaks)
-    columns = {"label": ["a"] * count, "holds": [8.0] * count, "sure": [0.99] * count, "n": [3] * count}
-    highest = pl.DataFrame(
-        {**columns, "untold": [0] * count, "unjudged": [[]] * count, "breaks": pl.Series(breaks, dtype=pl.Float64)}
-    )
-
-    assert said in plain(rate_results.answer_rates("L4", highest, "TTFT p95 ≤ 500 ms").parts)
-
-
-def test_points_and_searches_of_queues_of_known_capacity(tmp_path: Path) -> None:
-    """Twice the capacity is overloaded, two thirds steady, sixty requests too short; saturation holds the capacity."""
-    archive = rate_archive(tmp_path / "a", {8: SlotQueue(8, 0.7)})
-    view = open_archive(archive.path)
-    hardware = view.hardware[0]
-    tried = open_runs(view, hardware, "short").filter(pl.col("level_label").str.starts_with("rate="))
-    drawn = curve(open_runs(view, hardware, "short")).filter(pl.col("x").is_in([4.0, 8.0, 16.0]))
-    found = found_rates(view, hardware, "short").row(0, named=True)
-    searched = searched_figure(hardware, "short", found_rates(view, hardware, "short"))
-    figure = of_workload(view, hardware, "short", "rate", {})
-    assert figure is not None
-
-    assert ["too_short", "steady", "overloaded"] == tried["state"].to_list()
-    assert [True, False] == drawn["low"].is_not_null().to_list()[1:]
-    assert found["saturation_low"] <= 8 / 0.7 <= found["saturation_high"]
-    assert found["low"] <= found["rate"] <= found["high"] <= 8 / 0.7 * 1.01
-    assert "90% intervals" in searched.caption
-    assert "Crossed: overloaded" in figure.caption
-    assert "?: too short" in figure.caption
-    assert "Dashed: the saturated throughput" in figure.caption

@@ -31,11 +31,6 @@ def test_names_and_addresses_are_replaced_everywhere(tmp_path: Path) -> None:
     assert "tokenpeak-guard-node-1.timer, NODE: node-1" == clean.text("tokenpeak-guard-gpu-07.timer, NODE: GPU-07.LAB")
 
 
-def test_a_name_without_a_digit_is_replaced_too(tmp_path: Path) -> None:
-    """A node called orion gives as much away as one called gpu-07."""
-    assert "node-1 left production down" == of_node("orion", tmp_path).text("orion left production down")
-
-
 def test_a_node_with_a_common_name_leaves_other_words_alone(tmp_path: Path) -> None:
     """A node called cpu is renamed where a node is meant, and nowhere else."""
     clean = cleaner_of(
@@ -73,28 +68,6 @@ def test_fields_that_name_a_machine_are_emptied(tmp_path: Path) -> None:
     assert (Gpu(index=0, name="NVIDIA L4"),) == found.gpus
     assert () == found.vram_holders
     assert Production(manager="systemd", running=True) == found.production
-
-
-def test_a_model_at_a_path_keeps_its_name(tmp_path: Path) -> None:
-    """What is served stays, where it lies does not: in the command line, in flags and in text."""
-    clean = of_node("n-1", tmp_path)
-    argv = ("/opt/v/bin/vllm", "serve", "/srv/x/Llama", "--seed", "1", "--api-key", "abc", "--download-dir=/srv/y")
-
-    assert ["vllm", "serve", "Llama", "--seed", "1", "--api-key", "<secret-1>", "--download-dir=<path-1>"] == list(
-        clean._argv(argv)
-    )
-
-
-def test_claims_keep_no_secret_that_only_its_key_or_flag_gives_away(tmp_path: Path) -> None:
-    """A value is a secret by its key, and a list's text by the flag before it."""
-    clean = of_node("gpu-07", tmp_path)
-    given = {"api_key": "swordfish", "argv": ["vllm", "serve", "--api-key", "swordfish"], "max_tokens": "100"}
-
-    assert {
-        "api_key": "<secret-1>",
-        "argv": ["vllm", "serve", "--api-key", "<secret-1>"],
-        "max_tokens": "100",
-    } == clean.plain(given)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tokenpeak import paths
 from tokenpeak.report.site.pages import pages_of_sweeps
 
 with warnings.catch_warnings():
@@ -38,15 +37,6 @@ def test_every_page_offers_its_notebook(sweep: Path) -> None:
 
         assert page.name == Path(address).stem
         assert any(cell.get("outputs") for cell in notebook.cells)
-
-
-def test_an_executed_notebook_names_no_other_place(sweep: Path) -> None:
-    """Its archive is beside it, and no path of the machine that made it is in its cells."""
-    for path in sorted((sweep / "data" / "notebooks").glob("*.ipynb")):
-        source = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells)
-
-        assert 'archive = "../raw"' in source
-        assert str(paths.ROOT) not in path.read_text()
 
 
 @pytest.mark.integration

@@ -6,7 +6,6 @@ from archive_factory import GPUS, make_archive
 from tokenpeak.records import Failure, TrialRecord
 from tokenpeak.report import open_archive
 from tokenpeak.report.trials.search_progress import outcomes, progress, search_notes
-from tokenpeak.report.trials.trial_tables import trials
 from tokenpeak.search.history import history_of
 from tokenpeak.store.archive import Archive
 
@@ -32,35 +31,6 @@ def kept(archive: Archive, trials: list[TrialRecord]) -> None:
 def words(archive: Archive) -> list[str]:
     """The notes as text."""
     return [str(sentence.parts[0]) for sentence in search_notes(open_archive(archive.path))]
-
-
-def test_nothing_is_noted_of_a_plain_search(tmp_path: Path) -> None:
-    """A grid that made every run needs no note."""
-    archive = make_archive(tmp_path / "a", axes={"max_num_seqs": [8, 64]}, gpus=GPUS[:1], seconds=2)
-
-    assert [] == words(archive)
-
-
-def test_launches_are_numbered_as_they_came(tmp_path: Path) -> None:
-    """Of a config whose second launch has no record, the trials' table has 1 and 2, not 0 and 2."""
-    archive = make_archive(tmp_path / "a", axes={"max_num_seqs": [8, 64]}, gpus=GPUS[:1], seconds=2, replicates=3)
-    made = sorted(archive.trials(), key=lambda trial: trial.trial_id)
-    kept(archive, [trial for trial in made if (trial.config.name, trial.replicate) != ("max_num_seqs=8", 1)])
-    shown = trials(open_archive(archive.path))
-    place = {column.key: index for index, column in enumerate(shown.columns)}
-    found: dict[str, list[str]] = {}
-    for row in shown.rows:
-        found.setdefault(row[place["label"]]["text"], []).append(row[place["launch"]]["text"])
-
-    assert {"8": ["1", "2"], "64": ["1", "2", "3"]} == found
-
-
-def test_drift_is_shown_by_launches_of_one_config(tmp_path: Path) -> None:
-    """Three launches of the first config across the sweep say whether the node changed meanwhile."""
-    archive = make_archive(tmp_path / "a", axes={"max_num_seqs": [8, 64]}, gpus=GPUS[:1], seconds=2, replicates=3)
-    (said,) = words(archive)
-
-    assert "three launches" in said and ("Drift" in said or "vary by" in said)
 
 
 def test_highest_value_is_noted_and_only_its_configs_are_waited_for(tmp_path: Path) -> None:
@@ -93,18 +63,6 @@ def test_trials_that_were_cut_short_are_counted(tmp_path: Path) -> None:
     kept(archive, [first.model_copy(update={"runs": first.runs[:1], "left_out": "It is far behind."}), second])
 
     assert ["1 of 2 trials ended early"] == [found.split(",")[0] for found in words(archive)]
-
-
-def test_one_run_alone_does_not_pass_for_a_choice(tmp_path: Path) -> None:
-    """A trial of which one run is recorded, and nothing was left out on purpose, is not said to be cut short."""
-    archive = make_archive(tmp_path / "a", axes={"max_num_seqs": [8, 64]}, gpus=GPUS[:1], seconds=2)
-    search = archive.read_sweep().spec["search"]
-    assert isinstance(search, dict)
-    rewritten(archive, search={**search, "strategy": "adaptive"})
-    first, second = archive.trials()
-    kept(archive, [first.model_copy(update={"runs": first.runs[:1]}), second])
-
-    assert [] == words(archive)
 
 
 def test_the_search_is_shown_the_history_that_it_had(tmp_path: Path) -> None:

@@ -58,11 +58,3 @@ def test_an_archive_is_opened_soon(slo: str) -> None:
     polars_s, opened_s = cpu_s("import polars"), cpu_s(CODE, SEVERAL, slo)
 
     assert opened_s < MOST * polars_s, f"{opened_s:.2f} s, and {polars_s:.2f} s for Polars"
-
-
-def test_jupyters_lock_leaves_out_what_makes_altair_slow() -> None:
-    """Jupyter asks for a checker of IRIs that jsonschema, and so Altair, would load in seconds."""
-    lines = (paths.NOTEBOOKS / "requirements.lock").read_text().splitlines()
-
-    assert [] == [line for line in lines if line.startswith("rfc3987-syntax==") and "'never'" not in line]
-    assert any(line.startswith("jupyterlab==") for line in lines)

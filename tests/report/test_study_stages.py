@@ -5,14 +5,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from archive_factory import config_of, make_archive
+from archive_factory import make_archive
 from tokenpeak.report import SweepView, open_archive
-from tokenpeak.report.blocks.block import plain
 from tokenpeak.report.load import study_stages
-from tokenpeak.report.load.study_stages import Reached, gain, stage_of
+from tokenpeak.report.load.study_stages import Reached, gain
 from tokenpeak.report.site.build import build_site
-
-SPECULATIVE = {"speculative_config": '{"method": "ngram", "num_speculative_tokens": 4}'}
 
 
 def stand(holds: float | None, breaks: float | None) -> Reached:
@@ -46,31 +43,11 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_study_stage_of_a_config() -> None:
-    """The baseline is known by its name, speculation by its flags, a router by being measured as it is."""
-    tuned = config_of({"max_num_seqs": 64})
-    routed = tuned.model_copy(update={"endpoint": "http://router:8000/v1"})
-    found = [
-        stage_of(config, ("defaults",))
-        for config in (config_of({}, name="defaults"), tuned, config_of(SPECULATIVE), routed)
-    ]
-
-    assert list(study_stages.STAGES) == found
-
-
 def test_a_gain_has_a_least_and_a_most() -> None:
     """Limits that lie between rates differ by at least the inner and at most the outer two."""
     assert (0.5, 2.0) == gain(stand(2, 4), stand(6, 6))
     assert (-0.5, 1.0) == gain(stand(2, 4), stand(2, 4))
     assert (None, None) == gain(stand(None, None), stand(4, None))
-
-
-def test_an_equal_highest_rate_says_what_would_not_show() -> None:
-    """Between two rates that were tried a small gain hides; above all that were tried, any gain does."""
-    between, above = (plain(study_stages._answer([stand(2, 4), stand(2, breaks)]).parts) for breaks in (4, None))
-
-    assert between.endswith("both hold 2 req/s; a gain smaller than a step of the rates would not show.")
-    assert above.endswith("both hold 2 req/s; no higher rate could be judged, so a gain would not show.")
 
 
 @pytest.mark.e2e

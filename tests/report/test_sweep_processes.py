@@ -8,10 +8,9 @@ import pytest
 
 from archive_factory import make_archive
 from tokenpeak import paths
-from tokenpeak.errors import ReportError, SpecError
+from tokenpeak.errors import SpecError
 from tokenpeak.report.site import reuse, sweep_pages
 from tokenpeak.report.site.build import build_site
-from tokenpeak.report.site.page_writer import SiteOptions
 from tokenpeak.report.site.render import environment
 
 pytestmark = pytest.mark.integration
@@ -52,25 +51,6 @@ def test_processes_make_the_same_site(
 
 
 @pytest.mark.usefixtures("few_pages")
-def test_a_process_that_is_killed_is_the_error_of_the_build(
-    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is said by its status, and no site is left behind."""
-    monkeypatch.setattr(sweep_pages, "LARGE", 1)
-    start = sweep_pages._start
-
-    def killed(options: SiteOptions, study: sweep_pages.Study) -> None:
-        start(options, study)
-        for process, _ in sweep_pages._running.values():
-            process.kill()
-
-    monkeypatch.setattr(sweep_pages, "_start", killed)
-    with pytest.raises(ReportError, match="ended with status -9"):
-        build_site([results], tmp_path / "site")
-    assert not list(tmp_path.glob("*site*"))
-
-
-@pytest.mark.usefixtures("few_pages")
 def test_another_version_makes_all_anew(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a change of what makes pages, none is that of before."""
     site = build_site([results / "one"], tmp_path / "site").parent
@@ -85,17 +65,6 @@ def test_another_version_makes_all_anew(results: Path, tmp_path: Path, monkeypat
 
     assert not set(before.items()) & {(path, path.stat().st_ino) for path in site.glob("one/**/*.html")}
     assert all("What happened?" in path.read_text() for path in (site / "one" / "trials").glob("*.html"))
-
-
-@pytest.mark.e2e
-def test_sweeps_that_stay_are_shown_as_before(results: Path, tmp_path: Path) -> None:
-    """A site of which one sweep is new and the others stay is, in every file, that of all sweeps made at once."""
-    build_site([results / name for name in ("four", "one", "three")], tmp_path / "site")
-    said: list[str] = []
-    site = build_site([results], tmp_path / "site", say=said.append).parent
-
-    assert files(build_site([results], tmp_path / "fresh").parent) == files(site)
-    assert 3 == sum(line.endswith("stay as they are") for line in said)
 
 
 @pytest.mark.usefixtures("few_pages")

@@ -31,15 +31,6 @@ def test_devices_share_a_lane() -> None:
     assert 2 == len(lane.lines)
 
 
-def test_little_memory_is_in_mebibytes() -> None:
-    """What is below a GiB is in MiB, from there on in GiB."""
-    little = time_axis(2.0, [], [], series("gpu0_vram_used_bytes", [2.0**20, 3 * 2.0**20])).lanes[0]
-    much = time_axis(2.0, [], [], series("gpu0_vram_used_bytes", [2.0**20, 3 * 2.0**30])).lanes[0]
-
-    assert ("MiB", "1", "3") == (little.unit, little.low, little.high)
-    assert ("GiB", "3") == (much.unit, much.high)
-
-
 @pytest.mark.parametrize(
     ("parts", "percents"),
     [
@@ -55,13 +46,6 @@ def test_little_memory_is_in_mebibytes() -> None:
 def test_percents_of_a_trials_time_sum_to_100(parts: list[float], percents: list[int]) -> None:
     """What parts round to by themselves may sum to 101: the smallest remainders are rounded down."""
     assert percents == whole_percents(parts)
-
-
-def test_missing_samples_are_left_out() -> None:
-    """A null is no point."""
-    lane = time_axis(3.0, [], [], series("power_w", [None, 5.0, None])).lanes[0]
-
-    assert 1 == len(lane.lines[0].split())
 
 
 def test_long_series_keep_their_extremes() -> None:
