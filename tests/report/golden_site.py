@@ -13,7 +13,6 @@ from tokenpeak.report.site.build import build_site
 
 FOLDER = Path(__file__).parent / "golden"
 ARCHIVE, SITE = FOLDER / "archive", FOLDER / "site"
-TEXTS = (".html", ".atom")
 LONG = re.compile(r"-?\d+\.\d{9,}(?:e-?\d+)?")
 PICTURE = re.compile(r'<svg [^>]*class="marks".*?</svg>', re.DOTALL)
 WORDS = re.compile(r"<text[^>]*>(.*?)</text>", re.DOTALL)
@@ -38,7 +37,7 @@ def pages(site: Path) -> dict[str, str]:
     return {
         path.relative_to(site).as_posix(): normal(path.read_text())
         for path in sorted(site.rglob("*"))
-        if path.suffix in TEXTS
+        if path.suffix == ".html"
     }
 
 

@@ -4,7 +4,6 @@ import itertools
 import json
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,12 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from archive_factory import config_of, make_archive
-from tokenpeak.plan.serving import for_serving
+from archive_factory import config_of
 from tokenpeak.records import Config, Container, EngineBuild, Gpu, NodeFacts
-from tokenpeak.report import open_archive
 from tokenpeak.report.blocks.block import Snippets
 from tokenpeak.report.blocks.deploy import snippets
 from tokenpeak.report.blocks.serving_command import Accelerator
-from tokenpeak.report.overview.summary import accelerator_of, commands
-from tokenpeak.report.ranking.standings import rank
+from tokenpeak.report.overview.summary import accelerator_of
 from tokenpeak.vllm.command import paste_command
 
 
@@ -151,27 +147,6 @@ def words(text: str) -> list[str]:
     return shlex.split(text.replace("\\\n", ""))
 
 
-def test_the_image_that_ran_is_named(config: Config) -> None:
-    """Of a build that is an image, the forms have that image and the program in it."""
-    shown = of_image(config, Container())
-    container = pod(shown)["containers"][0]
-    service = yaml.safe_load(shown["Compose"])["services"]["vllm"]
-
-    assert IMAGE == container["image"] == service["image"]
-    assert ["/opt/own/vllm", "serve"] == container["command"] == service["entrypoint"]
-    for form in ("docker run", "podman run"):
-        assert "--entrypoint /opt/own/vllm" in shown[form] and f"{IMAGE} serve" in shown[form]
-    assert f"--entrypoint=/opt/own/vllm {IMAGE} serve" in shown["systemd"]
-    build = EngineBuild(name="box", image=IMAGE, container=Container())
-    found = snippets(config, gpus=1, engine_version="0.32.0", launched=OWN, build=build)
-    assert isinstance(found, Snippets)
-    assert f"in {IMAGE}." in found.snippets[0].note
-    known = replace(build, digest="sha256:14af")
-    found = snippets(config, gpus=1, engine_version="0.32.0", launched=OWN, build=known)
-    assert isinstance(found, Snippets)
-    assert f"in {IMAGE} (sha256:14af)." in found.snippets[0].note
-
-
 MADE = Container(
     mounts=("/srv/models:/models:ro", "/srv/cache:/root/.cache/vllm"),
     devices=("/dev/kfd", "/dev/dri/renderD128"),
@@ -209,15 +184,6 @@ def test_forms_are_made_as_the_containers_were(config: Config) -> None:
     assert {"amd.com/gpu": 1} == spec["containers"][0]["resources"]["limits"]
 
 
-def test_image_on_processors_asks_for_no_board(config: Config) -> None:
-    """No form of an engine that computes on processors names a GPU."""
-    shown = of_image(config, Container(devices=()), "none")
-
-    assert ["vllm serve", "docker run", "podman run", "Compose", "Kubernetes", "Helm values", "systemd"] == [*shown]
-    assert not any("gpu" in text.lower() for title, text in shown.items() if title != "Helm values")
-    assert "requestGPU: 0" in shown["Helm values"]
-
-
 @pytest.mark.parametrize(
     ("image", "container", "whole"),
     [
@@ -237,24 +203,6 @@ def test_podman_gets_the_whole_name(config: Config, image: str, container: Conta
     assert "--device nvidia.com/gpu=0" in shown["podman run"] and "--gpus 1" in shown["docker run"]
 
 
-def test_the_inventory_s_environment_is_kept(config: Config) -> None:
-    """What the node's inventory set for the engine stands in each form, unless the config says otherwise."""
-    given = {"VLLM_CPU_KVCACHE_SPACE": "8", "VLLM_LOGGING_LEVEL": "DEBUG"}
-    found = snippets(config, gpus=1, engine_version="0.32.0", launched=[], inventory_env=given)
-    assert isinstance(found, Snippets)
-
-    for snippet in found.snippets:
-        assert "VLLM_CPU_KVCACHE_SPACE" in snippet.text and "DEBUG" not in snippet.text
-
-
-def test_helm_values_are_yaml(config: Config) -> None:
-    """The chart's values parse, and name image and model."""
-    spec = yaml.safe_load(texts(config)["Helm values"])["servingEngineSpec"]["modelSpec"][0]
-
-    assert ("vllm/vllm-openai", "v0.32.0") == (spec["repository"], spec["tag"])
-    assert "--enforce-eager" in spec["vllmConfig"]["extraArgs"]
-
-
 @pytest.mark.parametrize(
     ("image", "repository", "tag"),
     [
@@ -271,16 +219,6 @@ def test_helm_values_name_repository_and_tag(config: Config, image: str, reposit
     assert (repository, tag) == (model["repository"], model["tag"])
 
 
-def test_helm_values_keep_the_served_name(config: Config) -> None:
-    """A model that is served by its own name keeps it behind the option; only the chart's own argument goes."""
-    own = config.model.model_copy(update={"served_name": config.model.name})
-    values = yaml.safe_load(texts(config.model_copy(update={"model": own}))["Helm values"])
-    arguments = values["servingEngineSpec"]["modelSpec"][0]["vllmConfig"]["extraArgs"]
-
-    assert config.model.name == arguments[arguments.index("--served-model-name") + 1]
-    assert config.model.name not in arguments[: arguments.index("--served-model-name")]
-
-
 def test_other_accelerators_get_no_nvidia_container(config: Config) -> None:
     """A node of processors or of another vendor is not offered what asks for NVIDIA's GPUs."""
     cpu = NodeFacts(node="a", source="probed", cpu="EPYC", cpu_cores=2)
@@ -292,11 +230,6 @@ def test_other_accelerators_get_no_nvidia_container(config: Config) -> None:
 
     assert ["none", "amd", "nvidia"] == [accelerator_of([node]) for node in (cpu, amd, nvidia)]
     assert ["vllm serve", "systemd"] == [snippet.title for snippet in found.snippets]
-
-
-def test_the_unit_escapes_what_systemd_would_read(config: Config) -> None:
-    """A percent sign in the unit stays one."""
-    assert "100%%" in texts(config)["systemd"]
 
 
 def test_an_unknown_release_gets_what_was_launched() -> None:
@@ -325,17 +258,6 @@ def test_a_model_in_a_folder_is_served_from_there(config: Config) -> None:
     assert "-v /srv/models/tiny:/srv/models/tiny:ro" in found["docker run"]
 
 
-def test_a_folder_that_the_page_leaves_out_is_missed(config: Config) -> None:
-    """Where a page has only the last part of the model's folder, each form says which report shows the whole one."""
-    cut = config.model_copy(update={"model": config.model.model_copy(update={"name": "tiny"})})
-    found = snippets(cut, gpus=1, engine_version="0.32.0", launched=["vllm", "serve", "tiny", "--host", "x"])
-    whole = snippets(config, gpus=1, engine_version="0.32.0", launched=["vllm", "serve", "x", "--host", "x"])
-    assert isinstance(found, Snippets) and isinstance(whole, Snippets)
-
-    assert all("a report with --node-names" in snippet.note for snippet in found.snippets)
-    assert not any("--node-names" in snippet.note for snippet in whole.snippets)
-
-
 def test_the_command_is_folded_at_options(config: Config) -> None:
     """The command has a line per option, and without the folds is the one that the terminal prints."""
     found = texts(config)["vllm serve"]
@@ -358,41 +280,3 @@ def test_what_is_pasted_serves_real_weights_from_a_real_name(flags: dict[str, ob
         assert "dummy" not in snippet.text and "/tmp/" not in snippet.text
         assert measured.model.name in snippet.text
     assert "Measured with random weights; this loads the weights of" in found.snippets[0].note
-
-
-def test_random_weights_without_a_name_give_no_command() -> None:
-    """Where the model has no name to load it by, the page says why there is no command, and what to set."""
-    measured = config_of({"load_format": "dummy"})
-    measured = measured.model_copy(update={"model": measured.model.model_copy(update={"name": "/tmp/model"})})
-    found = snippets(measured, gpus=1, engine_version="0.32.0", launched=LAUNCHED)
-
-    assert "Set `model.name` in the spec to the real model." in found.words()
-
-
-def test_a_folder_that_stays_is_served_from(config: Config) -> None:
-    """A node's own folder with real weights stays in the command."""
-    found = for_serving(config, ["vllm", "serve", "/models/llama"])
-
-    assert ("/models/llama", "") == (found.config.model.name, found.note)
-
-
-def test_winner_is_given_the_gpus_that_it_uses(tmp_path: Path) -> None:
-    """Of a node with two GPUs, a winner on one asks for one."""
-    archive = make_archive(tmp_path / "a", axes={"max_num_seqs": [64]}, gpus=("NVIDIA L4",), seconds=2)
-    record = archive.read_sweep()
-    (node,) = record.nodes
-    two = node.model_copy(update={"gpus": (*node.gpus, replace(node.gpus[0], index=1))})
-    plans = [plan.model_copy(update={"hardware": two.hardware}) for plan in record.plans]
-    (archive.path / "sweep.json").unlink()
-    archive.write_sweep(record.model_copy(update={"nodes": (two,), "plans": tuple(plans)}))
-    (trial,) = archive.trials()
-    (archive.path / "trials" / f"{trial.trial_id}.json").unlink()
-    archive.write_trial(trial.model_copy(update={"hardware": two.hardware}), None, "")
-    view = open_archive(archive.path)
-    found = commands(view, rank(view, two.hardware))
-    assert isinstance(found, Snippets)
-    shown = {snippet.title: snippet.text for snippet in found.snippets}
-
-    assert "--gpus 1 " in shown["docker run"]
-    assert 1 == pod(shown)["containers"][0]["resources"]["limits"]["nvidia.com/gpu"]
-    assert "requestGPU: 1" in shown["Helm values"]

@@ -1,4 +1,4 @@
-"""Every figure in every sentence, card and caption of a site is recomputed from raw JSON, by code of its own."""
+"""Every figure in every sentence and card of a site is recomputed from raw JSON, by code of its own."""
 
 import os
 from pathlib import Path
@@ -33,7 +33,7 @@ LEAST = {"h100": 60, "cpu": 50, "v100": 25, "quick": 40, "sim": 50}
 def test_every_figure_of_every_sentence_is_the_raw_files(
     name: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Headline, cards, captions, next steps and all other sentences; what no formula knows is an error."""
+    """Headline, cards and all other sentences; what no formula knows is an error."""
     if name == "h100":
         built = request.getfixturevalue("h100")
     else:

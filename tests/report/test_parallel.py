@@ -21,10 +21,10 @@ def test_tensor_against_pipeline_of_a_published_sweep() -> None:
 
 def test_tensor_against_pipeline_of_published_presets() -> None:
     """On two GPUs tensor parallel leads on all three presets; one GPU shows how runs vary."""
-    sentence, figure, _ = parallel.of_presets(open_archive(paths.ARCHIVES / "multi-gpu-presets"))
+    sentence, table = parallel.of_presets(open_archive(paths.ARCHIVES / "multi-gpu-presets"))
 
     assert "+11% to +25% output over pipeline parallel (3 presets" in plain(sentence.parts)  # type: ignore[attr-defined]
-    assert "H100X2" in str(figure.payload())
+    assert "H100X2" in str(table.payload())
 
 
 def test_a_config_outside_the_grid_is_no_arrangement(tmp_path: Path) -> None:

@@ -341,15 +341,6 @@ def test_a_site_that_was_not_cleaned_is_refused(sown: Path, tmp_path: Path) -> N
     assert NODES[0] in (tmp_path / "out" / sown.name / "data" / "raw" / "sweep.json").read_text()
 
 
-def test_everything_is_kept_when_asked(sown: Path, tmp_path: Path) -> None:
-    """--keep-everything packs the same bytes, and still says what is in them."""
-    said = run("archive", sown, "--keep-everything", "--output", tmp_path / "whole.tar.zst")
-
-    assert "packed as it is" in said
-    assert "IP addresses" in said
-    assert len(leaks(tmp_path / "whole.tar.zst", CANARIES)) > 20
-
-
 @pytest.mark.e2e
 def test_a_cleaned_archive_gives_the_same_figures(sown: Path, packed: tuple[Path, str]) -> None:
     """Every column that is no text is equal, row by row, and what was equal or different in a text column still is."""

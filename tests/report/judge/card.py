@@ -28,17 +28,11 @@ def tile(site: Site, found: re.Match[str]) -> Figures:
     plain = {f"{name.upper()} {at[name]}": (f"{name}_s_{at[name]}", 1000.0) for name in ("ttft", "tpot")}
     if title == first_tile(raw):
         yield value, means[label]
-        yield from bars(text, means[label], base if base_label != label else None)
         if shown := re.search(rf"({N}) to ({N}) \(95%\)", text):
             half = raw.half(hw, len(raw.values(hw, raw.metric)[label]))
             assert half is not None
             yield shown[1], means[label] * math.exp(-half)
             yield shown[2], means[label] * math.exp(half)
-        if shown := re.search(r"(\d+)% of the hardware's limit", text):
-            (plan,) = (plan for plan in raw.sweep["plans"] if plan["hardware"] == hw)
-            config = raw.config(hw, label)["config_id"]
-            (planned,) = (each for each in plan["feasible"] if each["config"]["config_id"] == config)
-            yield shown[1], means[label] / planned["prediction"]["limit_output_tok_per_s"] * 100
         return
     if title.startswith("Gain"):
         broke = {raw.label(trial["config"]) for trial, run in raw.runs(hw) if run["slo_met"] is False} & set(means)
@@ -155,16 +149,6 @@ def same_precision(raw: Raw, hw: str, first: str, second: str) -> bool:
     return formats[0] == formats[1]
 
 
-def bars(text: str, own: float, base: float | None) -> Figures:
-    """The bars of a tile: its own value, and what it is beside."""
-    if shown := re.search(rf"this ({N})", text):
-        yield shown[1], own
-        other = re.search(rf"(?:defaults|production|median) ({N})", text)
-        assert other is not None
-        assert base is not None
-        yield other[1], base
-
-
 def against(raw: Raw, hw: str, base_label: str | None, label: str, name: str) -> float | None:
     """The baseline's figure; the median over configs where it is no config; None of itself."""
     means = raw.means(hw, name)
@@ -185,7 +169,6 @@ def compared(
 def compared_values(value: str, text: str, own: float, base: float | None) -> Figures:
     """The same of known values."""
     yield value, own
-    yield from bars(text, own, base)
     if shown := re.search(rf"({P}) against", text):
         assert base is not None
         yield shown[1], (own / base - 1) * 100

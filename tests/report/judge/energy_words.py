@@ -3,9 +3,8 @@
 import re
 
 from judge import energy
-from judge.ranking import _configs
 from judge.raw import geometric
-from judge.text import HW, LEVEL, Figures, N, Site, must, pattern
+from judge.text import HW, Figures, N, Site, must, pattern
 
 
 @pattern(
@@ -36,19 +35,3 @@ def least_energy(site: Site, found: re.Match[str]) -> Figures:
     if found["same"]:
         yield "0.0", (means[own] / means[least] - 1) * 100
     must(bool(found["estimated"]) != measured, "how it is known")
-
-
-@pattern(
-    rf"(?P<ok>\d+) of (?P<all>\d+) configs at (?P<level>{LEVEL}); .+?; boundary: [\w ]+, before "
-    rf"PUE\.(?: Down and to the right is "
-    r"better\.)? (?:Bars: 95% intervals by (?P<sensor>sensor and )?spread of launches\."
-    r"|(?P<lone>One launch each|One figure a config, launches unknown): no interval\.)"
-)
-def energy_caption(site: Site, found: re.Match[str]) -> Figures:
-    raw = site.raw
-    pairs = {(len(energy.joules(raw, hw)), _configs(raw, hw)) for hw in raw.hardware}
-    must((int(found["ok"]), int(found["all"])) in pairs, f"one of {pairs}")
-    if "Bars" in found[0]:
-        must(bool(found["sensor"]) == energy.is_measured(raw, raw.hardware[0]), "what the bars hold")
-    must(not found["lone"] or ("unknown" in found["lone"]) == raw.launches_unknown, "whether launches are known")
-    return iter(())

@@ -47,31 +47,6 @@ def _listed(text: str, gains: dict[str, tuple[float, str, str, bool]]) -> Figure
         yield shown, gains[axis][0] * 100
 
 
-@pattern(
-    r"Difference in .+? from the mean of its axis, other axes being equal, by least squares over configs\. "
-    r"(?:Bars: 95% intervals \(t\) from what main effects leave unexplained\.|Too few launches for an interval\.)"
-    r"(?: Not estimable, and in no mean: (?P<names>.+)\.)?"
-)
-def effects_caption(site: Site, found: re.Match[str]) -> Figures:
-    return iter(())
-
-
-@pattern(
-    r"(?:Means over (?P<others>[^;]+?); (?P<least>\d+)(?: to (?P<most>\d+))? configs? a cell|A cell is a config)\."
-)
-def heatmap_caption(site: Site, found: re.Match[str]) -> Figures:
-    """The axes of the mean leave the two that are drawn; how many configs a cell has."""
-    raw = site.raw
-    if found["others"] is None:
-        return
-    others = found["others"].split(", ")
-    must(set(others) <= set(raw.axes), "axes")
-    drawn = [axis for axis, choices in raw.axes.items() if len(choices) > 1 and axis not in others]
-    counts = {len(own) for each in _cells(raw, drawn, others) for own in each.values()}
-    yield found["least"], min(counts)
-    yield found["most"] or found["least"], max(counts)
-
-
 Place = tuple[str | None, ...]
 
 

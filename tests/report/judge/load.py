@@ -2,13 +2,12 @@
 
 import math
 import re
-from statistics import fmean
 
 import polars as pl
 
 from judge import rates
 from judge.raw import Raw, geometric
-from judge.text import HW, LEVEL, Figures, N, Site, agrees, confidence, must, number, own_runs, pattern
+from judge.text import HW, LEVEL, Figures, N, Site, confidence, must, number, pattern
 
 
 def _own_level(raw: Raw, said: str) -> str:
@@ -112,64 +111,6 @@ def ttft_tail(raw: Raw, hw: str, label: str) -> float:
     if own.height:
         return float(own["ttft_s"].quantile(0.99, "linear") or 0.0) * 1000
     return raw.means(hw, "ttft_s_p99")[label] * 1000
-
-
-@pattern(
-    r"(?:(?P<lone>One launch each|One figure a config, launches unknown)"
-    r"|Geometric means of up to (?P<n>\d+) launches)\.(?: (?P<pale>\d+) other "
-    r"configs? (?:is|are) pale\.)?(?P<unjudged> Runs that could not be judged are not drawn\.)?"
-    r"(?: Bars are 95% intervals(?: \(an arrow: that end is open\))?\.)?(?: Hollow points broke the "
-    r"(?:SLO|limits)\.)?"
-    r"(?: Crossed: overloaded, the queue grew\.)?(?: \?: too short a run to say whether the engine kept up\.)?"
-    rf"(?: Each point was measured for (?P<least>{N}) to (?P<most>{N}) s\.)?"
-)
-def curve_caption(site: Site, found: re.Match[str]) -> Figures:
-    raw = site.raw
-    runs = [(trial, run) for hw in raw.hardware for trial, run in raw.runs(hw, "*")]
-    invalid = [run for trial in raw.trials for run in trial["runs"] if run["verdict"]["status"] == "invalid"]
-    must(not found["lone"] or ("unknown" in found["lone"]) == raw.launches_unknown, "whether launches are known")
-    if found["unjudged"]:
-        # At a rate, a run that is excluded by the engine's own doing is drawn.
-        engine = {"overloaded", "preemptions", "quality_failed", "quality_unknown"}
-        codes = [{reason["code"] for reason in run["verdict"]["reasons"]} for run in invalid]
-        closed = any(not run["level"].get("rate_per_s") for run in invalid)
-        must(closed or any(own - engine for own in codes), "a run that could not be judged")
-    else:
-        must(not invalid or any(run["level"].get("rate_per_s") for run in invalid), "every closed run is drawn")
-    if found["n"]:
-        counts: dict[tuple[str, str], int] = {}
-        for trial, run in runs:
-            key = (trial["config"]["config_id"] + trial["hardware"], run["level_label"])
-            counts[key] = counts.get(key, 0) + 1
-        yield found["n"], max(counts.values())
-    if found["least"]:
-        lengths: dict[tuple[str, str], list[float]] = {}
-        rated = any(run["level"].get("rate_per_s") for _, run in runs)
-        for trial, run in runs:
-            if bool(run["level"].get("rate_per_s")) == rated:
-                key = (trial["config"]["config_id"] + trial["hardware"], run["level_label"])
-                lengths.setdefault(key, []).append(run["summary"]["duration_s"])
-        means = [fmean(own) for own in lengths.values()]
-        must(any(agrees(found["least"], value) for value in means), "the shortest measurement")
-        must(any(agrees(found["most"], value) for value in means), "the longest measurement")
-
-
-@pattern(
-    rf"Measured requests at (?P<level>{LEVEL}), n=(?P<least>[\d,]+)(?: to (?P<most>[\d,]+))? each\. "
-    r"A flat line: requests alike; a steep end: a long tail\.(?P<recorded> Quantiles as recorded: the "
-    r"archive has no single requests\.)?"
-)
-def quantile_caption(site: Site, found: re.Match[str]) -> Figures:
-    raw = site.raw
-    must(bool(found["recorded"]) == (not list((raw.folder / "trials").glob("*.requests.parquet"))), "single requests")
-    counts = set()
-    for hw in raw.hardware:
-        for label in raw.means(hw, raw.metric):
-            own = [run["summary"]["requests_ok"] for run in own_runs(site, hw, label)]
-            counts |= {sum(own)}
-    must(int(found["least"].replace(",", "")) in counts, f"fewest of {counts}")
-    must(found["most"] is None or int(found["most"].replace(",", "")) in counts, f"most of {counts}")
-    return iter(())
 
 
 @pattern(r"No config has runs to rank at more than one load level, so there is no curve\.")

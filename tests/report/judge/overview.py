@@ -209,27 +209,6 @@ def _serving(raw: Raw) -> set[str]:
     return {node["node"] for node in raw.sweep["nodes"] if (node.get("production") or {}).get("running")}
 
 
-@pattern(rf"⟦(?P<axis>\w+)=(?P<value>{N})⟧ was the (?P<end>highest|lowest) tried(?:; try (?P<next>{N}))?\.")
-def edge(site: Site, found: re.Match[str]) -> Figures:
-    tried = [float(name) for name in site.raw.axes[found["axis"]]]
-    own = any(
-        str(site.raw.config(hw, label)["choices"].get(found["axis"])) == found["value"]
-        for hw, label in site.recommended.items()
-    )
-    must(own, "the recommended config's value")
-    yield found["value"], max(tried) if found["end"] == "highest" else min(tried)
-    if found["next"]:
-        yield found["next"].rstrip("."), float(found["value"]) * (2 if found["end"] == "highest" else 0.5)
-
-
-@pattern(rf"(?P<hw>{HW}): (?P<n>\d+) configs from (?P<low>{N}) to (?P<high>{N}) \S.*$")
-def mini(site: Site, found: re.Match[str]) -> Figures:
-    values = site.raw.means(found["hw"], site.raw.metric).values()
-    yield found["n"], len(values)
-    yield found["low"], min(values)
-    yield found["high"], max(values)
-
-
 @pattern(r"(?P<all>.+)")
 def caution(site: Site, found: re.Match[str]) -> Figures:
     """What an import says of itself, word for word."""

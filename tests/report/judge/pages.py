@@ -1,4 +1,4 @@
-"""What built pages say: sentences, cards, captions and steps as text, with code in ⟦brackets⟧."""
+"""What built pages say: sentences and cards as text, with code in ⟦brackets⟧."""
 
 import html
 import re
@@ -7,11 +7,8 @@ from pathlib import Path
 
 _PATTERNS = {
     "sentence": r'<p class="sentence [^"]*">(.*?)</p>',
-    "caption": r'<p class="caption">(.*?)</p>',
     "tile": r'<div class="tile[^"]*">(.*?)</dd></div>',
     "fact": r'<section class="facts[^"]*">.*?<dl>(.*?)</dl>',
-    "step": r'<section class="next[^"]*">.*?<ol>(.*?)</ol>',
-    "mini": r'<figcaption class="note">(.*?)</figcaption>',
 }
 
 
@@ -29,16 +26,14 @@ def texts(page: Path) -> list[Said]:
     source = re.sub(r"<script.*?</script>|<svg.*?</svg>", "", page.read_text(), flags=re.DOTALL)
     found = []
     for kind, pattern in _PATTERNS.items():
-        for part in re.findall(pattern, source, re.DOTALL):
-            pieces = re.findall(r"<li>(.*?)</li>", part, re.DOTALL) if kind == "step" else [part]
-            found += [Said(page.stem, kind, _plain(piece)) for piece in pieces]
+        found += [Said(page.stem, kind, _plain(part)) for part in re.findall(pattern, source, re.DOTALL)]
     return [each for each in found if each.text]
 
 
 def _plain(part: str) -> str:
     text = re.sub(r"<code>(.*?)</code>", r"⟦\1⟧", part, flags=re.DOTALL)
     text = re.sub(r"</dt>|</dd>|</div>", " | ", text)
-    text = re.sub(r'<span class="(?:value|unit|bar|bar own|note|mark[^"]*)">', " | ", text)
+    text = re.sub(r'<span class="(?:value|unit|note|mark[^"]*)">', " | ", text)
     text = html.unescape(re.sub(r"<[^>]*>", "", text))
     text = re.sub(r"\s+", " ", text)
     return re.sub(r"(?:\| )+", "| ", text).strip(" |")

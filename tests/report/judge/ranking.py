@@ -3,7 +3,7 @@
 import re
 
 from judge.raw import Raw
-from judge.text import HW, LEVEL, UNIT, Figures, N, Site, must, pattern
+from judge.text import HW, UNIT, Figures, N, Site, must, pattern
 
 
 @pattern(
@@ -30,33 +30,6 @@ def span(site: Site, found: re.Match[str]) -> Figures:
     yield found["worst"], min(values)
     yield found["best"], max(values)
     yield found["n"].replace("none", "0"), len(raw.group(hw)) - 1
-    if found["margin"]:
-        yield found["margin"], raw.margin * 100
-
-
-@pattern(
-    rf"(?P<title>[A-Z][\w ]+?) at (?P<level>{LEVEL}) of (?P<ok>\d+) of (?P<all>\d+) configs; labels "
-    rf"give (?P<axes>[^.]+)\."
-    r"(?P<band> Blue band: where those tied with the best lie\. Diamond: recommended\.)?"
-    r"(?: Dashed: (?P<base>[^.]+)\.)? "
-    r"(?:(?P<once>Each was launched once|One figure a config, launches unknown): no interval, and differences below "
-    r"(?P<margin>\d+)% are not distinguished\."
-    r"|Bars: 95% intervals of means over launches, by a spread that is pooled over all configs\.)"
-    r"(?: The (?P<drawn>\d+) best are drawn; the table has all (?P<rows>\d+)\.)?"
-)
-def ranking_caption(site: Site, found: re.Match[str]) -> Figures:
-    raw = site.raw
-    hw = next(
-        each
-        for each in raw.hardware
-        if len(raw.means(each, raw.metric)) == int(found["ok"]) and _configs(raw, each) == int(found["all"])
-    )
-    must(found["once"] is None or (found["once"][0] == "O") == raw.launches_unknown, "whether launches are known")
-    must(found["axes"] == " / ".join(raw.axes), "the axes")
-    must(bool(found["band"]) == (len(raw.group(hw)) > 1), "a band")
-    must(found["base"] in (None, raw.baseline_phrase(hw)), "the baseline")
-    if found["drawn"]:
-        must(int(found["drawn"]) < int(found["rows"]) == int(found["all"]), "how many are drawn")
     if found["margin"]:
         yield found["margin"], raw.margin * 100
 

@@ -88,17 +88,6 @@ def drift(site: Site, found: re.Match[str]) -> Figures:
 
 
 @pattern(
-    r"(?P<n>\d+) trials on (?P<nodes>\d+) nodes?\.(?: A red mark: (?P<lost>\d+) without a result\.)? "
-    r"Where a strip is empty, the node served production or waited\."
-)
-def strips(site: Site, found: re.Match[str]) -> Figures:
-    trials = site.raw.trials
-    yield found["n"], len(trials)
-    yield found["nodes"], len({trial["node"] for trial in trials})
-    yield found["lost"] or "0", sum(trial["status"] != "ok" for trial in trials)
-
-
-@pattern(
     r"(?:Of (?P<claims>\d+) claims that the source makes, the data, arithmetic and physics say: "
     r"(?P<said>[\w ,]+)\. )?"
     r"(?P<checks>\d+ of \d+ checks of the figures ran; (?:no warning|\d+ warnings?: [\w\s,-]+))\."

@@ -107,17 +107,6 @@ class Steps(Block):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bar:
-    """A value drawn as a bar beside others of its tile: whose it is, its share of the longest (0..1), its words."""
-
-    label: str
-    share: float
-    text: str
-    is_own: bool = False
-    """Whether it is the tile's own value, rather than one that it is compared with."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Tile:
     """A key figure: label, value with its unit, and what it is measured against."""
 
@@ -129,7 +118,6 @@ class Tile:
     """A word that qualifies the value, such as estimated."""
     tone: Tone = ""
     """How it compares with what it is measured against."""
-    bars: tuple[Bar, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

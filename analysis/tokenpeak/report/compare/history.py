@@ -17,7 +17,7 @@ from tokenpeak.report.blocks.digits import number
 from tokenpeak.report.checks import CLAIMS_FILE
 from tokenpeak.report.compare.comparison import as_written
 from tokenpeak.report.overview.summary import answers_of, recommends
-from tokenpeak.report.ranking.standings import Ranking, choices, rank
+from tokenpeak.report.ranking.standings import choices, rank
 from tokenpeak.report.view import SweepView
 
 HEADS = (
@@ -88,7 +88,6 @@ def entry(view: SweepView) -> dict[str, Any]:
         "hardware": view.hardware,
         "model": view.model_name,
         "status": _status(view),
-        "pictures": [picture(rank(view, kind), view.metric.unit) for kind in view.hardware],
     }
 
 
@@ -118,36 +117,6 @@ def _status(view: SweepView) -> str:
     if view.record.imported is not None:
         return "imported"
     return UNFINISHED if view.end is None else view.end.status
-
-
-def picture(ranked: Ranking, unit: str) -> dict[str, Any]:
-    """A card's picture: the place (0..1) of each config between worst and best, of the recommended and the baseline.
-
-    `unit` is the objective's.
-
-    Better is to the right. Empty without two results.
-    """
-    values = ranked.frame.filter(pl.col("state") == "ok")["objective"].to_list()
-    if len(values) < 2:
-        return {"dots": [], "hardware": ranked.hardware}
-    # The frame is best first.
-    best, worst = values[0], values[-1]
-
-    def place(value: float) -> float:
-        return (value - worst) / (best - worst) if best != worst else 1.0
-
-    own = ranked.recommended["objective"] if ranked.recommended else None
-    return {
-        "hardware": ranked.hardware,
-        "dots": [place(value) for value in values[:: max(1, len(values) // DOTS)]],
-        "recommended": place(own) if isinstance(own, float) else None,
-        "baseline": place(ranked.baseline.value) if ranked.baseline else None,
-        "words": f"{len(values)} configs from {number(worst)} to {number(best)}{f' {unit}' if unit else ''}",
-    }
-
-
-DOTS = 60
-"""About how many configs a card's picture shows."""
 
 
 def best_of(view: SweepView) -> list[dict[str, Any]]:

@@ -2,12 +2,9 @@
 
 from collections.abc import Sequence
 
-import altair as alt
 import polars as pl
 
-from tokenpeak.report.blocks import theme
-from tokenpeak.report.blocks.block import Block, Column, Figure, Part, Sentence, Table, note, strong, table
-from tokenpeak.report.blocks.captioned import figure
+from tokenpeak.report.blocks.block import Block, Column, Part, Sentence, Table, note, strong, table
 from tokenpeak.report.blocks.digits import percent
 from tokenpeak.report.hardware.presets import CONTEXT, MODEL, PARALLELISM
 from tokenpeak.report.view import SweepView
@@ -98,7 +95,7 @@ def of_presets(view: SweepView) -> list[Block]:
     """Tensor against pipeline parallel on each preset of hardware, where the sweep has both."""
     if PARALLELISM not in view.axes:
         return []
-    return [_preset_answer(view), _preset_figure(view), _preset_table(view)]
+    return [_preset_answer(view), _preset_table(view)]
 
 
 def parallel_speedups(view: SweepView) -> pl.DataFrame:
@@ -141,48 +138,6 @@ def _preset_answer(view: SweepView) -> Sentence:
         parts.append(f"; on one GPU, where both are the same engine, {percent(min(single))} to {percent(max(single))},")
         parts.append(" which is how runs vary")
     return note(*parts, ".")
-
-
-def _preset_figure(view: SweepView) -> Figure:
-    frame = (
-        parallel_speedups(view)
-        .sort("gpus", "output_speedup", descending=True)
-        .with_columns(
-            label=pl.format(
-                "{}, {} GPU{}", "node", "gpus", pl.when(pl.col("gpus") > 1).then(pl.lit("s")).otherwise(pl.lit(""))
-            )
-        )
-        .unpivot(
-            index=["label", "node", "gpus"],
-            on=["output_speedup", "prompt_speedup"],
-            variable_name="tokens",
-            value_name="speedup",
-        )
-        .with_columns(pl.col("tokens").str.strip_suffix("_speedup"))
-    )
-    names = ["output", "prompt"]
-    zero = alt.Chart(pl.DataFrame({"zero": [0.0]})).mark_rule(color=theme.QUIET, strokeDash=[4, 3]).encode(x="zero:Q")
-    points = (
-        alt.Chart(frame)
-        .mark_point(filled=True, size=85, opacity=1)
-        .encode(
-            x=alt.X("speedup:Q", title="tensor over pipeline parallel", axis=alt.Axis(format="+.0%", tickCount=6)),
-            y=alt.Y("label:N", title=None, sort=None, axis=alt.Axis(labelColor=theme.INK, labelLimit=260, grid=True)),
-            color=alt.Color("tokens:N", scale=alt.Scale(domain=names, range=list(theme.SERIES[:2])), title=None),
-            shape=alt.Shape("tokens:N", scale=alt.Scale(domain=names, range=["diamond", "circle"]), title=None),
-            tooltip=["node:N", "gpus:Q", "tokens:N", alt.Tooltip("speedup:Q", format="+.1%")],
-        )
-    )
-    change = Column(key="speedup", title="Tensor over pipeline", unit="%", kind="number", digits=1, signed=True)
-    return figure(
-        alt.layer(zero, points).properties(width=theme.WIDTH - 140, height=alt.Step(26)),
-        frame.with_columns(pl.col("speedup") * 100),
-        {"node": "`Preset`", "gpus": "GPUs", "tokens": "Tokens", "speedup": change},
-        name="tensor-over-pipeline",
-        title="Tensor against pipeline parallel",
-        caption="Difference of output and prompt throughput between the two, equal in all else; "
-        f"{view.lone_words('one launch each')}.",
-    )
 
 
 def _preset_table(view: SweepView) -> Table:

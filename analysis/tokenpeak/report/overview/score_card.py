@@ -1,4 +1,4 @@
-"""Score card of the recommended config: gain, SLO, latency, energy and cost, each drawn against the baseline."""
+"""Score card of the recommended config: gain, SLO, latency, energy and cost, each against the baseline."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from tokenpeak.metrics import PER_GPU
 from tokenpeak.ranking.energy_intervals import USUAL_SPREAD
 from tokenpeak.ranking.intervals import CONFIDENCE
 from tokenpeak.ranking.objective import metric_direction
-from tokenpeak.report.blocks.block import Bar, Tile, Tiles, Tone
+from tokenpeak.report.blocks.block import Tile, Tiles, Tone
 from tokenpeak.report.blocks.digits import number, percent, trimmed
 from tokenpeak.report.blocks.metric_columns import BROKEN, HELD, MILLI, NOT_PROVEN, confidence_words
 from tokenpeak.report.checks import checked
@@ -48,7 +48,6 @@ def score_card(view: SweepView, ranked: Ranking) -> Tiles | None:
                 label=label,
                 value=number(value * scale),
                 unit=unit,
-                bars=_bars(ranked, recommended, name, scale),
                 **_against(ranked, recommended, name),
             )
         )
@@ -79,14 +78,11 @@ def _objective(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) ->
     if (per_gpu := PER_GPU.get(view.spec.objective.metric)) and isinstance(recommended.get(per_gpu), float):
         gpus = view.gpus_used(ranked.hardware).get(str(recommended["config_id"]), 0)
         notes += [f"{number(recommended[per_gpu])} per GPU"] if gpus > 1 else []
-    if (share := _limit_share(view, ranked, recommended)) is not None:
-        notes.append(f"{share:.0%} of the hardware's limit (roofline)")
     return Tile(
         label=view.metric_title,
         value=_show(recommended["objective"], scale),
         unit=unit,
         note="; ".join(notes),
-        bars=_bars(ranked, recommended, "objective", scale),
     )
 
 
@@ -131,7 +127,6 @@ def _energy(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Ti
         note="; ".join(words for words in (f"{ends}{source}", against.get("note", "")) if words),
         mark="estimated" if row["estimated"] else "",
         tone=against.get("tone", ""),
-        bars=_bars(ranked, recommended, name, 1.0),
     )
 
 
@@ -145,7 +140,6 @@ def _cost(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Tile
             label="Cost",
             value=number(recommended[name]),
             unit=f"{view.spec.energy.currency}/1M tokens",
-            bars=_bars(ranked, recommended, name, 1.0),
             **_against(ranked, recommended, name),
         )
     speed = recommended.get("output_tok_per_s")
@@ -207,19 +201,6 @@ def _baseline(ranked: Ranking, recommended: dict[str, Any], name: str) -> tuple[
     if not isinstance(value, int | float) or not value:
         return None
     return (ranked.baseline.words if ranked.baseline is not None and config_id else "the median"), float(value)
-
-
-def _bars(ranked: Ranking, recommended: dict[str, Any], name: str, scale: float) -> tuple[Bar, ...]:
-    """The value beside the baseline's."""
-    against, own = _baseline(ranked, recommended, name), recommended.get(name)
-    if against is None or not own:
-        return ()
-    label, value = against
-    longest = max(own, value)
-    return (
-        Bar(label="this", share=own / longest, text=number(own * scale), is_own=True),
-        Bar(label=label.removeprefix("the "), share=value / longest, text=number(value * scale)),
-    )
 
 
 def _gain(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> list[Tile]:
@@ -287,29 +268,25 @@ def _slo(view: SweepView, recommended: dict[str, Any]) -> Tile | None:
         return Tile(label="SLO", value="none set", note="no limits of latency were given")
     if recommended.get("slo_met") is None or view.spec.objective.is_rate:
         return None
-    bars = _limit_bars(view.spec.slo, recommended)
     confidence = recommended["slo_sure"]
-    note = f"at {view.objective_place}"
+    note = "; ".join([*_limits(view.spec.slo, recommended), f"at {view.objective_place}"])
     if recommended["slo_met"] and isinstance(confidence, float):
         which = "this" if recommended["n"] == 1 else "each"
         note += f"; {confidence_words(confidence)} confidence in {which} launch"
     if not recommended["slo_met"]:
-        return Tile(label="SLO", value=BROKEN, note=note, bars=bars, tone="worse")
+        return Tile(label="SLO", value=BROKEN, note=note, tone="worse")
     is_proven = not isinstance(confidence, float) or confidence >= CONFIDENCE
-    return Tile(label="SLO", value=HELD if is_proven else NOT_PROVEN, note=note, bars=bars)
+    return Tile(label="SLO", value=HELD if is_proven else NOT_PROVEN, note=note)
 
 
-def _limit_bars(slo: Slo, recommended: dict[str, Any]) -> tuple[Bar, ...]:
-    """Each limit's value as a share of the limit; a value beyond it fills the bar."""
-    found = []
-    for name, percentile, limit in slo.limits():
-        value = recommended.get(f"{name}_{percentile}")
-        if value is None:
-            continue
-        words = f"{number(value * 1000)} of {limit * 1000:g} ms"
-        label = f"{metric_word(name)} {percentile}"
-        found.append(Bar(label=label, share=min(1.0, value / limit), text=words, is_own=value <= limit))
-    return tuple(found)
+def _limits(slo: Slo, recommended: dict[str, Any]) -> list[str]:
+    """Each limit with the recommended config's value."""
+    values = {(name, at): (recommended.get(f"{name}_{at}"), limit) for name, at, limit in slo.limits()}
+    return [
+        f"{metric_word(name)} {at} {number(value * 1000)} of {limit * 1000:g} ms"
+        for (name, at), (value, limit) in values.items()
+        if value is not None
+    ]
 
 
 def _rate(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Tile | None:
@@ -347,18 +324,3 @@ def _listed(words: Sequence[str]) -> str:
 
 def _show(value: object, scale: float = 1.0) -> str:
     return number(value * scale) if isinstance(value, int | float) else "–"
-
-
-def _limit_share(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> float | None:
-    """The config's share of what the hardware could give, where it was predicted and the objective is throughput."""
-    plan = view.plan_for(ranked.hardware)
-    if plan is None or view.spec.objective.metric != "output_tok_per_s":
-        return None
-    for planned in plan.feasible:
-        if (
-            planned.config.config_id == recommended["config_id"]
-            and planned.prediction
-            and planned.prediction.limit_output_tok_per_s
-        ):
-            return float(recommended["objective"]) / planned.prediction.limit_output_tok_per_s
-    return None

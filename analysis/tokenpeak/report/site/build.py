@@ -1,6 +1,6 @@
 """Building the site: archives in, a folder of pages out, replaced as a whole when all of it is made.
 
-OUTPUT/index.html  compare.html  methodology.html  feed.atom  static/  docs/
+OUTPUT/index.html  compare.html  methodology.html  static/  docs/
 OUTPUT/SWEEP_ID/index.html  ranking.html  …  trials.html  trials/TRIAL_ID.html
 OUTPUT/SWEEP_ID/data/raw/  frames/  csv/  notebooks/  SHA256SUMS
 """
@@ -18,14 +18,14 @@ from tokenpeak.errors import InputError, ReportError, suggestion
 from tokenpeak.names import inside
 from tokenpeak.own_place import make_own, require_own_entries, require_unmoved
 from tokenpeak.report.site import render, reuse
-from tokenpeak.report.site.front_pages import FrontRow, atom, newest_first, shown_over_all
+from tokenpeak.report.site.front_pages import FrontRow, newest_first, shown_over_all
 from tokenpeak.report.site.known_words import own_words
 from tokenpeak.report.site.notebook_pages import making, opened, parameters_of
 from tokenpeak.report.site.notebook_parameters import Declared
 from tokenpeak.report.site.page_writer import PageWriter, Report, SiteOptions
 from tokenpeak.report.site.pages import LIVE, OF_A_SWEEP, RESERVED, SITE_PAGES, Page, pages_of_sweeps
 from tokenpeak.report.site.reuse import Made
-from tokenpeak.report.site.sweep_pages import make_studies, stop
+from tokenpeak.report.site.sweep_pages import make_study
 from tokenpeak.report.trials.search_progress import progress
 from tokenpeak.store.archive import Archive, find_archives
 
@@ -102,7 +102,9 @@ def build_site(
             docs(staging, live=live)
         for sweep_id in kept:
             say(f"pages of {sweep_id} stay as they are")
-        rows = {sweep_id: made.row for sweep_id, made in kept.items()} | make_studies(options, new, say)
+        rows = {sweep_id: made.row for sweep_id, made in kept.items()}
+        for study in new:
+            rows |= make_study(options, study, say)
         with making(", ".join(sources)):
             _write_front(options, newest_first([rows[sweep_id] for sweep_id in sources]), kept, output)
         reuse.forget(output)
@@ -143,7 +145,6 @@ _moved: list[str] = []
 
 def leave(output: Path) -> None:
     """Remove what this process has made of a site that is not whole; the former site is in its place afterwards."""
-    stop()
     former, staging = _former(output), _staging(output)
     if former.exists() and not output.exists():
         for sweep_id in (each for each in _moved if (staging / each).exists()):
@@ -211,7 +212,7 @@ def _write_static(folder: Path) -> None:
 
 
 def _write_front(options: SiteOptions, rows: list[FrontRow], kept: Container[str], output: Path) -> None:
-    """The pages over all sweeps, newest first, and the feed; the newest of those that are `kept` is at `output`."""
+    """The pages over all sweeps, newest first; the newest of those that are `kept` is at `output`."""
     writer = PageWriter(options)
     shown = shown_over_all(rows, live=options.live)
     over_all = {"root": ".", "here": "", "sweep": None, "pages": SITE_PAGES}
@@ -221,4 +222,3 @@ def _write_front(options: SiteOptions, rows: list[FrontRow], kept: Container[str
         newest = str(rows[0]["entry"]["sweep_id"])
         view = opened(inside(output if newest in kept else options.folder, f"{newest}/data/raw"), options.given)
         writer.page("live.html", "live.html", page=LIVE, **over_all, view=view, progress=progress(view))
-    (options.folder / "feed.atom").write_text(atom(shown["index"]["entries"]))

@@ -1,4 +1,4 @@
-"""Pages of a sweep that are notebooks: what each shows, and its page, CSV files and further pages."""
+"""Pages of a sweep that are notebooks: what each shows, and its page and CSV files."""
 
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from tokenpeak.report.blocks.block import warning
 from tokenpeak.report.opening import open_archive
 from tokenpeak.report.site import notebook_runner, page_writer
 from tokenpeak.report.site.notebook_parameters import Declared, declared
-from tokenpeak.report.site.page_writer import PageWriter, Report, SiteOptions, further_pages
+from tokenpeak.report.site.page_writer import PageWriter, Report, SiteOptions
 from tokenpeak.report.site.pages import Page
 from tokenpeak.report.view import SweepView
 from tokenpeak.spec.parameters import UNITS as PARAMETERS
@@ -65,9 +65,10 @@ def blocks_of(page: Page, given: Mapping[str, object], folder: Path, study: Sequ
             page.notebook,
             folder / f"{page.name}.ipynb",
             {name: value for name, value in parameters.items() if name in known},
+            own=page.own,
             limit_s=page.limit_s if page.own else None,
         )
-        return notebook_runner.blocks(executed, plain=page.own)
+        return notebook_runner.blocks(executed, own=page.own)
     except TokenpeakError as error:
         if not page.own:
             raise
@@ -83,12 +84,10 @@ def shows(page: Page, blocks: Sequence[Mapping[str, Any]]) -> bool:
 def write_page(
     writer: PageWriter, options: SiteOptions, view: SweepView, page: Page, blocks: Blocks, menu: Any
 ) -> None:
-    """Write a page with its CSV files and its further pages; `menu` are the pages that the sweep has."""
+    """Write a page with its CSV files; `menu` are the pages that the sweep has."""
     data = inside(options.folder, f"{view.sweep_id}/data")
     shared = {"page": page, "sweep": view, "pages": menu}
     page_writer.write_csv(blocks, data / "csv", page.name, view.marks())
-    for rows in further_pages(page.name, blocks):
-        writer.page(f"{view.sweep_id}/{rows.path}", "rows.html", rows=rows, root="../..", here="../", **shared)
     executed = inside(data / "notebooks", f"{page.name}.ipynb")
     writer.page(
         f"{view.sweep_id}/{page.name}.html",

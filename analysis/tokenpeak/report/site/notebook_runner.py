@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import polars as pl
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
@@ -30,7 +31,7 @@ from traitlets.config import Config
 from tokenpeak.errors import InputError, ReportError, suggestion
 from tokenpeak.names import shown
 from tokenpeak.report.blocks import chart_renderer
-from tokenpeak.report.blocks.chart_renderer import plain_block, with_names
+from tokenpeak.report.blocks.chart_renderer import frame_bundle, printed_block, with_names
 from tokenpeak.report.blocks.display import BLOCK_MIME
 from tokenpeak.report.site.notebook_parameters import declared
 
@@ -118,9 +119,11 @@ class Cells:
 
 
 @contextlib.contextmanager
-def fresh_cells() -> Iterator[Cells]:
-    """A namespace of its own for one notebook."""
+def fresh_cells(*, own: bool) -> Iterator[Cells]:
+    """A namespace of its own for one notebook; in a user's `own`, frames are shown as the site's tables."""
     shell: Any = _Shell.instance(config=_QUIET, user_ns={})
+    if own:
+        shell.display_formatter.mimebundle_formatter.for_type(pl.DataFrame, frame_bundle)
     collected: list[Any] = []
     shell.display_pub = _PUBLISHER(shell=shell)
     # A hook that remembers results collects garbage each time that it forgets them: half a second of a large heap.
@@ -181,9 +184,9 @@ class SharedProcess(Engine):  # type: ignore[misc]
     """A papermill engine whose cells run in this process, each notebook in a namespace of its own."""
 
     @classmethod
-    def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **_: Any) -> None:
+    def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, *, own: bool = False, **_: Any) -> None:
         """Run each code cell; the first that raises keeps its traceback and ends the notebook."""
-        with fresh_cells() as cells:
+        with fresh_cells(own=own) as cells:
             for cell in nb_man.nb.cells:
                 # Papermill's own marks of a cell's start and end write the whole notebook each time.
                 if cell.cell_type == "code" and cell.source.strip() and not cells.run(cell):
@@ -199,8 +202,10 @@ def _literal(path: Path) -> str:
     return str(path).replace("{", "{{").replace("}", "}}")
 
 
-def execute(notebook: Path, output: Path, parameters: Mapping[str, Any], *, limit_s: float | None = None) -> Any:
-    """The executed notebook, also written to `output`, in whose folder it runs.
+def execute(
+    notebook: Path, output: Path, parameters: Mapping[str, Any], *, own: bool = False, limit_s: float | None = None
+) -> Any:
+    """The executed notebook, also written to `output`, in whose folder it runs; `own` where it is a user's.
 
     Raises InputError for a parameter that the notebook does not declare or allow; ReportError for a cell that fails,
     for a notebook that cannot be read, and for one that runs longer than `limit_s` seconds.
@@ -218,7 +223,9 @@ def execute(notebook: Path, output: Path, parameters: Mapping[str, Any], *, limi
             # cells. So it prepares one without outputs, and the executed one is written once, below.
             prepared = _prepared(notebook, typed)
             with time_limit(limit_s):
-                executed = papermill_engines.execute_notebook_with_engine(ENGINE, prepared, KERNEL, progress_bar=False)
+                executed = papermill_engines.execute_notebook_with_engine(
+                    ENGINE, prepared, KERNEL, progress_bar=False, own=own
+                )
             raise_for_execution_errors(executed, None)
     except PapermillExecutionError as error:
         raise ReportError(
@@ -277,11 +284,11 @@ def _where(error: PapermillExecutionError) -> str:
     return f" ({shown(Path(places[-1][0]).name)[1:-1]}, line {places[-1][1]})" if places else ""
 
 
-def blocks(executed: Any, *, plain: bool = False) -> list[dict[str, Any]]:
+def blocks(executed: Any, *, own: bool = False) -> list[dict[str, Any]]:
     """What an executed notebook shows, in order: prose from its Markdown cells, and the blocks of its outputs.
 
-    With `plain`, of a user's notebook: Altair's charts, Polars's frames and printed text too, and all prose. Else prose
-    that announces nothing is left out. Cells tagged `notebook-only` show nothing here.
+    Of a user's `own` notebook printed text and all prose too. Else prose that announces nothing is left out. Cells
+    tagged `notebook-only` show nothing here.
     """
     found: list[dict[str, Any]] = []
     for cell in executed.cells:
@@ -293,9 +300,9 @@ def blocks(executed: Any, *, plain: bool = False) -> list[dict[str, Any]]:
             data = output.get("data", {})
             if BLOCK_MIME in data:
                 found.append(dict(data[BLOCK_MIME]))
-            elif plain and (block := plain_block(output)):
+            elif own and (block := printed_block(output)):
                 found.append(block)
-    if plain:
+    if own:
         return with_names(found)
     kinds = [block["kind"] for block in found] + ["prose"]
     return [block for index, block in enumerate(found) if (block["kind"], kinds[index + 1]) != ("prose", "prose")]
