@@ -7,7 +7,6 @@ from pathlib import Path
 import duckdb
 import polars as pl
 import pytest
-import yaml
 from polars.testing import assert_frame_equal
 
 from archive_factory import make_archive
@@ -88,8 +87,7 @@ def test_tables_come_with_the_meaning_of_their_columns(archive: Archive, ending:
     assert 8 == runs.height
 
 
-@pytest.mark.parametrize("reader", ["duckdb", "polars"])
-def test_requests_are_one_table_by_sweep_and_trial(archive: Archive, reader: str, tmp_path: Path) -> None:
+def test_requests_are_one_table_by_sweep_and_trial(archive: Archive, tmp_path: Path) -> None:
     """Each trial's requests are a file in the folders of its sweep and itself, and a reader without our code sees that.
 
     The truth is DuckDB's, of the archive's own Parquet files.
@@ -102,46 +100,9 @@ def test_requests_are_one_table_by_sweep_and_trial(archive: Archive, reader: str
     for path in sorted((tmp_path / "both").glob("*/trials/*.requests.parquet")):
         query = f"SELECT count(*), count(error), sum(output_tokens), max(last_token_s) FROM read_parquet('{path}')"
         truth[path.parents[1].name, path.name.partition(".")[0]] = connection.execute(query).fetchone()
-    if reader == "duckdb":
-        rows = connection.execute(
-            "SELECT sweep_id, trial_id, count(*), count(error), sum(output_tokens), max(last_token_s) FROM "
-            f"read_parquet('{tmp_path}/out/requests/**/*.parquet', hive_partitioning = true) GROUP BY ALL"
-        ).fetchall()
-    else:
-        frame = pl.scan_parquet(tmp_path / "out" / "requests", hive_partitioning=True)
-        rows = (
-            frame.group_by("sweep_id", "trial_id")
-            .agg(pl.len(), pl.col("error").count(), pl.col("output_tokens").sum(), pl.col("last_token_s").max())
-            .collect()
-            .rows()
-        )
+    rows = connection.execute(
+        "SELECT sweep_id, trial_id, count(*), count(error), sum(output_tokens), max(last_token_s) FROM "
+        f"read_parquet('{tmp_path}/out/requests/**/*.parquet', hive_partitioning = true) GROUP BY ALL"
+    ).fetchall()
 
     assert truth == {(sweep_id, trial_id): tuple(figures) for sweep_id, trial_id, *figures in rows}
-
-
-def test_a_table_is_an_archive_again(archive: Archive, tmp_path: Path) -> None:
-    """The runs' CSV, imported by a mapping of its columns, has each run's figures, axes and load."""
-    export_tables(open_frames(archive.path), tmp_path, "csv")
-    cells = {name: {"column": name} for name in FIGURES}
-    mapping = {
-        "id": "again",
-        "name": "again",
-        "nodes": {"node-1": {"gpu": "NVIDIA L4"}},
-        "tables": [
-            {
-                "file": "runs.csv",
-                "node": {"column": "node"},
-                "config": {"column": "config_name"},
-                "axes": {"max_num_seqs": {"column": "axis_max_num_seqs"}},
-                "workload": {"name": {"column": "workload_name"}},
-                "level": {"concurrency": {"column": "concurrency"}, "rate_per_s": {"column": "rate_per_s"}},
-                "fields": cells,
-            }
-        ],
-    }
-    (tmp_path / "mapping.yml").write_text(yaml.safe_dump(mapping))
-    found, own = read_sources([tmp_path / "mapping.yml"])
-    again = open_frames(write_import(found, tmp_path, sweep_id=own).path).runs
-    keys = ["config_name", "workload_name", "axis_max_num_seqs", *FIGURES]
-
-    assert_frame_equal(open_frames(archive.path).runs.select(keys).sort(keys), again.select(keys).sort(keys))

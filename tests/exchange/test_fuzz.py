@@ -74,15 +74,6 @@ def cut(data: bytes, chance: random.Random) -> bytes:
     return data[: chance.randrange(len(data))]
 
 
-def another_figure(data: bytes, chance: random.Random) -> bytes:
-    """Numbers of a text file replaced."""
-    text = data.decode("utf-8", "replace")
-    words = text.split(" ")
-    for _ in range(3):
-        words[chance.randrange(len(words))] = str(chance.choice(HOSTILE))[:500]
-    return " ".join(words).encode("utf-8", "replace")
-
-
 def buried(data: bytes, chance: random.Random) -> bytes:
     """The file within brackets, or a megabyte of them."""
     depth = chance.choice((5, 70, 5000))
@@ -95,7 +86,6 @@ MUTATIONS: tuple[Callable[[bytes, random.Random], bytes], ...] = (
     another_value,
     flipped,
     cut,
-    another_figure,
     buried,
 )
 

@@ -172,24 +172,6 @@ def test_ranges_follow_from_those_of_the_factors(built: tuple[Path, Path]) -> No
             assert kwh * MARKET == pytest.approx(ranges[config][f"market_{name}"], rel=1e-6)
 
 
-def test_ranks_are_shared_by_ties(built: tuple[Path, Path]) -> None:
-    """A config shares a rank with the first of it whose interval its own reaches into; the best rank says so."""
-    archive, page = built
-    waiting = sorted(expected(archive).items(), key=lambda each: each[1]["energy_j_per_output_tok"])
-    ranks: dict[str, int] = {}
-    while waiting:
-        reach, rank = waiting[0][1]["high"], len(ranks) + 1
-        ranks |= {config: rank for config, figures in waiting if figures["low"] <= reach}
-        waiting = [each for each in waiting if each[0] not in ranks]
-    shown = {str(row["label"]): row for row in cells(page, "Energy, CO₂, water and cost on")}
-
-    assert ranks == {config: row["rank"] for config, row in shown.items()}
-    best = "tied" if list(ranks.values()).count(1) > 1 else "least"
-    assert {config: best if rank == 1 else "–" for config, rank in ranks.items()} == {
-        config: row["result"] for config, row in shown.items()
-    }
-
-
 def test_a_run_too_short_is_said(built: tuple[Path, Path]) -> None:
     """The launch without a figure counts nowhere; the page says how long it had to be."""
     archive, page = built

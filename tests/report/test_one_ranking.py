@@ -1,7 +1,6 @@
 """Ranking: terminal, page, CSV and SQL say the same of every archive."""
 
 import csv
-import math
 import re
 import shutil
 import tempfile
@@ -9,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import psycopg
 import pytest
 
@@ -55,35 +53,6 @@ def generated(path: Path, seed: int, metric: str) -> Archive:
         (path / "trials" / f"{trial.trial_id}.json").unlink()
         other = bool(generator.random() < 0.1)
         archive.write_trial(trial.model_copy(update={"runs": tuple(runs), "holdout": other}), None, "")
-    return archive
-
-
-def on_two_nodes(path: Path) -> Archive:
-    """Three configs, 3% apart, of which the best was launched on the slow one of two nodes but for once."""
-    archive = make_archive(
-        path, axes={"max_num_seqs": [8, 16, 32], "enforce_eager": [True]}, gpus=("NVIDIA L4",), replicates=3, seconds=2
-    )
-    record = archive.read_sweep()
-    spec = open_archive(path).spec.model_copy(update={"objective": Objective(metric="goodput_request_per_s")})
-    nodes = ("node-1", "node-2")
-    (path / "sweep.json").unlink()
-    both = {
-        "spec": spec.model_dump(mode="json"),
-        "nodes": tuple(record.nodes[0].model_copy(update={"node": node}) for node in nodes),
-        "plans": tuple(plan.model_copy(update={"nodes": nodes}) for plan in record.plans),
-    }
-    archive.write_sweep(record.model_copy(update=both))
-    generator = np.random.default_rng(7)
-    best, *_ = sorted({trial.config.name for trial in archive.trials()})
-    for number, trial in enumerate(sorted(archive.trials(), key=lambda trial: (trial.config.name, trial.replicate))):
-        slow = (trial.replicate > 0) == (trial.config.name == best)
-        value = 2 * 0.97 ** (number // 3) * (0.9 if slow else 1.0) * math.exp(generator.normal(0, 0.002))
-        runs = tuple(
-            run.model_copy(update={"summary": run.summary.model_copy(update={"goodput_request_per_s": value})})
-            for run in trial.runs
-        )
-        (path / "trials" / f"{trial.trial_id}.json").unlink()
-        archive.write_trial(trial.model_copy(update={"runs": runs, "node": nodes[slow]}), None, "")
     return archive
 
 
@@ -134,21 +103,3 @@ def test_all_rank_alike(tmp_path: Path, database: DatabaseChoice, seed: int, met
     assert page == sorted(in_terminal(archive), key=str)
     assert page == sorted(in_the_csv(archive), key=str)
     assert page == sorted(in_sql(archive, database), key=str)
-
-
-def test_all_rank_alike_without_what_nodes_differ_by(tmp_path: Path, database: DatabaseChoice) -> None:
-    """The best config is first in all four places, though a slow node launched it; its interval says so."""
-    archive = on_two_nodes(tmp_path / "two-nodes")
-    page = on_the_page(archive)
-    names = sorted(name for name, _ in page)
-    view = open_archive(archive.path)
-    frame = rank(view, view.hardware[0]).frame
-    plain = view.trials.group_by("config_name").agg(pl.col("objective").log().mean()).sort("objective")
-
-    assert list(zip(names, (1, 2, 3), strict=True)) == page
-    assert names[0] != plain["config_name"][-1], "the launches alone rank otherwise"
-    assert (
-        sorted(page) == sorted(in_terminal(archive)) == sorted(in_the_csv(archive)) == sorted(in_sql(archive, database))
-    )
-    assert ["best", "", ""] == frame["group"].to_list()
-    assert frame["low"][0] < 2 * 0.9**0.5 < frame["high"][0], "on the mean of both nodes"

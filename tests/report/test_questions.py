@@ -163,24 +163,6 @@ def test_why_a_launch_is_slow(tmp_path: Path) -> None:
     )
 
 
-def test_three_tools_by_one_definition(tmp_path: Path) -> None:
-    """TPOT of each, made again from the tools' own files."""
-    _, found = run("other_tools", tmp_path, "checked", "wrong")
-    bench = json.loads((QUESTIONS / "files" / "vllm-bench.json").read_text())
-    guidellm = json.loads((QUESTIONS / "files" / "guidellm.json").read_text())
-    single = [
-        (latency - ttft) / (count - 1)
-        for latency, ttft, count in zip(bench["latencies"], bench["ttfts"], bench["output_lens"], strict=True)
-    ]
-    metrics = guidellm["benchmarks"][0]["metrics"]
-    tpot = {row["tool"]: row["tpot_s_mean"] for row in found["checked"]}
-
-    assert pytest.approx(statistics.fmean(single), rel=1e-3) == tpot["vllm-bench"]
-    assert pytest.approx(metrics["inter_token_latency_ms"]["successful"]["mean"] / 1000) == tpot["guidellm"]
-    assert all(pytest.approx(row["source_s"]) == row["tpot_s_mean"] for row in found["checked"])
-    assert found["wrong"][1]["factor"] > 2
-
-
 def test_a_power_limit_and_an_off_peak_window(tmp_path: Path) -> None:
     """Cost at 450 W if compute-bound, and a month with half of the tokens off peak, from raw JSON."""
     _, found = run("power_and_money", tmp_path, "limited", "windows", power_limit_w=450.0, movable_share=0.5)

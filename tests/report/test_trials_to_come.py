@@ -6,13 +6,11 @@ from pathlib import Path
 import pytest
 
 from archive_factory import PROVENANCE, START, node_facts, plan_of, sweep_spec, trial_record
-from tokenpeak.plan.matrix import build_plan
-from tokenpeak.records import Failure, Gpu, NodeFacts, SweepRecord
+from tokenpeak.records import Failure, SweepRecord
 from tokenpeak.report import open_archive
 from tokenpeak.report.trials.search_progress import progress
 from tokenpeak.search.remaining import cost_of
 from tokenpeak.spec.search import SearchSpec
-from tokenpeak.spec.sweep import read_spec
 from tokenpeak.store.archive import Archive
 from tokenpeak.sweep.progress import ProgressDisplay
 from tokenpeak.sweep.trial_queue import TrialQueue
@@ -83,28 +81,3 @@ def test_plan_progress_line_and_live_page_agree(tmp_path: Path, search: dict[str
     assert [(ended, total) for ended, total, _ in shown] == [(page.done, page.planned) for page in live]
     assert all(standing.startswith(f"{ended} of {total} trials") for ended, total, standing in shown)
     assert live[-1].done == live[-1].planned
-
-
-def test_shipped_adaptive_sweep_has_one_count(tmp_path: Path) -> None:
-    """h100-llama8b makes ten trials, three launches of two finalists and the holdout run."""
-    spec = read_spec("h100-llama8b")
-    gpu = Gpu(index=0, name="NVIDIA H100 80GB HBM3", vram_bytes=80 * 2**30, compute_capability="9.0")
-    node = NodeFacts(node="h100", source="declared", gpus=(gpu,), engine_version="0.24.0")
-    (plan,) = build_plan(spec, [node])
-    record = SweepRecord(
-        sweep_id="sweep",
-        name=spec.name,
-        inventory="h100",
-        started_at=START,
-        simulated=False,
-        spec=spec.model_dump(mode="json"),
-        nodes=(node,),
-        plans=(plan,),
-        provenance=PROVENANCE,
-    )
-    archive = Archive(tmp_path / "sweep")
-    archive.write_sweep(record)
-
-    assert 17 == cost_of(spec, plan, [node], {}).trials
-    assert 17 == TrialQueue(spec, [plan], [], last_number=0).count().total
-    assert 17 == progress(open_archive(archive.path)).planned

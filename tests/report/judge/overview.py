@@ -4,8 +4,8 @@ import re
 from typing import Any
 
 from judge.ranking import group, tied_with_median
-from judge.raw import Raw, geometric
-from judge.text import HW, LEVEL, UNIT, Figures, N, P, Site, limits, must, pattern, reread
+from judge.raw import geometric
+from judge.text import HW, LEVEL, UNIT, Figures, N, P, Site, limits, must, pattern
 
 
 @pattern(
@@ -157,56 +157,6 @@ def holdout(site: Site, found: re.Match[str]) -> Figures:
         run for trial in raw.trials if trial.get("holdout") for run in trial["runs"] if run["level_label"] == raw.level
     )
     yield found["value"], run["summary"][raw.metric]
-
-
-@pattern(r"(?P<all>.+)")
-def facts(site: Site, found: re.Match[str]) -> Figures:
-    """What the sweep took; the facts of an import are words of its source."""
-    raw, text = site.raw, found["all"]
-    if raw.imported:
-        return
-    pairs = dict(zip(*[iter([part.strip() for part in text.split(" | ")])] * 2, strict=False))
-    numbers = {key: re.findall(N, value) for key, value in pairs.items()}
-    launched = {(trial["hardware"], trial["config"]["config_id"]) for trial in raw.trials}
-    plans = raw.sweep["plans"]
-    yield numbers["Configs"][0], sum(plan["theoretical"] for plan in plans)
-    yield numbers["Configs"][1], sum(len(plan["dropped"]) for plan in plans)
-    yield numbers["Configs"][2], len(launched)
-    for count, status in re.findall(r"(\d+) (ok|failed|interrupted)", pairs["Trials"]):
-        yield count, sum(trial["status"] == status for trial in raw.trials)
-    runs = [run for trial in raw.trials for run in trial["runs"]]
-    yield numbers["Runs"][0], len(runs)
-    yield numbers["Runs"][1], len({(run["workload"]["name"], run["level_label"]) for run in runs})
-    yield numbers["Runs"][2], sum(run["summary"]["requests_ok"] for run in runs)
-    hours = 0.0
-    for hw in raw.hardware:
-        gpus = next(len(node["gpus"]) for node in raw.sweep["nodes"] if node["node"] in _nodes(raw, hw))
-        hours += sum(trial["duration_s"] for trial in raw.trials if trial["hardware"] == hw) * max(1, gpus) / 3600
-    yield (numbers.get("GPU-hours") or numbers["Node-hours"])[0], hours
-    joules = sum((run.get("energy") or {}).get("energy_j") or 0.0 for run in runs)
-    if numbers["Energy under load"]:
-        shown = numbers["Energy under load"][0]
-        yield shown, reread(shown, joules / 3600)
-    if shown := re.search(rf"({N}) (s|min|h) over (\d+) node", pairs["Production not serving"]):
-        down = raw.end["production_downtime_s"].values() if raw.end else ()
-        yield shown[1], sum(down) / {"s": 1, "min": 60, "h": 3600}[shown[2]]
-        yield (
-            shown[3],
-            len(
-                {trial["node"] for trial in raw.trials if (trial["restoration"] or {}).get("was_running")}
-                | _serving(raw)
-            ),
-        )
-    else:
-        must(not _serving(raw), "a node served production")
-
-
-def _nodes(raw: Raw, hardware: str) -> set[str]:
-    return {trial["node"] for trial in raw.trials if trial["hardware"] == hardware}
-
-
-def _serving(raw: Raw) -> set[str]:
-    return {node["node"] for node in raw.sweep["nodes"] if (node.get("production") or {}).get("running")}
 
 
 @pattern(r"(?P<all>.+)")

@@ -8,7 +8,6 @@ from pathlib import Path
 _PATTERNS = {
     "sentence": r'<p class="sentence [^"]*">(.*?)</p>',
     "tile": r'<div class="tile[^"]*">(.*?)</dd></div>',
-    "fact": r'<section class="facts[^"]*">.*?<dl>(.*?)</dl>',
 }
 
 

@@ -15,5 +15,4 @@ SENTENCES: Patterns = [
 KINDS: dict[str, Patterns] = {
     "sentence": SENTENCES,
     "tile": [card.tile],
-    "fact": [overview.facts],
 }

@@ -59,11 +59,6 @@ def agrees(text: str, expected: float) -> bool:
     return abs(value - expected) <= 0.5 * 10**-digits * 1.001 + 1e-9
 
 
-def reread(text: str, expected: float) -> float:
-    """What a figure must be that a reader takes from the counter's samples anew: within 0.3% of the stored one."""
-    return number(text)[0] if abs(number(text)[0] / expected - 1) < 3e-3 else expected
-
-
 def judge(said: Said, site: Site, patterns: Patterns) -> int:
     """Take the text apart; how many figures were recomputed."""
     text, figures = said.text, 0
