@@ -136,8 +136,8 @@ def group_figure(
 def time_figure(
     view: SweepView, hardware: str, frame: pl.DataFrame, names: Sequence[str], roles: Mapping[str, str]
 ) -> Figure:
-    """The engine's queue over the time of a run, and arrivals where requests were recorded singly."""
-    words = {"arrivals": "arrivals (req/s)", "running": "requests running", "waiting": "requests waiting"}
+    """The engine's queue over the time of a run."""
+    words = {"running": "requests running", "waiting": "requests waiting"}
     panels = {words[key]: own.drop("quantity") for key in words if (own := frame.filter(quantity=key)).height}
     x = alt.X("x:Q", title="seconds after the first measured request", scale=alt.Scale(zero=False, nice=False))
     return figure(
@@ -145,7 +145,7 @@ def time_figure(
         frame.with_columns(pl.col("quantity").replace(words)),
         {"series": "`Config`", "quantity": "Quantity", "x": "Time (s)", "value": "Value"},
         name=f"queue-{slug(hardware)}",
-        title=f"{'Arrivals and queue' if words['arrivals'] in panels else 'Queue'} over a run{view.where(hardware)}",
+        title=f"Queue over a run{view.where(hardware)}",
         caption=f"Each config's first launch at {view.objective_place}. A queue that grows to the end: the load is "
         "more than the engine serves.",
         scope=slug(hardware),

@@ -27,8 +27,6 @@ GROUPS = 8
 """Groups of about as many requests into which input lengths are cut."""
 BINS = 120
 """Moments at which a run's queue is drawn."""
-LEAST_STEP_S = 0.5
-"""Arrivals of less time together are bursts, and no rate."""
 
 
 def chosen(view: SweepView, ranked: Ranking, most: int) -> list[str]:
@@ -38,15 +36,15 @@ def chosen(view: SweepView, ranked: Ranking, most: int) -> list[str]:
 
 
 def requests_of(view: SweepView, ranked: Ranking) -> pl.DataFrame:
-    """Measured requests of the objective's run: series (the label), the keys of WORDS, input_tokens, turn, at_s.
+    """Measured requests of the objective's run: series (the label), the keys of WORDS, input_tokens, turn.
 
-    `at_s` is when it was due or sent, after the run's first measured request. Empty where the archive has none.
+    Empty where the archive has none.
     """
     labels = chosen(view, ranked, SHOWN)
     runs = (
         view.objective_runs()
         .filter(pl.col("hardware") == ranked.hardware, pl.col("verdict") != "invalid", pl.col("label").is_in(labels))
-        .select("trial_id", "run_index", "started_s", "measured_from_s", "level_kind", series="label")
+        .select("trial_id", "run_index", "level_kind", series="label")
     )
     if runs.is_empty():
         return pl.DataFrame()
@@ -61,7 +59,6 @@ def requests_of(view: SweepView, ranked: Ranking) -> pl.DataFrame:
         .join(runs.lazy(), on=["trial_id", "run_index"])
         .select(
             "series",
-            "trial_id",
             "input_tokens",
             "turn",
             ttft_s=pl.col("first_token_s") - start,
@@ -69,9 +66,8 @@ def requests_of(view: SweepView, ranked: Ranking) -> pl.DataFrame:
                 (pl.col("last_token_s") - pl.col("first_token_s")) / (pl.col("output_tokens") - 1)
             ),
             latency_s=pl.col("last_token_s") - start,
-            at_s=pl.col("started_s") + start - pl.col("measured_from_s"),
         )
-        .sort(place, "trial_id", "at_s")
+        .sort(place, maintain_order=True)
         .collect()
     )
 
@@ -157,12 +153,8 @@ def by_group(requests: pl.DataFrame, column: str) -> pl.DataFrame:
     )
 
 
-def over_time(view: SweepView, ranked: Ranking, requests: pl.DataFrame) -> pl.DataFrame:
-    """The first launch's objective run in steps: series, quantity (running, waiting, arrivals), x (s), value.
-
-    Running and waiting are the largest sample of a step. Arrivals are requests a second in steps of LEAST_STEP_S or
-    more, those without any included: in a closed loop requests come in bursts.
-    """
+def over_time(view: SweepView, ranked: Ranking) -> pl.DataFrame:
+    """The first launch's objective run in steps: series, quantity (running, waiting), x (s), value (the largest)."""
     labels = chosen(view, ranked, SHOWN)
     runs = (
         view.objective_runs()
@@ -182,7 +174,7 @@ def over_time(view: SweepView, ranked: Ranking, requests: pl.DataFrame) -> pl.Da
     step = float(runs["duration_s"].max() or 1.0) / BINS  # type: ignore[arg-type]
     wanted = {"requests_running": "running", "requests_waiting": "waiting"}
     x = ((pl.col("at_s") / step).floor() + 0.5) * step
-    sampled = (
+    return (
         view.series.lazy()
         .filter(pl.col("quantity").is_in(list(wanted)), pl.col("trial_id").is_in(runs["trial_id"].to_list()))
         .join(runs.lazy(), on="trial_id")
@@ -191,29 +183,6 @@ def over_time(view: SweepView, ranked: Ranking, requests: pl.DataFrame) -> pl.Da
         .group_by("series", "quantity", x=x)
         .agg(value=pl.col("value").max())
         .collect()
-    )
-    arrived = pl.DataFrame(schema=sampled.schema)
-    if requests.height:
-        arrived = _arrivals(runs, requests, max(step, LEAST_STEP_S)).select(sampled.columns)
-    return pl.concat([sampled, arrived], how="vertical_relaxed").drop_nulls().sort("series", "quantity", "x")
-
-
-def _arrivals(runs: pl.DataFrame, requests: pl.DataFrame, step: float) -> pl.DataFrame:
-    """Requests a second over each run in whole steps, the last of which ends with the run or after it."""
-    counted = (
-        requests.join(runs.select("trial_id", "duration_s"), on="trial_id")
-        .filter(pl.col("at_s") >= 0, pl.col("at_s") <= pl.col("duration_s"))
-        .group_by("series", number=(pl.col("at_s") / step).floor().cast(pl.Int64))
-        .agg(count=pl.len())
-    )
-    steps = (
-        runs.filter(pl.col("series").is_in(counted["series"].unique().to_list()))
-        .select("series", number=pl.int_ranges(0, (pl.col("duration_s") / step).floor().cast(pl.Int64) + 1))
-        .explode("number")
-    )
-    return steps.join(counted, on=["series", "number"], how="left").select(
-        "series",
-        quantity=pl.lit("arrivals"),
-        x=(pl.col("number") + 0.5) * step,
-        value=pl.col("count").fill_null(0) / step,
+        .drop_nulls()
+        .sort("series", "quantity", "x")
     )
