@@ -17,7 +17,6 @@ from tokenpeak.report.blocks import charts, display, theme
 from tokenpeak.report.blocks.block import Figure
 from tokenpeak.report.blocks.captioned import figure
 from tokenpeak.report.energy import config_energy
-from tokenpeak.report.energy.config_energy import with_energy_intervals
 from tokenpeak.report.interactions import heatmaps
 from tokenpeak.report.interactions.axis_effects import effects, widest_gain
 from tokenpeak.report.load import curves, interactivity
@@ -206,25 +205,8 @@ def _predicted(view: SweepView) -> Figure:
 
 def _energy(view: SweepView) -> Figure:
     """Joules per output token of each config."""
-    joule = pl.col("energy_j_per_output_tok")
-    runs = view.objective_runs().filter(pl.col("verdict") != "invalid", joule.is_not_null())
-    runs = runs.with_columns(
-        low=joule * pl.col("energy_low_j") / pl.col("energy_j"),
-        high=joule * pl.col("energy_high_j") / pl.col("energy_j"),
-    )
-    frame = (
-        runs.group_by("hardware", "config_id", maintain_order=True)
-        .agg(
-            pl.col("label").first(),
-            joule.log().mean().exp(),
-            low=joule.min(),
-            high=joule.max(),
-            n=pl.len(),
-        )
-        .pipe(with_energy_intervals, runs)
-        .sort("energy_j_per_output_tok")
-        .pipe(config_energy.with_ranks)
-        .with_columns(value=joule, group=pl.lit(""), marked=pl.lit(value=False), remark=pl.lit(""))
+    frame = config_energy.with_ranks(config_energy.energy_configs(view)).with_columns(
+        value=config_energy.JOULE, group=pl.lit(""), marked=pl.lit(value=False), remark=pl.lit("")
     )
     titles = {"label": "`Config`", "value": "Energy (J/token)", "low": "Low (J/token)", "high": "High (J/token)"}
     chart = charts.dots(frame, title="J per output token", zero=True).properties(width=460)

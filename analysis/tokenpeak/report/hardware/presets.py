@@ -1,15 +1,11 @@
-"""Presets of hardware side by side for each model and context: what is highest, what failed, and bars."""
+"""Presets of hardware side by side for each model and context: what is highest, and what failed."""
 
 from collections import Counter
 from dataclasses import dataclass
 
-import altair as alt
 import polars as pl
 
-from tokenpeak.report.blocks import theme
-from tokenpeak.report.blocks.block import Column, Figure, Sentence, Table, answer, strong, table
-from tokenpeak.report.blocks.captioned import figure
-from tokenpeak.report.blocks.digits import number
+from tokenpeak.report.blocks.block import Column, Sentence, Table, answer, strong, table
 from tokenpeak.report.view import SweepView
 
 PARALLELISM = "parallelism"
@@ -137,49 +133,4 @@ def every(view: SweepView) -> Table:
         title="Every result, by context and model",
         hrefs={"node": "href"},
         note="In order of output throughput within a context and model; different models do not rank.",
-    )
-
-
-def bars(view: SweepView) -> list[Figure]:
-    """A figure for each model and context, with all presets."""
-    return [_bars(view, *pair) for pair in pairs(view)]
-
-
-def _bars(view: SweepView, model: str, context: str) -> Figure:
-    seen = observations(view, model, context)
-    frame = rows(view, model, context).select(
-        "node", "output_tok_per_s", "input_tok_per_s", "latency_s_mean", "request_output_tok_per_s_mean",
-        "requests_failed", "requests_sent",
-    )  # fmt: skip
-    failed = (pl.col("requests_failed").fill_null(0) > 0).alias("failed")
-    axis = alt.Axis(tickCount=5, labelOverlap="greedy", labelSeparation=6)
-    chart = (
-        alt.Chart(frame.with_columns(failed))
-        .mark_bar(color=theme.ACCENT)
-        .encode(
-            x=alt.X("output_tok_per_s:Q", title="output tok/s of the node", axis=axis),
-            y=alt.Y("node:N", title=None, sort=None),
-            opacity=alt.condition("datum.failed", alt.value(0.45), alt.value(1)),
-            tooltip=["node:N", "output_tok_per_s:Q", "input_tok_per_s:Q", "requests_failed:Q"],
-        )
-        .properties(width=330, height=alt.Step(18))
-    )
-    return figure(
-        chart,
-        frame,
-        {
-            "node": "`Preset`",
-            "input_tok_per_s": Column(key="input_tok_per_s", title="Prompt", unit="tok/s", kind="number", digits=2),
-            "output_tok_per_s": Column(key="output_tok_per_s", title="Output", unit="tok/s", kind="number", digits=2),
-            "latency_s_mean": Column(key="latency_s_mean", title="Mean latency", unit="s", kind="number", digits=2),
-            "request_output_tok_per_s_mean": "A request's output (tok/s)",
-            "requests_failed": "Failed",
-            "requests_sent": "of",
-        },
-        name=f"presets-{model}-{context}".replace(".", "-"),
-        title=f"{model} at a context of {int(context):,}",
-        caption=f"Output throughput of each preset, {view.lone_words('one launch each')}. "
-        f"Highest output {seen.output_node} ({number(seen.output_tok_per_s, 2)} tok/s), "
-        f"highest prompt {seen.prompt_node} ({number(seen.prompt_tok_per_s, 2)} tok/s). "
-        + (f"Paler where requests failed: {seen.failed}." if seen.failed else "No request failed."),
     )
