@@ -3,9 +3,7 @@
 import polars as pl
 
 from tokenpeak.names import slug
-from tokenpeak.report.blocks import charts, theme
-from tokenpeak.report.blocks.block import Column, Figure, Part, Sentence, Table, answer, code, strong, table
-from tokenpeak.report.blocks.captioned import figure
+from tokenpeak.report.blocks.block import Column, Part, Sentence, Table, answer, code, strong, table
 from tokenpeak.report.blocks.digits import counted, trimmed
 from tokenpeak.report.blocks.metric_columns import confidence_column, confidence_percent, confidence_words
 from tokenpeak.report.energy.config_energy import rounded
@@ -59,36 +57,9 @@ def found_rates(hardware: str, workload: str, found: pl.DataFrame) -> Table:
         ],
         name=f"found-rates-{slug(hardware)}-{slug(workload)}",
         title=f"Highest rate by search for {workload} on {hardware}",
-        span="half",
         scope=slug(hardware),
         note="The interval holds the highest rate with the confidence given, and saturation is what a closed loop "
         "reached; every probe is among the runs below.",
-    )
-
-
-def searched_figure(hardware: str, workload: str, found: pl.DataFrame) -> Figure:
-    """The highest rate that each launch's search reached, with its interval."""
-    launch = pl.format("{}, launch {}", "label", "launch") if found["label"].is_duplicated().any() else pl.col("label")
-    known = pl.col("low").is_not_null() & pl.col("high").is_not_null()
-    frame = found.with_columns(
-        pl.when(known).then(pl.col("low", "high")),
-        label=launch,
-        value="rate",
-        group=pl.lit(""),
-        marked=pl.lit(False),
-        remark="ended",
-        n="probes",
-    )
-    left = f" The figure shows the {charts.CHARTED} highest." if found.height > charts.CHARTED else ""
-    return figure(
-        charts.dots(frame, title="req/s", zero=True, width=theme.HALF),
-        frame,
-        {"label": "`Config`", "rate": "Highest rate (req/s)", "low": "Low (req/s)", "high": "High (req/s)"},
-        name=f"rates-{slug(hardware)}-{slug(workload)}-searched",
-        title=f"Highest rate for {workload} on {hardware}",
-        caption=f"The highest rate within {found['limits'][0]}, by search. Bars are {found['confidence'][0]:.0%} "
-        f"intervals; where an end is not known there is none.{left}",
-        span="half",
     )
 
 
