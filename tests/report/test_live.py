@@ -12,23 +12,7 @@ import pytest
 from archive_factory import make_archive, trial_record
 from tokenpeak.report import open_archive
 from tokenpeak.report.site import live
-from tokenpeak.report.trials.search_progress import progress
 from tokenpeak.store.archive import Archive
-
-
-def test_progress_counts_what_landed(tmp_path: Path) -> None:
-    """A config without a trial waits; one with a trial shows its value."""
-    archive = make_archive(
-        tmp_path / "sweep", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8, 64]}, replicates=0, end=False
-    )
-    view = open_archive(archive.path)
-    planned = view.record.plans[0].feasible[0]
-    trial, _ = trial_record(view.spec, sweep_id="sweep", node=view.record.nodes[0], planned=planned, seconds=3)
-    archive.write_trial(trial)
-    found = progress(open_archive(archive.path))
-
-    assert (1, 2) == (found.done, found.planned)
-    assert ["ok", "waiting"] == [row["cells"][0]["state"] for row in found.rows]
 
 
 @pytest.mark.usefixtures("few_pages")

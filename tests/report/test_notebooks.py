@@ -3,14 +3,12 @@
 import ast
 import doctest
 from contextlib import nullcontext
-from datetime import timedelta
 from pathlib import Path
 
 import nbformat
 import papermill
 import pytest
 
-from archive_factory import START, make_archive
 from tokenpeak import paths, report
 from tokenpeak.errors import InputError, ReportError
 from tokenpeak.report import opening
@@ -147,14 +145,3 @@ def test_documented_examples_are_true(monkeypatch: pytest.MonkeyPatch) -> None:
         found = doctest.testmod(module)
 
         assert (0, True) == (found.failed, found.attempted > 0)
-
-
-def test_a_folder_of_sweeps_stands_for_the_newest(tmp_path: Path) -> None:
-    """A notebook opened as it is shows the newest sweep of the results."""
-    for days, name in enumerate(("old", "new")):
-        make_archive(
-            tmp_path / name, gpus=["NVIDIA L4"], axes={"max_num_seqs": [8]}, seconds=3,
-            started_at=START + timedelta(days=days),
-        )  # fmt: skip
-
-    assert "new" == report.open_archive(tmp_path).sweep_id

@@ -166,13 +166,8 @@ def test_wrong_parameters_are_refused(archive: Path, notebooks: Path, tmp_path: 
     for given, said in (
         ("leest=3", "Did you mean least"),
         ("least=-1", "must be ≥ 0"),
-        ("least=nan", "a finite number"),
         ("least", "NAME=VALUE"),
-        ("objective=ttft_p95", "Did you mean"),
         ("level=7", "level is '7'"),
-        ("slo=ttft_p99_ms=soon", "A limit is in milliseconds"),
-        ("pue=0.5", "It must be ≥ 1"),
-        ("price_per_hour=cheap", "a number (currency per node-hour, > 0)"),
     ):
         result = CliRunner().invoke(report, [str(archive), "--output", str(tmp_path / "site"), "--param", given])
 

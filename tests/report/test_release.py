@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from archive_factory import make_archive
-from tokenpeak.records import Container, EndRecord, EngineBuild, Gpu, NodeFacts, Production, SweepRecord
+from tokenpeak.records import Container, EndRecord, EngineBuild, NodeFacts, SweepRecord
 from tokenpeak.report.site.cleaned_copy import cleaner_of
 from tokenpeak.report.site.cleaner import Cleaner
 from tokenpeak.store.archive import Archive
@@ -50,24 +50,6 @@ def test_a_node_with_a_common_name_leaves_other_words_alone(tmp_path: Path) -> N
     assert {"node-1": 4.0} == found.production_downtime_s
     assert ("node-1",) == found.unrestored
     assert ("The cpu is busy.",) == found.problems
-
-
-def test_fields_that_name_a_machine_are_emptied(tmp_path: Path) -> None:
-    """A board's serial number, its users, and production's unit, address and arguments are not published."""
-    node = NodeFacts(
-        node="n-1",
-        source="probed",
-        gpus=(Gpu(index=0, name="NVIDIA L4", uuid="GPU-1"),),
-        vram_holders=("1 x",),
-        production=Production(
-            manager="systemd", unit="a.service", running=True, url="http://a", arguments=("m", "--x")
-        ),
-    )
-    found = cleaner_of(record_with(tmp_path, nodes=(node,)), node_names=False).record(node)
-
-    assert (Gpu(index=0, name="NVIDIA L4"),) == found.gpus
-    assert () == found.vram_holders
-    assert Production(manager="systemd", running=True) == found.production
 
 
 @pytest.mark.parametrize(
