@@ -134,42 +134,6 @@ def test_metrics_have_vllms_names_and_labels(engine: RunningEngine) -> None:
     assert {"vllm:kv_cache_usage_perc engine,model_name", "vllm:prefix_cache_hits_total engine,model_name"} <= found
 
 
-def test_tokens_of_a_text_are_what_its_completion_counts(engine: RunningEngine) -> None:
-    """/tokenize and usage agree."""
-    text = "The quick brown fox jumps over the lazy dog, 1234 times."
-    count = post(engine, "/tokenize", {"model": "tiny", "prompt": text}).json()["count"]
-    usage = post(engine, "/v1/completions", {**COMPLETION, "prompt": text}).json()["usage"]
-
-    assert count == usage["prompt_tokens"]
-
-
-def test_an_answer_may_end_by_itself(engine: RunningEngine) -> None:
-    """Without ignore_eos an answer stops at a length of its own, after at least min_tokens."""
-    body = {**COMPLETION, "ignore_eos": False, "max_tokens": 3000, "min_tokens": 3, "prompt": [2, 2]}
-    answer = post(engine, "/v1/completions", body).json()
-
-    assert "stop" == answer["choices"][0]["finish_reason"]
-    assert 3 <= answer["usage"]["completion_tokens"] < 3000
-
-
-def test_counters_add_up(engine: RunningEngine) -> None:
-    """Prompt and generation tokens grow by what usage says."""
-
-    def counted() -> dict[str, float]:
-        page = engine.get("/metrics").text
-        return {
-            name: float(value)
-            for name, value in re.findall(r"^vllm:(\w+)_tokens_total\{[^}]*\} (\S+)$", page, re.MULTILINE)
-        }
-
-    before = counted()
-    usage = post(engine, "/v1/completions", {**COMPLETION, "prompt": list(range(50)), "max_tokens": 7}).json()["usage"]
-    after = counted()
-
-    assert usage["prompt_tokens"] == after["prompt"] - before["prompt"]
-    assert usage["completion_tokens"] == after["generation"] - before["generation"]
-
-
 def test_a_client_that_leaves_frees_its_place(engine: RunningEngine) -> None:
     """A stream that is broken off is aborted: nothing goes on running."""
     body = {**COMPLETION, "max_tokens": 4000, "stream": True}

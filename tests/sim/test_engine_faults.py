@@ -1,8 +1,5 @@
 """Broken behaviour on demand, as fault tests need it."""
 
-import signal
-import time
-
 import httpx
 import pytest
 from running_engine import StartEngine
@@ -12,28 +9,12 @@ from tokenpeak.vllm.startup_log import classify_failure
 BODY = {"prompt": [1, 2, 3], "max_tokens": 20, "ignore_eos": True}
 
 
-def test_a_start_can_hang(start_engine: StartEngine) -> None:
-    """It goes on, says nothing more and never answers."""
-    engine = start_engine(fault="hang_at_start")
-    with pytest.raises(AssertionError, match="not ready"):
-        engine.wait_ready(1.0)
-
-    assert engine.process.poll() is None
-
-
 def test_a_start_can_run_out_of_memory(start_engine: StartEngine) -> None:
     """Torch's words, vLLM's ending."""
     engine = start_engine(fault="oom_at_start")
     status = engine.ended()
 
     assert "out_of_memory" == classify_failure(engine.log, phase="launch", exit_status=status, timed_out=False).cause
-
-
-def test_a_start_can_crash(start_engine: StartEngine) -> None:
-    """Ended by a signal of its own."""
-    engine = start_engine(fault="crash_at_start")
-
-    assert -signal.SIGABRT == engine.ended()
 
 
 def test_a_running_engine_can_crash(start_engine: StartEngine) -> None:
@@ -62,22 +43,3 @@ def test_an_engine_can_survive_idle_and_die_under_load(start_engine: StartEngine
 
     assert [200, 200] == alone
     assert "out_of_memory" == classify_failure(engine.log, phase="run", exit_status=status, timed_out=False).cause
-
-
-def test_sigterm_can_be_ignored(start_engine: StartEngine) -> None:
-    """It goes on serving; only a kill ends it."""
-    engine = start_engine(fault="ignore_sigterm").wait_ready()
-    engine.process.terminate()
-    time.sleep(0.2)
-
-    assert 200 == engine.get("/health").status_code
-    engine.process.kill()
-    assert -signal.SIGKILL == engine.ended()
-
-
-def test_requests_can_fail(start_engine: StartEngine) -> None:
-    """Every second one with status 500."""
-    engine = start_engine(fault="error_500:2").wait_ready()
-    statuses = [engine.post("/v1/completions", body=BODY, timeout=5).status_code for _ in range(4)]
-
-    assert [200, 500, 200, 500] == statuses

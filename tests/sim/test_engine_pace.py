@@ -3,9 +3,7 @@
 Times are read from the engine's own metrics, which follow its timetable, so that a busy machine does not disturb them.
 """
 
-import json
 import re
-import socket
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -65,57 +63,6 @@ def test_a_stream_has_the_models_pace(
     assert mean_itl_s(engine) == pytest.approx(modelled_itl_s(**deployment), rel=0.01)
 
 
-def test_noise_is_there_only_when_asked_and_follows_the_seed(start_engine: StartEngine) -> None:
-    """The same seed gives the same times, another one others, none the model's."""
-    paces = []
-    for settings in ({"noise": "0.1", "seed": "1"}, {"noise": "0.1", "seed": "1"}, {"noise": "0.1", "seed": "2"}):
-        engine = start_engine(**settings).wait_ready()
-        complete(engine)
-        paces.append(mean_itl_s(engine))
-
-    assert paces[0] == pytest.approx(paces[1], rel=1e-9)
-    assert paces[0] != pytest.approx(paces[2], rel=1e-4)
-
-
-def mean_queue_s(engine: RunningEngine) -> float:
-    """Of requests that come one after another while a long answer is written: from arrival to their first step."""
-    body = {**BODY, "max_tokens": 2000, "stream": True}
-    with engine.client() as client, client.stream("POST", "/v1/completions", json=body) as long:
-        # Kept: a stream whose lines nobody holds is closed.
-        lines = long.iter_lines()
-        next(lines)
-        for seed in range(20):
-            complete(engine, seed=seed, max_tokens=1)
-    return total(engine, "request_queue_time_seconds_sum") / total(engine, "request_queue_time_seconds_count")
-
-
-def test_an_engine_that_schedules_ahead_sees_a_request_one_step_later(start_engine: StartEngine) -> None:
-    """The step after the current one is decided already when a request comes, which waits for it, too."""
-    engines = [start_engine(flag).wait_ready() for flag in ("--no-async-scheduling", "--async-scheduling")]
-    with ThreadPoolExecutor(2) as askers:
-        at_once, ahead = askers.map(mean_queue_s, engines)
-
-    assert ahead - at_once == pytest.approx(modelled_itl_s(), rel=0.5)
-
-
-def test_the_api_server_takes_one_request_after_another(start_engine: StartEngine) -> None:
-    """Of twenty requests sent at once, each waits 2.4 ms for each one before it, and for its own."""
-    engine = start_engine("--max-num-seqs", "64").wait_ready()
-    # Connected and written before, and sent by one thread: what is made between two of them is time between them.
-    host, _, port = engine.url.removeprefix("http://").partition(":")
-    sockets = [socket.create_connection((host, int(port)), timeout=30) for _ in range(20)]
-    bodies = [json.dumps({"model": MODEL, **BODY, "seed": seed, "max_tokens": 1}).encode() for seed in range(20)]
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: "
-    requests = [f"{head}{len(body)}\r\n\r\n".encode() + body for body in bodies]
-    for connection, request in zip(sockets, requests, strict=True):
-        connection.sendall(request)
-    for connection in sockets:
-        assert b" 200 " in connection.recv(64)
-        connection.close()
-
-    assert total(engine, "request_queue_time_seconds_sum") / 20 > 0.6 * 10.5 * 0.0024
-
-
 def test_a_shared_prompt_hits_the_prefix_cache(start_engine: StartEngine) -> None:
     """The second time, all but the last block of the prompt is cached, and the first token comes sooner."""
     engine = start_engine("--enable-prompt-tokens-details").wait_ready()
@@ -145,12 +92,3 @@ def test_preemption_shows_when_the_cache_is_too_small(start_engine: StartEngine)
 
     assert [90, 90] == [answer.json()["usage"]["completion_tokens"] for answer in answers]
     assert total(engine, "num_preemptions_total") >= 1
-
-
-def test_a_slow_machine_takes_longer_for_each_step(start_engine: StartEngine) -> None:
-    """At 80% of its speed the gap between tokens is a quarter longer, and nothing else is changed."""
-    usual, slow = start_engine().wait_ready(), start_engine(speed="0.8").wait_ready()
-    complete(usual)
-    complete(slow)
-
-    assert pytest.approx(1.25, rel=0.05) == mean_itl_s(slow) / mean_itl_s(usual)

@@ -1,8 +1,6 @@
 """The simulated nvidia-smi: the real one's command line over what simulated engines hold and draw."""
 
-import os
 import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -13,7 +11,6 @@ from running_engine import StartEngine
 
 from sim.forked import Forked, nvidia_smi
 from tokenpeak.sim.boards import Holder, NodeState, process_started
-from tokenpeak.sim.devices import devices
 from tokenpeak.sim.install import install
 
 MIB = 2**20
@@ -57,41 +54,6 @@ def test_an_idle_node_lists_its_boards(tmp_path: Path) -> None:
     assert expected == ask(tmp_path, "index,name,memory.total,compute_cap,power.limit")
 
 
-def test_mixed_boards_are_each_their_own(tmp_path: Path) -> None:
-    """Several names make a node of several kinds; the last one is repeated, and an engine sees those it may use."""
-    environment = {"TOKENPEAK_SIM_GPU": "NVIDIA T4, NVIDIA L4", "TOKENPEAK_SIM_GPU_COUNT": "3"}
-
-    assert [
-        ["0", "Tesla T4", "15360", "7.5", "70.00"],
-        ["1", "NVIDIA L4", "23034", "8.9", "72.00"],
-        ["2", "NVIDIA L4", "23034", "8.9", "72.00"],
-    ] == ask(tmp_path, "index,name,memory.total,compute_cap,power.limit", gpu="NVIDIA T4, NVIDIA L4", count=3)
-    assert "NVIDIA L4" == devices({**environment, "CUDA_VISIBLE_DEVICES": "2,1"}).gpu.name
-
-
-def test_a_power_limit_is_shown_and_bounds_the_draw(tmp_path: Path) -> None:
-    """A node whose boards are limited says so beside what they could have, and draws no more."""
-    install(tmp_path, {"TOKENPEAK_SIM_GPU": "A100 80GB", "TOKENPEAK_SIM_POWER_LIMIT_W": "250"})
-    me = os.getpid()
-    NodeState(tmp_path / "state").write(holder(me, process_started(me) or "", power_w=340.0))
-    query = "--query-gpu=power.limit,power.default_limit,power.draw"
-    shown = subprocess.run(
-        [tmp_path / "nvidia-smi", query, "--format=csv,noheader,nounits"],
-        capture_output=True, text=True, check=True, timeout=20,
-    )  # fmt: skip
-
-    assert ["250.00", "400.00", "250.00"] == shown.stdout.strip().split(", ")
-
-
-def test_driver_is_the_node_s(tmp_path: Path) -> None:
-    """As its shims say."""
-    install(tmp_path, {"TOKENPEAK_SIM_DRIVER": "535.183.01"})
-    query = ("--query-gpu=driver_version", "--format=csv,noheader")
-    shown = subprocess.run([tmp_path / "nvidia-smi", *query], capture_output=True, text=True, check=True).stdout
-
-    assert "535.183.01" == shown.strip()
-
-
 def test_an_unknown_field_is_refused_as_nvidia_smi_does(tmp_path: Path) -> None:
     """Its message, and exit status 2."""
     ended = smi(tmp_path, "--query-gpu=index,memory.totall", "--format=csv")
@@ -112,25 +74,6 @@ def test_the_topology_shows_nvlink_between_boards(tmp_path: Path) -> None:
     assert "GPU0\t X \tPHB" in smi(tmp_path, "topo", "-m", gpu="L4").stdout
 
 
-def test_it_can_go_on_asking(tmp_path: Path) -> None:
-    """`--loop-ms` prints anew every so many milliseconds until it is ended."""
-    environment = {"TOKENPEAK_SIM_DIR": str(tmp_path), "TOKENPEAK_SIM_GPU": "L4", "TOKENPEAK_SIM_GPU_COUNT": "1"}
-    argv = [
-        sys.executable,
-        "-m",
-        "tokenpeak.sim.nvidia_smi",
-        "--query-gpu=index",
-        "--format=csv,noheader",
-        "--loop-ms=20",
-    ]
-    with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        lines = [process.stdout.readline() for _ in range(3)]
-        process.terminate()
-
-    assert ["0\n"] * 3 == lines
-
-
 def test_memory_of_a_process_that_is_gone_is_free(tmp_path: Path) -> None:
     """A killed engine's record is pruned; an id used again by another process does not keep it."""
     alive, started = 1, process_started(1) or ""
@@ -142,16 +85,6 @@ def test_memory_of_a_process_that_is_gone_is_free(tmp_path: Path) -> None:
     assert used == ask(tmp_path, "memory.used")
     state.write(holder(alive, "another start"))
     assert [["1"], ["1"]] == ask(tmp_path, "memory.used")
-
-
-def test_energy_outlives_the_process_that_took_it(tmp_path: Path) -> None:
-    """The counter never goes back: what a process took stays in it."""
-    state = NodeState(tmp_path)
-    state.since_unix_s()
-    state.write(holder(2**22 + 1, "1", energy_j=5_000.0, steady=False))
-    energies = [float(ask(tmp_path, "total_energy_consumption", count=1)[0][0]) for _ in range(2)]
-
-    assert 5_000_000 <= energies[0] <= energies[1] < 10_000_000
 
 
 def test_a_working_engine_shows_on_its_board_only(start_engine: StartEngine, tmp_path: Path) -> None:

@@ -67,20 +67,6 @@ def test_a_long_prompt_is_computed_in_chunks() -> None:
     assert [64, 64, 22] == [step.prefill_tokens for step in run(scheduler)]
 
 
-def test_decoding_goes_first_and_prefill_takes_the_rest_of_the_budget() -> None:
-    """A running sequence gets its token, a new prompt what remains of 64."""
-    scheduler = make_scheduler()
-    scheduler.add(make_sequence(10, output=5))
-    first = scheduler.schedule()
-    assert first is not None
-    carry_out(scheduler, first)
-    scheduler.add(make_sequence(100, seed=1))
-    second = scheduler.schedule()
-
-    assert second is not None
-    assert (1, 63) == (second.decode_sequences, second.prefill_tokens)
-
-
 def test_v0_stalls_decoding_while_prompts_wait() -> None:
     """Without chunked prefill, a step is either whole prompts or decoding."""
     scheduler = make_scheduler(prefill_first=True, chunked_prefill=False)
@@ -93,42 +79,6 @@ def test_v0_stalls_decoding_while_prompts_wait() -> None:
 
     assert second is not None
     assert (0, 40) == (second.decode_sequences, second.prefill_tokens)
-
-
-def test_a_shared_beginning_is_not_computed_again() -> None:
-    """Of a prompt whose first 32 tokens are cached, the others are computed."""
-    scheduler = make_scheduler()
-    beginning = list(range(32))
-    scheduler.add(make_sequence([*beginning, 7, 8], output=1))
-    run(scheduler)
-    scheduler.add(make_sequence([*beginning, 9], output=1))
-
-    assert [1] == [step.prefill_tokens for step in run(scheduler)]
-    assert (67, 32) == (scheduler.prefix_queries, scheduler.prefix_hits)
-
-
-def test_an_answer_is_found_as_the_beginning_of_the_next_turn() -> None:
-    """Generated tokens are cached like a prompt's."""
-    scheduler = make_scheduler()
-    first = make_sequence(16, output=17)
-    scheduler.add(first)
-    run(scheduler)
-    scheduler.add(make_sequence([*first.tokens, 1, 2, 3], output=1, seed=1))
-    run(scheduler)
-
-    assert 32 == scheduler.prefix_hits
-
-
-def test_the_latest_sequence_gives_way_when_blocks_run_out() -> None:
-    """Five blocks cannot hold two sequences that grow to three each: one is preempted, and both end."""
-    scheduler = make_scheduler(blocks=5, caching=False)
-    sequences = [make_sequence(30, output=18, seed=seed) for seed in range(2)]
-    for sequence in sequences:
-        scheduler.add(sequence)
-    run(scheduler)
-
-    assert [0, 1] == [sequence.preemptions for sequence in sequences]
-    assert [18, 18] == [sequence.output_tokens for sequence in sequences]
 
 
 @settings(max_examples=60, deadline=None)

@@ -37,28 +37,6 @@ def test_defaults_follow_gpu_and_release(gpu: str, version: str, expected: tuple
     assert expected == (found.max_num_seqs, found.deployment.max_num_batched_tokens)
 
 
-def test_sequences_not_given_stay_within_the_batch() -> None:
-    """A small batch alone is no error: the default sequences shrink to it."""
-    assert 128 == played("--max-num-batched-tokens", "128").max_num_seqs
-
-
-def test_plays_v0_where_v1_lacks_something() -> None:
-    """V1 needed compute capability 8.0 up to 0.10.1, and n-gram speculation was V0's in 0.8."""
-    versions = ("0.7.3", "0.8.5.post1", "0.10.2")
-    volta = [played(gpu="V100 32GB", version=text).release.v1 for text in versions]
-    ngram = ("--speculative-config", '{"method": "ngram", "num_speculative_tokens": 4}')
-
-    assert [False, False, True] == volta
-    assert [False, True] == [played(*ngram, gpu="H100", version=text).release.v1 for text in ("0.8.5", "0.9.2")]
-
-
-def test_an_auto_context_is_what_the_cache_holds() -> None:
-    """`--max-model-len auto` on a small GPU is less than the model's context, and starts."""
-    found = played("--max-model-len", "auto", gpu="L4")
-
-    assert 1000 < found.max_model_len == found.kv_tokens < 131072
-
-
 @pytest.mark.parametrize("eager", [True, False])
 @pytest.mark.parametrize(
     ("gpu", "count", "version", "flags"),
