@@ -39,7 +39,7 @@ def test_each_kind_is_restored(node: Node, kind: str) -> None:
     assert (None if kind == "health" else "prod") == restoration["model"]
 
 
-@pytest.mark.parametrize(("asked", "serves"), [("embedding", "rerank"), ("rerank", "chat"), ("chat", "completion")])
+@pytest.mark.parametrize(("asked", "serves"), [("embedding", "rerank"), ("chat", "completion")])
 def test_another_kind_is_not_touched(node: Node, asked: str, serves: str) -> None:
     """Production that does not answer what it is declared to answer is refused before it is stopped."""
     found = declared(node, "--kind", serves, answers_with=serves)

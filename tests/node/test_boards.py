@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node.probe import boards
 from tokenpeak.sim.install import install
 
 MIXED = """#!/bin/sh
@@ -57,16 +56,6 @@ def test_chosen_boards_from_probe_to_samples(four: Node, declared: dict[str, Any
 
 
 @pytest.mark.integration
-def test_all_boards_where_none_is_chosen(four: Node) -> None:
-    """The engine's environment is left as it is."""
-    four.declare(engine={**four.declaration["engine"], "command": [sys.executable]})
-    said = "import os; print(os.environ.get('CUDA_DEVICE_ORDER'))"
-
-    assert 4 == len(four.run("probe")["gpus"])
-    assert "None" in four.run("launch", {**four.launch_request(), "argv": [sys.executable, "-c", said]})["log_tail"]
-
-
-@pytest.mark.integration
 def test_config_chooses_no_other_boards(four: Node) -> None:
     """What would be measured then is of boards that no trial uses; without a choice a config may make its own."""
     request = four.launch_request(env={"CUDA_VISIBLE_DEVICES": "0"})
@@ -96,11 +85,3 @@ def test_mixed_and_busy_boards(node: Node, tmp_path: Path, chosen: list[Any] | N
     said = [one for one in node.run("probe")["problems"] if "GPU" in one]
 
     assert complaints == len(said), said
-
-
-def test_samples_without_other_boards() -> None:
-    """Columns that are no board's stay."""
-    row = {"gpu0_power_w": 1.0, "gpu10_power_w": 2.0, "cpu_utilization": 0.5}
-
-    assert {"gpu10_power_w": 2.0, "cpu_utilization": 0.5} == boards.columns_of(row, frozenset({10}))
-    assert row == boards.columns_of(row, None)

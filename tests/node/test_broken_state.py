@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,20 +104,6 @@ def test_nothing_readable_is_left(
     assert "record.json" in outcome["message"]
 
 
-def test_restore_for_a_holder_whose_record_is_garbage(borrowed: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sweep's own restoration, not the guard's alone, gets by a record that cannot be read."""
-    monkeypatch.setattr(restore, "UNKNOWN_STOP_S", 0.3)
-    borrowed.end_guard()
-    for path in borrowed.folder.glob("record*.json"):
-        path.write_bytes(b"{")
-
-    restoration = borrowed.run("restore", {"holder": "sweep-1"})["restoration"]
-
-    assert restoration["restored"], restoration
-    assert restoration["was_running"]
-    assert answers(borrowed)
-
-
 @pytest.mark.parametrize("content", [b"", b"{", None], ids=["empty", "torn", "gone"])
 def test_declaration_that_cannot_be_read(node: Node, content: bytes | None) -> None:
     """Without a record nothing says what production is: no restoration calls that well, and each says what to do."""
@@ -132,16 +117,6 @@ def test_declaration_that_cannot_be_read(node: Node, content: bytes | None) -> N
     assert "has no production" not in restoration["message"]
     assert "node.json" in restoration["message"]
     assert "make install" in restoration["message"]
-
-
-def test_declaration_that_cannot_be_read_during_a_trial(borrowed: Node) -> None:
-    """Production is what the record says."""
-    (borrowed.folder / "node.json").write_bytes(b"{")
-
-    restoration = borrowed.run("restore")["restoration"]
-
-    assert restoration["restored"], restoration
-    assert answers(borrowed)
 
 
 def test_files_deleted_while_the_controller_lives(borrowed: Node) -> None:
@@ -209,16 +184,6 @@ def finished_without_memory(node: Node) -> dict[str, object]:
     """The trial's end where the machine kept nothing in memory either: the lease has lapsed, and that is enough."""
     Path(f"/dev/shm/tokenpeak-{digest(node)}.json").unlink(missing_ok=True)
     return node.run("finish", node.finish_request())
-
-
-def test_an_outage_that_a_broken_disk_could_not_note_keeps_its_length(read_only: Node) -> None:
-    """Asked again later, the node says how long production was down, not how long ago it was stopped."""
-    first = read_only.run("restore")["restoration"]
-    time.sleep(0.1)
-    again = read_only.run("restore")["restoration"]
-
-    assert first["restored"]
-    assert first["downtime_s"] == again["downtime_s"]
 
 
 def test_another_holders_heartbeats_renew_nothing(borrowed: Node, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,21 +86,6 @@ def test_put_back_when_nobody_confirms(applied: Applied) -> None:
     assert "No apply a-1 waits here" in late["error"]["text"]
 
 
-def test_put_back_when_the_time_is_over(applied: Applied) -> None:
-    """A controller that lives and never confirms does not keep the change."""
-    before = applied.arguments()
-
-    changed = applied.node.run("change", applied.node.change_request("--say", "new", confirm_within_s=100))
-    record = applied.node.read("record.json") or {}
-    left_s = record["deadline_boot_s"] - clock.boot_s()
-    applied.node.rewrite("record.json", {**record, "deadline_boot_s": record["deadline_boot_s"] - 100})
-    assert clock.wait_until(lambda: applied.node.read("record.json") is None, 60)
-
-    assert changed["changed"]
-    assert 0 < left_s <= 100
-    assert before == applied.arguments()
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -124,58 +109,6 @@ def test_definition_that_does_not_serve(applied: Applied, words: list[str], said
     assert (before, sha256) == (applied.arguments(), applied.described()["sha256"])
     assert applied.answers()
     assert (None, None) == (applied.node.read("record.json"), applied.node.read("lock.json"))
-
-
-def test_engine_of_another_version(applied: Applied) -> None:
-    """What reports another version than was measured is put back."""
-    changed = applied.node.run("change", applied.node.change_request("--reports", "0.31.0", engine_version="0.32.0"))
-
-    assert "measured on vLLM 0.32.0, and production reports 0.31.0" in changed["message"]
-    assert changed["restoration"]["restored"]
-    assert applied.answers()
-
-
-@pytest.mark.e2e
-def test_rollback_of_a_confirmed_apply(applied: Applied) -> None:
-    """A change without an edit undoes the last confirmed one, and is itself confirmed or put back."""
-    before, sha256 = applied.arguments(), applied.described()["sha256"]
-    applied.node.run("change", applied.node.change_request("--say", "new"))
-    applied.node.confirm()
-    new = applied.arguments()
-
-    undone = applied.node.run("change", applied.node.change_request(edit=None))
-    applied.node.fall_silent()
-    assert clock.wait_until(lambda: applied.node.read("record.json") is None, 60)
-    put_back = applied.arguments()
-    again = applied.node.run("change", applied.node.change_request(edit=None))
-    confirmed = applied.node.confirm()
-    third = applied.node.run("change", applied.node.change_request(edit=None))
-
-    assert undone["changed"]
-    assert new == put_back, "a rollback that nobody confirms is put back too"
-    assert again["changed"]
-    assert confirmed["confirmed"]
-    assert (before, sha256) == (applied.arguments(), applied.described()["sha256"])
-    assert "nothing to undo" in third["error"]["text"]
-    assert applied.answers()
-
-
-@pytest.mark.e2e
-def test_second_apply_that_fails_keeps_the_first_one_s_rollback(applied: Applied) -> None:
-    """What was confirmed before can still be undone after another apply was put back."""
-    before = applied.arguments()
-    applied.node.run("change", applied.node.change_request("--say", "one"))
-    applied.node.confirm()
-    failed = applied.node.run("change", applied.node.change_request("--die", "no"))
-    between = applied.arguments()
-
-    undone = applied.node.run("change", applied.node.change_request(edit=None))
-    applied.node.confirm()
-
-    assert not failed["changed"]
-    assert [*before, "--say", "one"] == between
-    assert undone["changed"]
-    assert before == applied.arguments()
 
 
 def test_definition_that_has_changed_since_it_was_shown(applied: Applied) -> None:

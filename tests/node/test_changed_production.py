@@ -5,7 +5,6 @@ import sys
 import pytest
 from tests.node.conftest import STANDIN, Node
 
-from tokenpeak.node.production import production
 from tokenpeak.node.production.managers.own_process import OwnProcessManager
 
 
@@ -41,17 +40,6 @@ def test_another_model_is_named_and_accepted(edited: Node) -> None:
     assert edited.read("record.json") is None
 
 
-def test_another_model_is_not_waited_for(edited: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for production_ready_s, with the node's lock held, for a model that does not come."""
-    polls: list[float] = []
-    monkeypatch.setattr(production.time, "sleep", polls.append)
-
-    edited.run("restore")
-
-    assert len(polls) < 200, "of 50 ms each within 20 s there would be 400"
-    edited.run("restore", {"accept": True})
-
-
 def test_another_definition_is_said(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Production serves the recorded model by a definition that somebody changed during the trial."""
     node.serve()
@@ -63,14 +51,3 @@ def test_another_definition_is_said(node: Node, monkeypatch: pytest.MonkeyPatch)
 
     assert (True, "changed") == (changed["restored"], changed["definition"])
     assert "Somebody else has changed its definition since the trial began" in changed["message"]
-
-
-def test_the_same_definition_is_not_mentioned(node: Node) -> None:
-    """Nothing is said of production whose definition is what it was."""
-    node.serve()
-    node.run("launch", node.launch_request())
-
-    same = node.run("finish", node.finish_request())["restoration"]
-
-    assert (True, None) == (same["restored"], same["definition"])
-    assert "definition" not in same["message"]

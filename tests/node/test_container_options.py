@@ -16,11 +16,6 @@ def build(**keys: Any) -> dict[str, Any]:
     return engine_builds({"engines": [declared]})["box"]
 
 
-def test_what_an_image_alone_declares() -> None:
-    """Docker runs `vllm serve` in it."""
-    assert ("docker", ["vllm", "serve"], None) == tuple(build()[key] for key in ("runtime", "command", "version"))
-
-
 @pytest.mark.parametrize(
     ("keys", "chosen", "maker", "options"),
     [
@@ -78,20 +73,6 @@ def test_variables_of_a_container() -> None:
     assert b"A=b c=d\nE=\n" == container.environment_file({"A": "b c=d", "E": ""})
     with pytest.raises(ScriptError, match="KEY has a value of several lines"):
         container.environment_file({"KEY": "a\nLD_PRELOAD=/x"})
-
-
-@pytest.mark.parametrize(
-    ("found", "digest"),
-    [
-        ({"Id": "sha256:aa", "RepoDigests": ["vllm/vllm-openai@sha256:bb"]}, "sha256:bb"),
-        ({"Id": "sha256:aa", "RepoDigests": []}, "sha256:aa"),
-        ({"Id": "aa"}, "sha256:aa"),
-    ],
-    ids=["pulled", "made here", "podman"],
-)
-def test_digest_of_an_image(found: dict[str, Any], digest: str) -> None:
-    """The one by which it can be pulled, else its own id, which Podman writes without its kind."""
-    assert digest == images.digest_of(found)
 
 
 @pytest.mark.parametrize(

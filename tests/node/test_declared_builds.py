@@ -6,8 +6,6 @@ from typing import Any
 import pytest
 from tests.node.conftest import STANDIN, Node
 
-from tokenpeak.node.engine import installed
-
 BUILDS: list[dict[str, Any]] = [
     {"name": "old", "build": {"version": "0.24.0", "command": [sys.executable, str(STANDIN), "serve"]}},
     {"name": "new", "build": {"command": ["/nonexistent/vllm", "serve"]}},
@@ -89,19 +87,6 @@ def test_probe_says_each_build(node: Node, tmp_path: Any) -> None:
     assert "/nonexistent/vllm" in answer["engines"][1]["problem"]
     assert not any("/nonexistent/vllm" in problem for problem in answer["problems"])
     assert any("/nonexistent/vllm" in problem for problem in alone["problems"])
-
-
-@pytest.mark.parametrize(
-    ("command", "asked"),
-    [
-        (["/opt/bin/vllm", "serve"], ["/opt/bin/vllm", "--version"]),
-        (["python3", "-m", "vllm", "serve"], ["python3", "-m", "vllm", "--version"]),
-        (["python3", "-m", "vllm.entrypoints.openai.api_server"], ["python3", "-c", installed._SAY_VERSION]),
-    ],
-)
-def test_how_a_build_is_asked_for_its_version(command: list[str], asked: list[str]) -> None:
-    """The module of older images has no option for it, so its Python is asked."""
-    assert asked == installed.version_argv(command)
 
 
 def test_engine_is_no_longer_what_was_probed(node: Node) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,24 +15,15 @@ from tests.node.conftest import APPLY_HOLDER, STANDIN, Node, OnPath
 
 from tokenpeak.node.engine import serving
 from tokenpeak.node.engine.command import checksum, difference, text
-from tokenpeak.node.machine import clock, process
+from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.error import ScriptError
-from tokenpeak.node.machine.process import Ran
 from tokenpeak.node.machine.state import State
 from tokenpeak.node.machine.words import hidden_words
-from tokenpeak.node.production.manager import Manager
-from tokenpeak.node.production.managers import MANAGERS, make_manager
-from tokenpeak.node.production.managers.containers import ContainerManager
-from tokenpeak.node.production.managers.kept_file import KeptFile
+from tokenpeak.node.production.managers import make_manager
 
 
 def answers(url: str) -> bool:
     return serving.complete(url, "prod", timeout_s=2) is None
-
-
-def test_every_manager_has_a_definition() -> None:
-    """What can serve can be changed; a node that serves nothing has nothing to change."""
-    assert {"none"} == {name for name, kind in MANAGERS.items() if kind.describe is Manager.describe}
 
 
 # supervisord, the real one.
@@ -188,48 +178,6 @@ def test_docker(contained: tuple[Node, Daemon]) -> None:
     assert answers(node.declaration["production"]["url"])
 
 
-@pytest.mark.e2e
-def test_docker_that_is_struck_between_two_names(contained: tuple[Node, Daemon]) -> None:
-    """The old container has given up its name and the new one has not got it: the old one gets it back."""
-    node, docker = contained
-    container_id = docker.docker("inspect", "--format", "{{.Id}}", "prod").strip()
-    before = made_with(docker)
-    node.run("change", node.change_request("--say", "new"))
-    docker.docker("stop", "-t", "1", "prod")
-    docker.docker("rename", "prod", "prod.tokenpeak-lost")
-    node.fall_silent()
-
-    assert clock.wait_until(lambda: node.read("record.json") is None, 60)
-    assert container_id == docker.docker("inspect", "--format", "{{.Id}}", "prod").strip()
-    assert before == made_with(docker)
-    assert answers(node.declaration["production"]["url"])
-
-
-@pytest.mark.e2e
-@pytest.mark.parametrize("is_apply", [False, True], ids=["trial", "apply"])
-def test_docker_that_is_pruned(contained: tuple[Node, Daemon], *, is_apply: bool) -> None:
-    """The container that was removed while it was stopped is made anew, as it was but for our label."""
-    node, docker = contained
-    before = made_with(docker)
-    if is_apply:
-        assert node.run("change", node.change_request("--say", "new"))["changed"]
-    else:
-        node.run("produce")
-        assert node.run("launch", node.launch_request())["ready"]
-    docker.docker("container", "prune", "--force")
-    outcome = node.run("restore", {"holder": APPLY_HOLDER} if is_apply else {})["restoration"]
-    after = made_with(docker)
-
-    assert (True, "changed") == (outcome["restored"], outcome["definition"]), outcome
-    assert ["prod"] == docker.containers()
-    assert "tokenpeak.apply" in after["Config"]["Labels"]
-    assert before["Config"] == {**after["Config"], "Labels": before["Config"]["Labels"]}
-    host = [{name: value for name, value in one["HostConfig"].items() if name != "Binds"} for one in (before, after)]
-    assert host[0] == host[1]
-    assert [mount.get("Name") for mount in before["Mounts"]] == [mount.get("Name") for mount in after["Mounts"]]
-    assert answers(node.declaration["production"]["url"])
-
-
 # Recorded command lines: what keeps its state in a file answers as the real one does.
 
 COMPOSE = """
@@ -364,67 +312,7 @@ def test_kubernetes(on_path: OnPath, tmp_path: Path) -> None:
     assert checksum(was) == checksum(manager.describe())
 
 
-@pytest.mark.e2e
-def test_command_file(node: Node, tmp_path: Path) -> None:
-    """A pair of commands reads the engine's command from a file, a word a line, which is changed and put back."""
-    port = free_port()
-    url, file = f"http://127.0.0.1:{port}", tmp_path / "command"
-    words = ["env", "A=1", sys.executable, str(STANDIN), "serve", "prod", "--port", str(port)]
-    file.write_text("".join(f"{word}\n" for word in words))
-    pid = tmp_path / "pid"
-    start = f"setsid xargs -d '\\n' -a {file} env >/dev/null 2>&1 & echo $! > {pid}"
-    node.declare(
-        production={
-            "manager": "command",
-            "url": url,
-            "start": ["sh", "-c", start],
-            "stop": ["sh", "-c", f"kill -- -$(cat {pid}); while kill -0 $(cat {pid}); do sleep 0.1; done"],
-            "command_file": str(file),
-        }
-    )
-    subprocess.run(["sh", "-c", start], check=True)
-    assert clock.wait_until(lambda: answers(url), 60)
-    before = file.read_bytes()
-
-    changed = node.run("change", node.change_request("--say", "a b", env={"B": "2"}))
-    new, arguments = file.read_text(), serving_arguments(url)
-    restored = node.run("restore", {"holder": APPLY_HOLDER})
-    subprocess.run(["sh", "-c", node.declaration["production"]["stop"][2]], check=True, stderr=subprocess.DEVNULL)
-
-    assert changed["changed"], changed
-    assert "env\nA=1\nB=2\n" in new
-    assert ["--say", "a b"] == arguments[-2:]
-    assert restored["restoration"]["restored"], restored
-    assert before == file.read_bytes()
-    assert ["command"] == [path.name for path in tmp_path.iterdir() if "command" in path.name]
-
-
 # What all share.
-
-
-def test_kept_file(tmp_path: Path) -> None:
-    """A file is replaced by a rename and put back by another, with its mode; a new one is its owner's alone."""
-    path = tmp_path / "folder" / "file"
-    file = KeptFile(path)
-    file.prepare("one")
-    unchanged = file.read()
-    file.write("one")
-    mode_of_new = stat.S_IMODE(path.stat().st_mode)
-    path.chmod(0o640)
-    inode = path.stat().st_ino
-    file.prepare("two")
-    file.write("two")
-    mode = stat.S_IMODE(path.stat().st_mode)
-    file.write("one")
-    put_back = path.stat().st_ino
-    file.clean()
-    file.write(None)
-    file.clean()
-
-    assert unchanged is None
-    assert (0o600, 0o640) == (mode_of_new, mode)
-    assert inode == put_back, "putting back is a rename of the very file that was there"
-    assert [] == [*tmp_path.iterdir()]
 
 
 def test_shown_definition() -> None:
@@ -441,106 +329,3 @@ def test_shown_definition() -> None:
     changed = [line for line in difference(*texts, "now", "then").splitlines() if line[0] in "+-" and line[1] == " "]
     assert ["-  --a 1", "+  --a 2"] == changed
     assert "" == difference(texts[0], texts[0], "now", "then")
-
-
-class _Containers(ContainerManager):
-    """A container runtime of names, ids and restart policies."""
-
-    def __init__(self, state: State, **names: str) -> None:
-        super().__init__({"manager": "docker", "unit": "prod"}, state)
-        self.names = names
-        self.restart = dict.fromkeys(names.values(), "always")
-
-    def inspect(self, which: str | None = "prod", must: bool = True) -> dict[str, Any] | None:
-        name = which if which in self.names else next((name for name, own in self.names.items() if own == which), None)
-        if name is None:
-            assert not must
-            return None
-        policy = {"Name": self.restart[self.names[name]], "MaximumRetryCount": 0}
-        return {"Id": self.names[name], "Name": f"/{name}", "HostConfig": {"RestartPolicy": policy}}
-
-    def argv(self, *words: str) -> list[str]:
-        return list(words)
-
-    def do(self, words: list[str], timeout_s: float = 30.0) -> Ran:
-        container = self.inspect(words[-2] if words[0] == "rename" else words[-1])
-        assert container is not None
-        if words[0] == "rename":
-            assert words[-1] not in self.names, "a name is given once"
-            self.names[words[-1]] = self.names.pop(container["Name"][1:])
-        elif words[0] == "update":
-            self.restart[container["Id"]] = words[1].removeprefix("--restart=")
-        return Ran(0, "", "")
-
-
-def test_container_takes_the_name_of_another_and_gives_it_back(tmp_path: Path) -> None:
-    """The one that gives it up has its id in its name, is not started at boot, and is whole again afterwards."""
-    old, new = "a" * 12 + "1" * 52, "b" * 12 + "2" * 52
-    containers = _Containers(State.make(tmp_path / "state"), **{"prod": old, "prod.tokenpeak-apply": new})
-
-    containers.write({"id": new, "restart": "always"})
-    assert {"prod": new, f"prod.tokenpeak-{'a' * 12}": old} == containers.names
-    assert {old: "no", new: "always"} == containers.restart
-
-    containers.write({"id": old, "restart": "always"})
-    assert {"prod": old, f"prod.tokenpeak-{'b' * 12}": new} == containers.names
-    assert {old: "always", new: "no"} == containers.restart
-
-
-UNIT_FILES = """\
-# /etc/systemd/system/llm.service
-[Unit]
-Description=ExecStart=/bin/true
-[Service]
-# ExecStart=/bin/old
-ExecStart=/opt/vllm serve \\
-  # in between
-  llama --port 8000
-ExecStop=/bin/kill $MAINPID
-[X-Site]
-ExecStart=/bin/false
-
-# /etc/systemd/system/llm.service.d/first.conf
-[Service]
-ExecStart=
-ExecStart=/opt/vllm serve qwen
-"""
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (UNIT_FILES, ["/opt/vllm serve qwen"]),
-        (UNIT_FILES.partition("# /etc/systemd/system/llm.service.d")[0], ["/opt/vllm serve  llama --port 8000"]),
-        (UNIT_FILES.replace("ExecStart=\n", ""), ["/opt/vllm serve  llama --port 8000", "/opt/vllm serve qwen"]),
-    ],
-)
-def test_exec_start_of_unit_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, expected: list[str]
-) -> None:
-    """Of its own section alone, without comments, lines joined; an empty one takes back the earlier ones."""
-    shown = "FragmentPath=/etc/systemd/system/llm.service\nNeedDaemonReload=no\n"
-    printed = {"show": shown, "cat": text}
-    monkeypatch.setattr(process, "run", lambda words, *_: process.Ran(status=0, out=printed[words[1]], err=""))
-    manager = make_manager({"manager": "systemd", "unit": "llm.service"}, State.make(tmp_path / "state"))
-
-    assert expected == manager.describe()["seen"]["exec_start"]
-
-
-def test_lines_of_another_program_of_supervisord_stay(tmp_path: Path) -> None:
-    """The program's own lines are replaced in its section, whole, and nothing else of the file is."""
-    config = tmp_path / "supervisord.conf"
-    config.write_text(
-        "[program:proxy]\ncommand=proxy\n[program:llm]\ncommand=vllm serve\n  llama\nautostart=true\n"
-        "[program:llm-2]\ncommand=vllm serve qwen\n"
-    )
-    declared = {"manager": "supervisord", "unit": "llm", "config": str(config)}
-    definition = make_manager(declared, State.make(tmp_path / "state"))
-    described = definition.describe()
-
-    own = definition.prepared(described, definition.as_command(["vllm", "serve", "phi"], {"A": "1"}), "a-1")
-
-    assert (
-        '[program:proxy]\ncommand=proxy\n[program:llm]\ncommand=vllm serve phi\nenvironment=A="1"\n'
-        "autostart=true\n[program:llm-2]\ncommand=vllm serve qwen\n"
-    ) == own["content"]

@@ -20,14 +20,10 @@ import pytest
 from tests.free_ports import free_port
 from tests.node.conftest import STANDIN, Node
 
-from tokenpeak.node.engine import serving
 from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State
 from tokenpeak.node.production import drain
-from tokenpeak.node.production.balancers import Balancer
-from tokenpeak.node.production.haproxy import _connected as haproxy_connected
-from tokenpeak.node.production.managers import make_manager
 
 HAPROXY = """
 global
@@ -321,12 +317,9 @@ def test_balancer_that_does_not_answer_is_said_by_the_probe(haproxy: Balanced, t
     ("declared", "words"),
     [
         ({}, "names no balancer"),
-        ({"haproxy": {}, "nginx": {}}, "names haproxy and nginx"),
         ({"haproxy": {"servers": ["a/b"]}}, "tokenpeak_drain.haproxy has no 'socket'"),
-        ({"haproxy": {"socket": "/x", "servers": ["a"]}}, "BACKEND/SERVER"),
         ({"before": ["true"]}, "tokenpeak_drain.after is None"),
         ({"before": ["true"], "after": ["true"], "wait": {"seconds": 1, "metric": "x"}}, "tokenpeak_drain.wait is"),
-        ({"before": ["true"], "after": ["true"], "wait": {"seconds": -1}}, "tokenpeak_drain.wait.seconds is -1"),
         ({"kubernetes": {"service": "llm", "label": "a=b"}}, "for production with manager kubernetes"),
     ],
 )
@@ -338,33 +331,3 @@ def test_declaration_that_makes_no_sense(tmp_path: Path, declared: dict[str, Any
     with pytest.raises(ScriptError, match=words.replace("(", r"\(")):
         if problem := drain.Drain(declared, production, state).problem():
             raise ScriptError("drain", problem)
-
-
-def test_metrics_page() -> None:
-    """Samples with and without labels, escaped quotes, times and comments; what is no count is left out."""
-    text = '# HELP a x\na 1\nb{x="1",y="a\\"}b"} 2.5 1700000000\nb{x="2"} 0.5\nc NaN\nd{} 3\nno sample\ne -1\n'
-    page = serving.parse_metrics(text)
-
-    assert [("a", 1.0), ("b", 3.0), ("c", None), ("d", 3.0), ("e", None), ("no", None)] == [
-        (name, serving.metric_total(page, name)) for name in (*"abcde", "no")
-    ]
-    assert {"x": "1", "y": 'a\\"}b'} == page["b"][0][0]
-
-
-def test_command_of_a_balancer_that_fails(tmp_path: Path) -> None:
-    """Its status and what it printed are shown."""
-    manager = make_manager({"manager": "command", "start": ["true"], "stop": ["true"]}, State.make(tmp_path / "state"))
-
-    with pytest.raises(ScriptError, match=r"ended with status 3: the backend is unknown\."):
-        Balancer({}, manager).do(["sh", "-c", "echo the backend is unknown; exit 3"])
-
-
-def test_haproxy_at_a_port() -> None:
-    """Its runtime interface may be a TCP port; what is neither is said."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        host, port = server.getsockname()
-        with haproxy_connected(f"{host}:{port}") as connection:
-            assert (host, port) == connection.getpeername()
-
-    with pytest.raises(ScriptError, match="give a path, or HOST:PORT"):
-        haproxy_connected("haproxy.sock")

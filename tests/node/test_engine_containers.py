@@ -1,8 +1,6 @@
 """Engine builds that are images, on a real Docker daemon: what is missing is said, and a trial leaves nothing."""
 
-import hashlib
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ from tests.free_ports import free_port
 from tests.node.conftest import STANDIN, Node
 
 from tokenpeak.node.engine import serving
-from tokenpeak.node.machine import clock, trust
+from tokenpeak.node.machine import clock
 
 pytestmark = pytest.mark.integration
 
@@ -77,27 +75,6 @@ def test_trial_in_a_container(hosted: Node, docker: Daemon) -> None:
     assert serves(hosted)
 
 
-def test_engine_that_ends_in_its_container(hosted: Node, docker: Daemon) -> None:
-    """Its exit status and the end of its log are in the answer, and its container goes with the trial."""
-    launched = hosted.run("launch", request_in_image(hosted, "--die", "No available memory for the cache blocks"))
-    hosted.run("finish", hosted.finish_request())
-
-    assert ("starting", 1) == (launched["failure_phase"], launched["exit_status"])
-    assert "No available memory for the cache blocks" in launched["log_tail"]
-    assert [] == docker.containers()
-    assert serves(hosted)
-
-
-def test_image_with_another_version(hosted: Node, docker: Daemon) -> None:
-    """An image whose engine reports another version than its build fails, with both versions and its digest."""
-    launched = hosted.run("launch", request_in_image(hosted, "--reports", "0.31.0", engine_version="0.32.0"))
-    hosted.run("finish", hosted.finish_request())
-
-    assert ("wrong_engine", "0.31.0") == (launched["failure_phase"], launched["engine_version"])
-    assert image_id(docker) == launched["engine_digest"]
-    assert [] == docker.containers()
-
-
 def test_secret_of_a_container(hosted: Node, docker: Daemon) -> None:
     """Its key reaches the engine by its environment: no file of the state folder and no argument holds it."""
     (hosted.folder / "secret-0123abcd").write_text("the controller's secret")
@@ -138,41 +115,6 @@ def test_what_cannot_be_started_is_said_before(hosted: Node, docker: Daemon, cha
     assert hosted.read("record.json") is None
     assert serves(hosted)
     assert [] == docker.containers()
-
-
-def test_daemon_that_does_not_answer(hosted: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The probe says that, not that there is no image."""
-    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
-
-    assert "docker does not answer" in hosted.run("probe")["engines"][0]["problem"]
-
-
-def test_image_is_asked_for_its_version_once(hosted: Node, docker: Daemon, tmp_path: Path) -> None:
-    """In a container without network that is gone afterwards; one that cannot say is of unknown version."""
-    program = tmp_path / "vllm"
-    program.write_text("#!/bin/sh\necho 0.24.$(id -u)\n")
-    program.chmod(0o755)
-    declare_image(hosted, command=[str(program), "serve"], folders=[tmp_path])
-
-    answers = [hosted.run("probe")["engines"][0]]
-    program.write_text("#!/bin/sh\necho 0.25.0\n")
-    answers.append(hosted.run("probe")["engines"][0])
-    program.write_text("#!/bin/sh\nexit 1\n")
-    declare_image(hosted, command=[str(program), "serve", "--any"], folders=[tmp_path])
-    silent = hosted.run("probe")["engines"][0]
-
-    assert [("0.24.0", image_id(docker), "engine:1", None)] * 2 == [
-        (answer["installed"], answer["digest"], answer["image"], answer["problem"]) for answer in answers
-    ]
-    assert (None, None) == (silent["installed"], silent["problem"])
-    assert [] == docker.containers()
-
-
-def test_image_without_the_program(hosted: Node) -> None:
-    """The build says which program its image lacks."""
-    declare_image(hosted, command=["/nonexistent/vllm", "serve"])
-
-    assert "does not run '/nonexistent/vllm'" in hosted.run("probe")["engines"][0]["problem"]
 
 
 def test_model_must_be_in_a_mount(hosted: Node, tmp_path: Path) -> None:
@@ -217,29 +159,6 @@ def test_root_in_a_container_on_what_others_write(hosted: Node, tmp_path: Path) 
     assert "can be written by others" in refused["error"]["text"]
     assert "user` of the build" in refused["error"]["text"]
     assert "error" not in taken
-
-
-def test_missing_image_is_pulled_by_install_alone(hosted: Node) -> None:
-    """Where the build says so; that it cannot be had is said, and production serves on."""
-    declare_image(hosted, image="127.0.0.1:9/none:1", pull="missing")
-
-    said = hosted.run("install")["error"]["text"]
-
-    assert "`docker pull 127.0.0.1:9/none:1` ended with status 1" in said
-    assert serves(hosted)
-
-
-def test_file_of_a_command_has_a_checksum(node: Node, tmp_path: Path) -> None:
-    """Of the file that is started; links are followed."""
-    program = tmp_path / "vllm"
-    shutil.copy("/bin/true", program)
-    (tmp_path / "link").symlink_to(program)
-
-    expected = f"sha256:{hashlib.sha256(program.read_bytes()).hexdigest()}"
-    assert [expected] * 2 == [trust.digest_of(path) for path in (program, tmp_path / "link")]
-    assert trust.digest_of(tmp_path) is None
-    launched = node.run("launch", node.launch_request())
-    assert launched["engine_digest"].startswith("sha256:")
 
 
 def test_production_and_engine_in_docker(hosted: Node, docker: Daemon) -> None:

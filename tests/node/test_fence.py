@@ -101,14 +101,3 @@ def test_torn_file_keeps_no_production_away(node: Node, torn: tuple[str, ...]) -
     answer = node.run("restore", older())
 
     assert ("error" in answer) == (len(torn) == 1)
-
-
-def test_as_many_sweeps_are_known_as_may_be(node: Node) -> None:
-    """A sweep that is resumed again takes no other's place."""
-    state = State(node.folder)
-    known = {f"s-{n}": {"generation": 2, "holder": "a", "at_unix_s": float(n)} for n in range(fence._MOST_SWEEPS + 1)}
-    state.write(fence.FILE, known)
-    last = list(known)[-1]
-    fence.enter(state, claim(3, last), "b")
-
-    assert {**dict.fromkeys(known, 2), last: 3} == fence.generations(state)

@@ -46,16 +46,6 @@ def test_a_person_releases_it(had: Node) -> None:
     assert had.run("status")["held_since_unix_s"] is None
 
 
-def test_between_two_trials(had: Node) -> None:
-    """A sweep that keeps the node between two trials loses it too."""
-    had.run("finish", had.finish_request(keep_lock=True))
-
-    said = had.run("restore")["restoration"]
-
-    assert RELEASE in said["message"]
-    assert lock.HELD == had.run("launch", had.launch_request(trial_id="0001-abc"))["error"]["code"]
-
-
 def test_by_the_sweep_itself(had: Node) -> None:
     """A sweep's own restore holds nothing: neither does a person's where no sweep lives."""
     had.run("restore", {"holder": "sweep-1"})

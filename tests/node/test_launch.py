@@ -2,8 +2,6 @@
 
 import base64
 import json
-import os
-import signal
 import urllib.request
 import zlib
 from pathlib import Path
@@ -14,8 +12,7 @@ from tests.node.conftest import Node
 
 from tokenpeak.node.engine import serving
 from tokenpeak.node.engine.engine import trial_key
-from tokenpeak.node.machine import clock, process, process_files
-from tokenpeak.node.protocol.answers import FinishAnswer, parse
+from tokenpeak.node.machine import clock, process
 
 
 def models_served(production: dict[str, Any]) -> bytes:
@@ -76,7 +73,6 @@ def test_whole_trial(node: Node) -> None:
         (("--hang",), {"deadline_s": 1}, "starting", True, ""),
         ((), {"served_model": "another"}, "first_completion", False, ""),
         ((), {"argv": ["/nonexistent/vllm", "serve"]}, "starting", False, "/nonexistent/vllm"),
-        pytest.param(("--start-s", "60"), {"deadline_s": 1}, "starting", True, "", marks=pytest.mark.e2e),
     ],
 )
 def test_engine_that_does_not_come_up(
@@ -98,35 +94,6 @@ def test_engine_that_does_not_come_up(
     assert said in launched["message"] + launched["log_tail"]
     assert finished["restoration"]["restored"]
     assert ("--die" in options) == (b"CUDA out of memory" in zlib.decompress(base64.b64decode(finished["log"])))
-
-
-def test_stubborn_engine_with_a_worker(node: Node) -> None:
-    """An engine that ignores SIGTERM is ended with its worker: nothing keeps memory."""
-    launched = node.run("launch", node.launch_request("--worker", "--ignore-sigterm"))
-    worker = int(launched["log_tail"].split("worker ")[1].split()[0])
-    assert process_files.stat_of(worker)
-
-    finished = node.run("finish", node.finish_request(engine_stop_s=0.3))
-
-    assert finished["engine_stopped"]
-    assert process_files.stat_of(worker) is None
-
-
-def test_production_that_was_down(node: Node) -> None:
-    """Production that was down stays down, and is said to have been."""
-    node.production()
-
-    launched = node.run("launch", node.launch_request())
-    finished = node.run("finish", node.finish_request())
-
-    assert launched["production"]["running"] is False
-    restoration = parse(FinishAnswer, finished).restoration
-    assert restoration is not None
-    assert restoration.restored
-    assert restoration.was_running is False
-    assert restoration.downtime_s is None
-    assert "Production was down before and was left down." == restoration.message
-    assert node.run("status")["production"]["running"] is False
 
 
 def test_production_that_does_not_answer(node: Node) -> None:
@@ -179,31 +146,6 @@ def test_lock_names_its_holder(node: Node) -> None:
     assert taken["ready"]
 
 
-def test_lease_that_cannot_be_written_holds_no_lock(node: Node) -> None:
-    """A launch whose lease cannot be written leaves production up and the node free for others."""
-    production = node.production()
-    node.run("produce")
-    (node.folder / "lease.json" / "in the way").mkdir(parents=True)
-
-    answer = node.run("launch", node.launch_request())
-
-    assert "error" in answer
-    assert b'"prod"' in models_served(production)
-    assert node.read("lock.json") is None
-
-
-@pytest.mark.parametrize("other", [{"trial_id": "9999-z"}, {"holder": "sweep-2"}])
-def test_finish_of_another_trial(node: Node, other: dict[str, Any]) -> None:
-    """Finishing a trial that does not have the node leaves the one that has it alone, also one of an equal id."""
-    node.run("launch", node.launch_request())
-
-    finished = node.run("finish", node.finish_request(**other))
-
-    assert "Trial 0000-abc of sweep-1 has the node; it was not touched." == finished["restoration"]["message"]
-    assert (True, None) == (finished["restoration"]["restored"], finished["restoration"]["downtime_s"])
-    assert process.is_alive(node.read("engine.json"))
-
-
 def test_sweep_that_never_had_the_node_gives_nothing_back(node: Node) -> None:
     """What a sweep restores at its end is its own: another's trial, and its lock between two trials, stay."""
     node.run("launch", node.launch_request())
@@ -221,37 +163,6 @@ def test_sweep_that_never_had_the_node_gives_nothing_back(node: Node) -> None:
     assert {"sweep-1 has the node; it was not touched."} == {answer["restoration"]["message"] for answer in between}
     assert held is not None
     assert (True, None) == (own["restored"], node.read("lock.json"))
-
-
-def test_earlier_sweeps_trial_of_the_same_id(node: Node) -> None:
-    """What became of another sweep's trial is not returned for this one, though sweeps number their trials alike."""
-    node.serve()
-    node.run("launch", node.launch_request())
-    node.lapse()
-
-    never_launched = node.run("finish", node.finish_request(holder="sweep-2"))
-    node.run("launch", node.launch_request(holder="sweep-2"))
-    launched = node.run("finish", node.finish_request(holder="sweep-2", restore_production=False))
-
-    assert ("No trial has this node.", "another") == (
-        never_launched["restoration"]["message"],
-        never_launched["given_back_by"],
-    )
-    assert "" == never_launched["log"]
-    assert (True, None) == (launched["engine_ran"], launched["given_back_by"])
-
-
-def test_finish_returns_whether_the_engine_had_outlived_the_load(node: Node) -> None:
-    """An engine that was still there was ended by the finish; one that died before is said to have."""
-    node.run("launch", node.launch_request())
-    outlived = node.run("finish", node.finish_request())
-    died = node.run("launch", node.launch_request())
-    os.kill(died["pid"], signal.SIGKILL)
-    assert clock.wait_until(lambda: process_files.stat_of(died["pid"]) is None, 60)
-    finished = node.run("finish", node.finish_request())
-
-    assert (True, False) == (outlived["engine_ran"], finished["engine_ran"])
-    assert finished["restoration"]["restored"]
 
 
 def test_key_is_derived_and_kept_secret(node: Node) -> None:
@@ -323,41 +234,3 @@ def test_another_server_at_the_engines_address(node: Node) -> None:
     assert f"is in use by {stranger.pid}" in answer["error"]["text"]
     assert b'"prod"' in models_served(declared)
     assert (None, None) == (node.read("record.json"), node.read("lock.json"))
-
-
-def test_environment_file_that_is_not_there(node: Node) -> None:
-    """What the engine cannot be started without is read before production is stopped."""
-    production = node.production()
-    node.declare(engine={**node.declaration["engine"], "env_file": "/nonexistent/engine.env"})
-    node.run("produce")
-
-    answer = node.run("launch", node.launch_request())
-
-    assert "/nonexistent/engine.env" in answer["error"]["text"]
-    assert b'"prod"' in models_served(production)
-    assert (None, None) == (node.read("record.json"), node.read("lock.json"))
-
-
-def test_own_production_that_is_declared_anew(node: Node) -> None:
-    """Production that the set-up started is started again when it is declared otherwise."""
-    before = node.production()
-    node.run("produce")
-    declared = node.production()
-
-    changes = [node.run("produce")["changed"] for _ in range(2)]
-
-    served = [serving.served_model(production["url"]) for production in (before, declared)]
-    assert ([True, False], [None, "prod"]) == (changes, served)
-
-
-def test_another_server_at_productions_address(node: Node) -> None:
-    """Something else that answers at production's address is not production, and is named."""
-    declared = node.production()
-    stranger = process.start_detached(declared["process"]["argv"], log=node.folder / "stranger.log")
-    assert clock.wait_until(lambda: serving.served_model(declared["url"]) == "prod", 60)
-
-    answer = node.run("produce")
-
-    stranger.kill()
-    stranger.wait()
-    assert f"{declared['url']} answers ({stranger.pid} python" in answer["error"]["text"]

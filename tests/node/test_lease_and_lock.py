@@ -47,11 +47,6 @@ def test_lease_lapses_by_silence_or_a_boot(
     assert expected == lease.has_lapsed(state)
 
 
-def test_no_lease_has_lapsed(state: State) -> None:
-    """Where nothing says that a controller lives, none does."""
-    assert lease.has_lapsed(state)
-
-
 @pytest.mark.parametrize(("ago_s", "renewals"), [(5, 2), (70, 0)])
 def test_lease_that_has_lapsed_stays_so(
     state: State, monkeypatch: pytest.MonkeyPatch, ago_s: float, renewals: int

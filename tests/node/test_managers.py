@@ -4,25 +4,17 @@ A recorded command line is a script on the PATH that keeps its state in a file a
 """
 
 import json
-import os
-import pwd
-import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.node.conftest import OnPath
 
-from tokenpeak.node.guard import overlap
-from tokenpeak.node.machine import clock, process
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State
-from tokenpeak.node.machine.users import within
 from tokenpeak.node.production import production
 from tokenpeak.node.production.managers import make_manager
 from tokenpeak.node.production.managers.kubernetes import pod_selector
-from tokenpeak.node.production.managers.supervisord import parse_status
 
 DOCKER = """
 import json, pathlib, sys
@@ -186,40 +178,6 @@ def test_declaration_of_no_manager(tmp_path: Path, declared: dict[str, Any], wor
         make_manager(declared, State.make(tmp_path / "state")).is_running()
 
 
-def test_command_pair(tmp_path: Path) -> None:
-    """A pair of commands with a check is asked and obeyed."""
-    flag = tmp_path / "running"
-    declared = {
-        "manager": "command",
-        "start": ["touch", str(flag)],
-        "stop": ["rm", "-f", str(flag)],
-        "check": ["test", "-e", str(flag)],
-    }
-    manager = make_manager(declared, State.make(tmp_path / "state"))
-
-    manager.start({})
-    started = manager.is_running()
-    manager.stop()
-
-    assert (True, False) == (started, manager.is_running())
-
-
-def test_start_command_that_leaves_a_server_running(tmp_path: Path) -> None:
-    """The start has ended when the command has, and what it left behind can still write."""
-    said = tmp_path / "said"
-    server = f"while [ ! -e {tmp_path}/end ]; do sleep 0.05; done; echo one; echo two && touch {said}"
-    declared = {"manager": "command", "start": ["sh", "-c", f"({server}) & echo started"], "stop": ["true"]}
-    manager = make_manager(declared, State.make(tmp_path / "state"))
-    began = time.monotonic()
-
-    manager.start({})
-    took_s = time.monotonic() - began
-    (tmp_path / "end").touch()
-
-    assert took_s < 5
-    assert clock.wait_until(said.exists, 60)
-
-
 @pytest.mark.parametrize(
     ("does", "said"), [("echo no licence >&2; exit 7", "7: no licence"), ("kill -9 $$", "-9: no output")]
 )
@@ -231,29 +189,6 @@ def test_start_command_that_fails(tmp_path: Path, does: str, said: str) -> None:
 
     with pytest.raises(ScriptError, match=rf"ended with status {said}\."):
         make_manager(declared, state).start({})
-
-
-@pytest.mark.parametrize("url", ["127.0.0.1:8000", "gpu1:8000", "/v1", "http://"])
-def test_url_without_a_scheme(tmp_path: Path, url: str) -> None:
-    """A URL that is none is an error that shows how to write it."""
-    declared = {"manager": "command", "url": url, "start": ["true"], "stop": ["true"], "check": ["true"]}
-
-    with pytest.raises(ScriptError, match="write it like http://"):
-        production.look(declared, State.make(tmp_path / "state"))
-
-
-@pytest.mark.parametrize(
-    ("raw", "state"),
-    [
-        ("prod                             RUNNING   pid 812, uptime 3 days, 1:02:03\n", "RUNNING"),
-        ("prod                             STOPPED   Nov 21 10:00 AM\n", "STOPPED"),
-        ("prod: ERROR (no such process)\n", None),
-        ("unix:///var/run/supervisor.sock no such file\n", None),
-    ],
-)
-def test_supervisorctl_status(raw: str, state: str | None) -> None:
-    """The state is the second word of the program's line; errors are no state."""
-    assert state == parse_status(raw, "prod")
 
 
 SYSTEMCTL = """
@@ -274,60 +209,3 @@ def test_a_stop_that_fails_names_cause_and_remedy(on_path: OnPath, tmp_path: Pat
 
     assert "Job for prod.service failed" in raised.value.text
     assert "journalctl -u prod.service" in raised.value.text
-
-
-@pytest.mark.parametrize(
-    ("state", "is_running", "is_ending"),
-    [
-        ("active", True, False),
-        ("activating", True, False),
-        ("reloading", True, False),
-        ("deactivating", False, True),
-        ("inactive", False, False),
-        ("failed", False, False),
-    ],
-)
-def test_states_of_a_unit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, state: str, is_running: bool, is_ending: bool
-) -> None:
-    """The unit's ActiveState says whether production runs, and whether somebody else is stopping it."""
-    shown = f"LoadState=loaded\nActiveState={state}\n"
-    monkeypatch.setattr(process, "run", lambda *_: process.Ran(status=0, out=shown, err=""))
-    manager = make_manager({"manager": "systemd", "unit": "llm.service"}, State.make(tmp_path / "state"))
-
-    assert (is_running, is_ending) == (manager.is_running(), manager.is_ending())
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_what_is_done_as_another_user(tmp_path: Path) -> None:
-    """It has that user's rights and no more, and its result or error comes back."""
-    secret = tmp_path / "secret"
-    secret.write_text("4711")
-    secret.chmod(0o600)
-
-    assert pwd.getpwnam("nobody").pw_uid == within("nobody", os.geteuid)
-    assert [] == within("nobody", lambda: [group for group in os.getgroups() if group == 0])
-    assert "4711" == within(None, secret.read_text)
-    with pytest.raises(OSError, match=r"As user nobody: .*Permission denied"):
-        within("nobody", secret.read_text)
-
-
-@pytest.mark.parametrize("is_started", [True, False])
-def test_production_that_runs_beside_an_engine_is_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_started: bool
-) -> None:
-    """With the trial that it runs beside; production that stays down is not."""
-    state = State.make(tmp_path / "state")
-    record = dict.fromkeys(("boot_id", "production_ready_s", "engine_stop_s"), 1)
-    record |= {"nonce": "n", "holder": "h", "trial_id": "1", "last_start": "a"}
-    record["production"] = {"manager": "systemd", "declared": {}}
-    state.write("record.json", record)
-    state.write("engine.json", {"pid": 1})
-
-    manager = SimpleNamespace(was_started=lambda since: is_started and since == "a")
-    clocks = SimpleNamespace(monotonic=time.monotonic, time=time.time, sleep=lambda _: state.remove("engine.json"))
-    monkeypatch.setattr(overlap, "make_manager", lambda *_: manager)
-    monkeypatch.setattr(overlap, "time", clocks)  # The trial is over after one look.
-    overlap.watch(state)
-
-    assert ("1" if is_started else None) == (overlap.noted(state, record) or {}).get("trial_id")

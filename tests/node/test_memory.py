@@ -19,19 +19,6 @@ def test_back_at_the_baseline_is_at_rest() -> None:
     assert (True, 12) == (found.is_level, found.used_bytes)
 
 
-def test_without_a_baseline_two_looks_alike_are_rest() -> None:
-    """Where nothing is known of before, memory rests when it falls no more."""
-    found = wait_level(gauge(100, 60, 40, 38, 38))
-
-    assert (True, 38) == (found.is_level, found.used_bytes)
-
-
-def test_a_tool_without_output_is_not_at_rest() -> None:
-    """A gauge that stops answering proves nothing."""
-    assert (False, None) == wait_level(gauge(None))[:2]
-    assert (False, None) == wait_level(gauge(100, None))[:2]
-
-
 def test_what_never_comes_to_rest_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory that moves on is given up after a while, with what is in use then."""
     monkeypatch.setattr(machine, "REST_TIMEOUT_S", 0.3)

@@ -52,16 +52,6 @@ def test_what_nobody_can_say_is_not_denied(model: str, env: dict[str, str]) -> N
     assert model_problem(COMMAND, model, env, (), None) is None
 
 
-def test_what_to_do_is_said(tmp_path: Path) -> None:
-    """The command to type, for the engine's own user, and how much room there is where the model would go."""
-    said = model_problem(COMMAND, "org/tiny", {"HF_HOME": str(tmp_path)}, (), "nobody")
-
-    assert said is not None
-    assert f"The model org/tiny is not in {tmp_path}/hub" in said
-    assert "hf download org/tiny as nobody" in said
-    assert "GiB are free there" in said
-
-
 def test_model_of_a_config_is_looked_for_before_production_stops(node: Node, tmp_path: Path) -> None:
     """A launch of a checkpoint that is not there fails for it alone; one that is there is started."""
     node.serve()

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,16 +34,6 @@ def test_a_manager_that_does_not_answer(node: Node, monkeypatch: pytest.MonkeyPa
     assert unknown["restored"] is None, unknown
     assert "did not end within 30 s" in unknown["message"]
     assert known["restored"]
-
-
-def test_a_free_node(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node that no trial has, and that cannot be looked at, is not said to be down."""
-    node.production()
-    monkeypatch.setattr(OwnProcessManager, "is_running", hangs)
-
-    message = node.run("restore")["restoration"]["message"]
-
-    assert "How production stands is not known" in message
 
 
 def test_the_probe_blames_nobody(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,21 +80,6 @@ def test_a_check_that_says_nothing(node: Node, monkeypatch: pytest.MonkeyPatch, 
     with pytest.raises(ScriptError, match="did not say how production stands") as raised:
         make_manager(declared, State(node.folder)).is_running()
     assert NOT_SEEN == raised.value.code
-
-
-@pytest.mark.parametrize(("number", "remedy"), [(errno.EMFILE, "ulimit -n"), (errno.ENFILE, "fs.file-max")])
-def test_descriptors_are_used_up(monkeypatch: pytest.MonkeyPatch, number: int, remedy: str) -> None:
-    """A command that cannot be started for want of descriptors says so, and what to do."""
-
-    def refused(*_: object, **__: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(subprocess, "Popen", refused)
-    ran = process.run(["systemctl", "show"])
-
-    assert 127 == ran.status
-    assert "descriptors are used up" in ran.err
-    assert remedy in ran.err
 
 
 def test_the_guard_without_descriptors(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

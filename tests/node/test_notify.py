@@ -8,7 +8,6 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -90,12 +89,9 @@ def test_a_command_gets_the_event(tmp_path: Path) -> None:
     [
         ({"webhook": "https://x"}, "give a list of receivers"),
         ([{"webhok": "https://x"}], "it has webhok; give one of command, webhook"),
-        ([{"webhook": "https://x", "command": ["page"]}], "give one of"),
         ([{"webhook": "file:///etc/passwd"}], "https:// or http://"),
         ([{"command": "page me"}], "as a list"),
         ([{"command": ["page"], "events": ["production_up"]}], "no event is called 'production_up'"),
-        ([{"command": ["page"], "from": "gpu"}], "give node or controller"),
-        ([{"command": ["page"], "secret_file": "/x"}], "leave it out"),
     ],
 )
 def test_a_wrong_receiver_is_said(declared: object, said: str) -> None:
@@ -104,58 +100,6 @@ def test_a_wrong_receiver_is_said(declared: object, said: str) -> None:
 
     assert said in problem
     assert [] == notify.called(declared, "production_down", "node")
-
-
-def test_what_the_machine_lacks_is_said(tmp_path: Path) -> None:
-    """On the side that calls: an absent program, a secret that others can read; the other side's is not looked at."""
-    secret = secret_file(tmp_path)
-    secret.chmod(0o644)
-    declared = [
-        {"command": ["/opt/none"], "from": "node"},
-        {"webhook": "https://example.org", "secret_file": str(secret)},
-    ]
-
-    assert 2 == len(notify.problems(declared, "node"))
-    assert 1 == len(notify.problems(declared, "controller"))
-    assert stat.S_IMODE(secret.stat().st_mode) == 0o644
-
-
-def test_events_and_sides_are_chosen() -> None:
-    """A receiver gets the events that it names, from the side that it names; a test reaches all."""
-    declared = [{"command": ["page"], "events": ["guard_acted"], "from": "node"}]
-
-    assert declared == notify.called(declared, "guard_acted", "node")
-    assert [] == notify.called(declared, "guard_acted", "controller")
-    assert [] == notify.called(declared, "sweep_finished", "node")
-    assert declared == notify.called(declared, "test", "node")
-
-
-def test_attempts_come_after_seconds_and_then_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A receiver that is not reached is tried at once and for a quarter of an hour, less and less often."""
-    waits: list[float] = []
-    monkeypatch.setattr(notify, "time", SimpleNamespace(sleep=waits.append))
-
-    assert ["it ended with status 1"] == notify.send([{"command": ["/bin/false"]}], SENT)
-    assert [0.0, 5.0, 30.0, 120.0, 600.0] == waits
-
-
-def test_the_guard_notifies(node: Node, tmp_path: Path) -> None:
-    """Of a node that the guard gave back: once, with node, trial, reason and what production serves now."""
-    node.production()
-    with receiver() as hook:
-        node.declare(node="gpu-1", notify=[{"webhook": hook.url, "secret_file": str(secret_file(tmp_path))}])
-        node.run("produce")
-        node.run("launch", node.launch_request())
-        node.lapse()
-
-        assert clock.wait_until(lambda: bool(hook.got), 60), (node.folder / "notify.log").read_text()
-
-    ((_, body),) = hook.got
-    sent = json.loads(body)
-    assert ("guard_acted", "gpu-1", "0000-abc", "guard of gpu-1") == tuple(
-        sent[key] for key in ("event", "node", "trial_id", "from")
-    )
-    assert "the controller was silent for longer than its lease. Production serves prod." in sent["text"]
 
 
 def test_the_guard_notifies_of_production_that_stays_down(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

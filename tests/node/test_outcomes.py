@@ -5,10 +5,8 @@ import time
 import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node.guard import guard, record
-from tokenpeak.node.machine import clock
+from tokenpeak.node.guard import record
 from tokenpeak.node.machine.state import State
-from tokenpeak.node.production import production
 
 TOLERANCE_S = 1.5
 """Of a downtime by this test's own clock: production stops and starts beside the moments that it takes."""
@@ -53,33 +51,6 @@ def test_trial_without_a_restoration_of_its_own_has_the_guards(node: Node) -> No
 
     assert "guard" == finished["given_back_by"]
     assert abs(finished["restoration"]["downtime_s"] - down_s) < TOLERANCE_S
-
-
-@pytest.mark.integration
-def test_guard_ended_the_trial_and_production_does_not_start(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who ended the engine is known as well where production has not come back by it, and the lease stands again."""
-    monkeypatch.setattr(production, "_START_PAUSE_S", 0.0)
-    node.serve()
-    borrowed_by(node, "sweep-1")
-    node.production_starts_by()
-    node.end_guard()
-    node.fall_silent()
-
-    class OneAttemptError(Exception):
-        pass
-
-    def once(*_: object) -> None:
-        raise OneAttemptError
-
-    with pytest.raises(OneAttemptError):
-        guard.watch(State(node.folder), wait=once)
-    lease = node.read("lease.json")
-    node.rewrite("lease.json", {**lease, "renewed_boot_s": clock.boot_s()})
-
-    finished = node.run("finish", node.finish_request(holder="sweep-1"))
-
-    assert ("guard", False) == (finished["given_back_by"], finished["engine_ran"])
-    assert not finished["restoration"]["restored"]
 
 
 @pytest.mark.integration

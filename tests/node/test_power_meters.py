@@ -1,10 +1,8 @@
 """Meters of a whole node: the BMC through ipmitool, and a command that the inventory declares."""
 
 import os
-import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from tests.node.conftest import Node
@@ -22,9 +20,6 @@ READING = """\
     Sampling period:                          00000001 Seconds.
     Power reading state is:                   activated
 """
-
-PRINTED = {"mute": "error 5\n", "pdu": "512 W\n"}
-"""What two meters print."""
 
 
 @pytest.fixture
@@ -74,61 +69,6 @@ def test_watts_of_a_declared_command(raw: str, watts: float | None) -> None:
     assert watts == meters.parse_watts(raw)
 
 
-def test_declared_command_comes_before_the_bmc(tools: Path) -> None:
-    program(tools, "ipmitool", READING)
-    pdu = program(tools, "pdu", "650 W\n")
-
-    assert 214.0 == meters.node_power_w({})
-    assert 650.0 == meters.node_power_w({"power_command": [pdu]})
-
-
-def park_after(readings: int, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Let a meter's thread pause for ever after so many readings (what is returned is set by then).
-
-    It lives as long as the process, and would start its program beside every later test.
-    """
-    pauses: list[float] = []
-    is_parked = threading.Event()
-
-    def sleep(seconds: float) -> None:
-        pauses.append(seconds)
-        if len(pauses) == readings:
-            is_parked.set()
-            threading.Event().wait()
-
-    monkeypatch.setattr(meters, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
-    return is_parked
-
-
-def test_node_is_read_in_the_background(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each reading is given once, and a command that takes long keeps nobody waiting."""
-    park_after(1, monkeypatch)
-    slow = program(tools, "slow", "300\n")
-    Path(slow).write_text(f"#!/bin/sh\nsleep 0.5\ncat {slow}.txt\n")
-    source = meters.node_source({"power_command": [slow]})
-    assert source is not None
-    began = time.monotonic()
-    assert {} == source(True)
-    assert time.monotonic() - began < 0.2
-    deadline = began + 10
-    found: dict[str, float] = {}
-    while not found and time.monotonic() < deadline:
-        time.sleep(0.05)
-        found = source(False)
-
-    assert {"node_power_w": 300.0} == found
-    assert {} == source(False)
-
-
-def test_probe_names_what_measures(node: Node, tools: Path) -> None:
-    """The probe says which boundaries a node has, and by what."""
-    node.declare(power_command=[program(tools, "pdu", "650 W\n")])
-
-    found = {meter["boundary"]: meter["by"] for meter in node.run("probe")["power_meters"]}
-
-    assert "declared command" == found["node"]
-
-
 def test_declared_command_that_prints_no_watts_is_a_problem(node: Node, tools: Path) -> None:
     node.declare(power_command=[program(tools, "pdu", "no such outlet\n")])
 
@@ -147,12 +87,3 @@ def test_sampler_writes_the_node_s_power(node: Node, tools: Path) -> None:
     columns = node.run("finish", node.finish_request())["telemetry"]["columns"]
 
     assert {650.0} == {value for value in columns["node_power_w"] if value is not None}
-
-
-def test_meter_is_read_as_long_as_it_answers(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each period again; one that says nothing the first time is asked that once."""
-    is_third = park_after(3, monkeypatch)
-    sources = [meters.node_source({"power_command": [program(tools, name, text)]}) for name, text in PRINTED.items()]
-
-    assert is_third.wait(30)
-    assert [{}, {"node_power_w": 512.0}] == [source(False) for source in sources if source is not None]

@@ -2,15 +2,11 @@
 
 import os
 import socket
-import venv
 from pathlib import Path
 
-import pytest
 from tests.node.conftest import Node
 
 from tokenpeak.node.engine import installed
-from tokenpeak.node.machine import sockets
-from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State
 from tokenpeak.node.probe import facts
 from tokenpeak.records import NodeFacts
@@ -60,13 +56,6 @@ def test_nothing_secret_leaves(node: Node) -> None:
     assert "canary" not in str(node.run("probe"))
 
 
-def test_left_over_record(node: Node) -> None:
-    """A node that a trial has in its hands says so."""
-    node.run("launch", node.launch_request())
-
-    assert "make restore" in node.run("probe")["problems"][-1]
-
-
 def board(index: int, name: str = "L4", used: int = 0, mig: str | None = None) -> dict[str, object]:
     return {
         "index": index,
@@ -89,11 +78,6 @@ def test_boards_that_cannot_be_used() -> None:
         problem.split(":")[0].split(" though")[0] for problem in problems
     ]
     assert "7 jupyter 61440 MiB" in problems[2]
-
-
-def test_vram_of_production_is_no_problem() -> None:
-    """While production or a trial runs, or nobody can say, VRAM in use is not said to be somebody else's."""
-    assert [] == facts.gpu_problems([board(0, used=90)], [], is_idle=False)
 
 
 def test_version_from_metadata(tmp_path: Path) -> None:
@@ -124,48 +108,6 @@ def test_version_by_asking(tmp_path: Path) -> None:
     )
 
 
-def test_engine_without_a_version(tmp_path: Path) -> None:
-    """A broken installation is not called a missing one: what it said last is in the error."""
-    program = tmp_path / "vllm"
-    program.write_text("#!/bin/sh\necho Traceback >&2\necho 'ImportError: libcuda.so.1' >&2\nexit 1\n")
-    program.chmod(0o755)
-
-    with pytest.raises(ScriptError, match=r"--version` ended with status 1 .* but: ImportError: libcuda\.so\.1\. Mend"):
-        installed.engine_version({}, {"command": [str(program), "serve"]}, State.make(tmp_path / "state"))
-
-
-def test_python_in_a_folder_beyond_ascii(tmp_path: Path) -> None:
-    """An engine whose packages lie under a name with other letters than ASCII can be asked."""
-    home = tmp_path / "Größe"
-    venv.create(home, symlinks=True)
-    (packages,) = home.glob("lib/python3*/site-packages")
-    packages.joinpath("engine.pth").write_text(f"{tmp_path / 'Größe'}\n")
-    (home / "vllm.py").write_text("print('0.32.0')\n")
-    program = tmp_path / "vllm"
-    program.write_text(f"#!/bin/sh\nexec '{home}/bin/python' -m vllm\n")
-    program.chmod(0o755)
-
-    assert "0.32.0" == installed.engine_version(
-        {}, {"command": [str(program), "serve"]}, State.make(tmp_path / "state")
-    )
-
-
-def test_listeners_of_another_address() -> None:
-    """Who listens on the same port of another address is not meant."""
-    with socket.socket() as one, socket.socket(socket.AF_INET6) as all_addresses:
-        one.bind(("127.0.3.1", 0))
-        port = one.getsockname()[1]
-        one.listen()
-        mine = sockets.listeners("127.0.3.1", port), sockets.listeners("127.0.3.2", port)
-        one.close()
-        all_addresses.bind(("::", port))
-        all_addresses.listen()
-        any_address = sockets.listeners("127.0.3.2", port)
-
-    assert ([str(os.getpid())], []) == tuple([who.split()[0] for who in found] for found in mine)
-    assert [str(os.getpid())] == [who.split()[0] for who in any_address]
-
-
 def test_help_is_asked_once(tmp_path: Path) -> None:
     """The engine's flags come from its own help, which is kept until the installation changes."""
     program = tmp_path / "vllm"
@@ -180,14 +122,3 @@ def test_help_is_asked_once(tmp_path: Path) -> None:
 
     assert [["  --brand-new N         Words."]] * 2 == lines
     assert ["serve --help=all", "serve --help=all"] == asked.read_text().splitlines()
-
-
-def test_no_help_without_an_engine(tmp_path: Path) -> None:
-    """Nothing is asked where there is no engine, and the version of an engine that fails is not taken."""
-    broken = tmp_path / "vllm"
-    broken.write_text("#!/bin/sh\necho '  --half'\nexit 1\n")
-    broken.chmod(0o755)
-    state = State.make(tmp_path / "state")
-
-    assert [] == installed.engine_help({}, {"command": ["/nonexistent/vllm", "serve"]}, None, state)
-    assert [] == installed.engine_help({}, {"command": [str(broken), "serve"]}, "0.32.0", state)

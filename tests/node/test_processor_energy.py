@@ -35,18 +35,3 @@ def test_packages_and_memory_add_up_apart(tmp_path: Path) -> None:
         other.write_text("7000000")
 
     assert {"cpu_package_energy_j": pytest.approx(6.0), "cpu_dram_energy_j": 2.0} == sample(False)
-
-
-def test_a_package_shown_twice_counts_once(tmp_path: Path) -> None:
-    """The same counter through registers and through memory."""
-    counters = [domain(tmp_path, folder, "package-0", 0) for folder in ("intel-rapl-mmio:0", "intel-rapl:0")]
-    sample = processor_source(tmp_path)
-    assert sample is not None
-    for counter in counters:
-        counter.write_text("3000000")
-
-    assert {"cpu_package_energy_j": 3.0} == sample(True)
-
-
-def test_without_counters_there_is_no_source(tmp_path: Path) -> None:
-    assert processor_source(tmp_path) is None

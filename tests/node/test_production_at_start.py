@@ -43,20 +43,6 @@ def test_production_that_crashed_after_the_last_trial(node: Node) -> None:
     assert answers(node)
 
 
-def test_production_that_does_not_start_again(node: Node) -> None:
-    """The sweep's end says so instead of ending well."""
-    first_trial(node)
-    node.stop_production()
-    declared = node.declaration["production"]
-    declared["process"]["argv"] = ["/bin/false"]
-    node.declare(production=declared)
-
-    request = {"holder": "sweep-1", "production_at_start": SERVED}
-    restoration = node.run("restore", request)["restoration"]
-
-    assert not restoration["restored"], restoration
-
-
 def test_production_that_no_trial_stopped(node: Node) -> None:
     """Without a sweep, `make restore` does not touch it."""
     node.serve()

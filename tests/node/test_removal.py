@@ -2,12 +2,10 @@
 
 import ast
 import json
-import os
 import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tests.node.conftest import Node
 
 from tokenpeak.node.installation import removal
@@ -46,18 +44,6 @@ def test_every_file_of_a_module_is_known() -> None:
 
     assert ("lock.py", "hold.json") in named
     assert not {(module, name) for module, name in named if name not in removal.OWN}
-
-
-def test_sudoers_with_more_than_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder and a pipe there are none of the lines that are named."""
-    (tmp_path / "backup").mkdir()
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "tuner").write_text("tuner ALL=(root) NOPASSWD: /opt/guard\n")
-    monkeypatch.setattr(removal, "SUDOERS", tmp_path)
-
-    left = removal._remove_command({"guard_command": "/opt/guard"})
-
-    assert [f"{tmp_path / 'tuner'} still names /opt/guard; it was put there by hand: rm {tmp_path / 'tuner'}"] == left
 
 
 def test_own_demonstration_goes_too(node: Node) -> None:

@@ -19,12 +19,9 @@ TOKEN = "hf_verysecret0"
     [
         ["--api-key", SECRET],
         [f"--api-key={SECRET}"],
-        [f"--api_key={SECRET}"],
         ["--api-k", SECRET],
         ["--api-key", "other", SECRET],
         [f"VLLM_API_KEY={SECRET}", "vllm"],
-        ["env", f"WANDB_PASSWORD={SECRET}", "vllm"],
-        [f"MY_PAT={SECRET}"],
         [f"https://user:{SECRET}@host/x"],
         ["--override", f'{{"api_key": "{SECRET}"}}'],
         ["-c", f"vllm serve m --api-key {SECRET}"],

@@ -5,7 +5,6 @@ import shlex
 import signal
 import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -140,23 +139,6 @@ def test_one_that_never_answers_is_stopped_before_the_next(slow: Slow) -> None:
     assert (4, 1) == (len(slow.starts), len(slow.alive))
 
 
-def test_one_that_was_taken_for_dead_gets_longer(slow: Slow) -> None:
-    """Production that needs longer than production_ready_s comes back all the same: it is not stopped for ever."""
-    slow.takes(1.2)
-
-    assert clock.wait_until(lambda: slow.bring_back(0.3) is None, 60)
-    assert 1 == len(slow.alive)
-
-
-@pytest.mark.parametrize("slow", [{"check": ["/bin/false"], "url": None}], indirect=True)
-def test_without_an_address_its_check_says_when_it_is_back(slow: Slow) -> None:
-    """A start alone is not taken for production's return where nothing but its check can say that."""
-    slow.takes(600.0)
-
-    assert slow.bring_back(0.5) is not None
-    assert 1 == len(slow.starts)
-
-
 def test_one_that_has_ended_is_started_again(slow: Slow) -> None:
     """A stop that finds nothing, and says so by its status, keeps no production down."""
     slow.takes(0.0, "--die", "no memory")
@@ -177,25 +159,6 @@ def test_a_stop_that_fails_while_it_loads(slow: Slow) -> None:
 
     assert shortfall is not None
     assert "end it by hand" in shortfall.text
-    assert 1 == len(slow.starts)
-
-
-def test_on_a_disk_that_takes_nothing(slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The start is remembered where the state folder cannot be written, too."""
-
-    def refused(*_: object, **__: object) -> None:
-        raise OSError(30, "Read-only file system")
-
-    monkeypatch.setattr(State, "write", refused)
-    slow.takes(600.0)
-    manager = make_manager(slow.declared, slow.state)
-    manager.ready_s = 600.0
-    manager.start({})
-    try:
-        slow.bring_back(0.2)
-    finally:
-        Path(slow.state.spare).unlink(missing_ok=True)
-
     assert 1 == len(slow.starts)
 
 

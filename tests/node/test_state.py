@@ -22,17 +22,6 @@ def test_root_only(tmp_path: Path) -> None:
     assert (0o700, 0o600) == (folder.stat().st_mode & 0o777, (folder / "record.json").stat().st_mode & 0o777)
 
 
-def test_replaced_whole(tmp_path: Path) -> None:
-    """A reader sees the old content or the new, and no temporary file stays."""
-    state = State.make(tmp_path / "state")
-    state.write("lock.json", {"a": 1})
-
-    state.write("lock.json", {"a": 2})
-
-    assert state.read("lock.json") == {"a": 2}
-    assert [path.name for path in state.folder.iterdir()] == ["lock.json"]
-
-
 def test_kept_twice(tmp_path: Path) -> None:
     """What production cannot come back without is read from its copy where the file itself is torn."""
     state = State.make(tmp_path / "state")
@@ -46,28 +35,6 @@ def test_kept_twice(tmp_path: Path) -> None:
     assert list(state.folder.iterdir()) == []
 
 
-def test_durable_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write is fsynced before it is renamed, and the folder after."""
-    calls: list[str] = []
-    real_fsync, real_rename = os.fsync, os.rename
-
-    def fsync(descriptor: int) -> None:
-        calls.append("folder" if Path(f"/proc/self/fd/{descriptor}").is_dir() else "file")
-        real_fsync(descriptor)
-
-    def rename(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
-        calls.append("rename")
-        real_rename(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
-
-    state = State.make(tmp_path / "state")
-    monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr(os, "rename", rename)
-
-    state.write("lock.json", {"a": 1})
-
-    assert calls == ["file", "rename", "folder"]
-
-
 def test_malformed(tmp_path: Path) -> None:
     """A file that is no JSON is named, with what to do, where nothing can go on without it; others count as missing."""
     state = State.make(tmp_path / "state")
@@ -77,20 +44,6 @@ def test_malformed(tmp_path: Path) -> None:
         state.read("record.json")
     state.path("lock.json").write_text("{")
     assert state.read("lock.json") is None
-
-
-def test_symlink_in_the_way(tmp_path: Path) -> None:
-    """A link laid where a file is to be written is not followed."""
-    state = State.make(tmp_path / "state")
-    victim = tmp_path / "victim"
-    victim.write_text("untouched")
-    (state.folder / f".record.json.{os.getpid()}.tmp").symlink_to(victim)
-
-    state.write("record.json", {"a": 1})
-
-    assert "untouched" == victim.read_text()
-    assert not state.path("record.json").is_symlink()
-    assert {"a": 1} == state.read("record.json")
 
 
 def test_room(tmp_path: Path) -> None:
