@@ -13,8 +13,8 @@ from tokenpeak.sim.install import install
 MIXED = """#!/bin/sh
 case "$*" in
 *--query-gpu=index,name*)
-  echo '0, NVIDIA T4, GPU-aaa, 570.1, 15360, 15000, 70, 7.5, Disabled, Enabled, Enabled'
-  echo '1, NVIDIA L4, GPU-bbb, 570.1, 23034, 1, 72, 8.9, Disabled, Enabled, Enabled'
+  echo '0, NVIDIA T4, GPU-aaa, 570.1, 15360, 15000, 70, 7.5, Disabled'
+  echo '1, NVIDIA L4, GPU-bbb, 570.1, 23034, 1, 72, 8.9, Disabled'
   ;;
 *) exit 1 ;;
 esac

@@ -1,4 +1,4 @@
-"""nvidia-smi, amd-smi and rocm-smi, read from recorded outputs of many kinds of machine."""
+"""nvidia-smi and amd-smi, read from recorded outputs of many kinds of machine."""
 
 from pathlib import Path
 
@@ -136,37 +136,6 @@ def test_amd_sample() -> None:
     } == amd.parse_amd_sample(recorded("mi210_amd_smi_metric.json"))
 
 
-def test_rocm_sample() -> None:
-    """The same columns by rocm-smi; a counter of 0 is none, and MI300 has its power under another name."""
-    raw = '{"card3": {"Current Socket Graphics Package Power (W)": "141.0"}}'
-
-    assert {"gpu3_power_w": 141.0} == amd.parse_rocm_sample(raw)
-    assert {
-        "gpu0_power_w": 432.0,
-        "gpu0_energy_j": pytest.approx(962825096.2974429),
-        "gpu0_sm_clock_mhz": 1700.0,
-        "gpu0_temperature_c": 52.0,
-        "gpu0_vram_used_bytes": 58211692544.0,
-        "gpu0_utilization": 0.97,
-        "gpu1_power_w": 0.0,
-        "gpu1_sm_clock_mhz": 800.0,
-        "gpu1_temperature_c": 50.0,
-        "gpu1_vram_used_bytes": 11493376.0,
-        "gpu1_utilization": 0.0,
-    } == amd.parse_rocm_sample(recorded("mi250_rocm_smi_sample.json"))
-
-
-def test_rocm_smi() -> None:
-    """Cards come in the order of their numbers, each with what it reported."""
-    gpus = amd.parse_rocm_smi(recorded("mi100_rocm_smi.json"))
-
-    assert [
-        (0, "AMD Instinct MI100", 290.0, "5.13.11"),
-        (2, "AMD Instinct MI100", None, "5.13.11"),
-        (10, "AMD Instinct MI100", None, "5.13.11"),
-    ] == [(gpu["index"], gpu["name"], gpu["power_limit_w"], gpu["driver"]) for gpu in gpus]
-
-
 @pytest.mark.parametrize(
     "raw", ["", "No devices were found\n", "{", "[1, 2]", '{"gpu_data": 7}', "null", recorded("unknown_field.txt")]
 )
@@ -174,5 +143,4 @@ def test_rubbish(raw: str) -> None:
     """Output that is nothing of the kind gives no boards, whichever tool printed it: an old driver refuses a field."""
     assert [] == nvidia.parse_gpus(raw)
     assert [] == amd.parse_amd_smi(raw, raw)
-    assert [] == amd.parse_rocm_smi(raw)
     assert {} == amd.parse_amd_sample(raw)

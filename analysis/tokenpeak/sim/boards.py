@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from math import exp, inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,10 +44,6 @@ class Holder:
     steady: bool = True
     """True when `power_w` goes on until the next record, so that a reader may extend `energy_j`."""
     written_at_unix_s: float = 0.0
-    temperature_c: float | None = None
-    """Of each board at `written_at_unix_s`; None for a process that warms none."""
-    slowed: bool = False
-    """The GPU is too hot and its clock held back."""
 
     def energy_at(self, unix_s: float) -> float:
         """Energy above idle until `unix_s`, J."""
@@ -59,12 +54,11 @@ class Holder:
 
 @dataclass(frozen=True, kw_only=True)
 class _Ledger:
-    """Energy by GPU index of processes that have ended, and how warm each board was, and when, as the last one left."""
+    """Energy by GPU index of processes that have ended."""
 
     since_unix_s: float
     launches: int = 0
     energy_j: dict[str, float] = field(default_factory=dict)
-    warmth: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
 def process_started(pid: int) -> str | None:
@@ -118,14 +112,6 @@ class NodeState:
         live = sum(holder.energy_at(unix_s) for holder in self.holders() if gpu in holder.gpus)
         return live + self._read_ledger().energy_j.get(str(gpu), 0.0)
 
-    def warmth(self, gpu: int) -> tuple[float, float] | None:
-        """How warm a board was, and when, by the newest that is known; None for one that was never used."""
-        holders = [holder for holder in self.holders() if gpu in holder.gpus]
-        known = [(each.temperature_c, each.written_at_unix_s) for each in holders if each.temperature_c is not None]
-        before = self._read_ledger().warmth.get(str(gpu))
-        known += [before] if before is not None else []
-        return max(known, key=lambda seen: seen[1], default=None)
-
     def since_unix_s(self) -> float:
         """When the node was first looked at."""
         with self._locked():
@@ -144,12 +130,10 @@ class NodeState:
 
     def _settle(self, holder: Holder, now: float) -> None:
         ledger = self._read_ledger()
-        energy, warmth = dict(ledger.energy_j), dict(ledger.warmth)
+        energy = dict(ledger.energy_j)
         for gpu in holder.gpus:
             energy[str(gpu)] = energy.get(str(gpu), 0.0) + holder.energy_at(now)
-            if holder.temperature_c is not None:
-                warmth[str(gpu)] = (holder.temperature_c, holder.written_at_unix_s)
-        settled = replace(ledger, energy_j=energy, warmth=warmth)
+        settled = replace(ledger, energy_j=energy)
         write_atomically(self._ledger, json.dumps(asdict(settled)), durable=False)
         delete(self._engines / f"{holder.pid}.json")
 
@@ -174,30 +158,8 @@ class NodeState:
             yield
 
 
-AMBIENT_C = 28.0
-RISE_C = 40.0
-"""Above the ambient, at rest, of a board that draws its TDP."""
-FOLLOWS_S = 45.0
-LEAKAGE_PER_DEGREE = 0.0015
-"""Of the power, for each degree: what the ranking assumes of real boards as well (ranking/energy_intervals.py)."""
 IDLE_SHARE = 0.12
 """Of its TDP, what a board draws with nothing on it."""
-
-
-def resting_c(share: float) -> float:
-    """Where a board comes to rest that draws this share of its TDP."""
-    return AMBIENT_C + RISE_C * share
-
-
-def after_c(temperature_c: float, share: float, seconds: float) -> float:
-    """How warm a board is that has drawn this share of its TDP for some time."""
-    rest_c = resting_c(share)
-    return rest_c + (temperature_c - rest_c) * exp(-max(0.0, seconds) / FOLLOWS_S)
-
-
-def leakage_w(power_w: float, temperature_c: float) -> float:
-    """Power that a board draws at a temperature beyond that of one as cool as an idle one."""
-    return power_w * LEAKAGE_PER_DEGREE * (temperature_c - resting_c(IDLE_SHARE))
 
 
 CONTEXT_SHARE = 0.06
@@ -221,12 +183,11 @@ def step_power_w(tdp_w: float, step: "StepTime") -> float:
 class Meter:
     """Adds up steps and writes the process's record, at most ten times a second while there is work."""
 
-    def __init__(self, state: NodeState | None, settings: "Settings", *, slowed_after_s: float = inf) -> None:
+    def __init__(self, state: NodeState | None, settings: "Settings") -> None:
         self._state = state if settings.gpus else None
         self._tdp_w = settings.devices.gpu.tdp_w
         self._limit_w = settings.devices.power_limit_w
         self._gpus = settings.gpus
-        self._slowed_from = time.time() + slowed_after_s
         self._pid = os.getpid()
         self._started = process_started(self._pid) or ""
         self._vram_bytes = 0
@@ -234,9 +195,6 @@ class Meter:
         self._busy_s = 0.0
         self._above_j = 0.0
         self._window_from = time.time()
-        self._temperature_c = self._found_c()
-        self._is_steady = False
-        self._steady_w = 0.0
         self._context_w = self._tdp_w * CONTEXT_SHARE
         self._base_w = 0.0
 
@@ -276,33 +234,16 @@ class Meter:
             self._write(steady=False)
             self._state.remove(self._pid)
 
-    def _found_c(self) -> float:
-        """How warm the board is when the process begins: it cools from what it was when it was last used."""
-        last = self._state.warmth(self._gpus[0]) if self._state is not None and self._gpus else None
-        if last is None:
-            return resting_c(IDLE_SHARE)
-        return after_c(last[0], IDLE_SHARE, self._window_from - last[1])
-
     def _rest(self) -> None:
         """There is nothing to do from now on."""
         if self._state is not None:
-            self._is_steady = True
-            self._steady_w = self._base_w + self._leakage_w(self._base_w)
             self._write(steady=True)
-
-    def _leakage_w(self, above_idle_w: float) -> float:
-        return leakage_w(idle_power_w(self._tdp_w) + above_idle_w, self._temperature_c)
 
     def _settle_window(self) -> tuple[float, float]:
         now = time.time()
         window_s = max(1e-9, now - self._window_from)
         power_w = self._base_w + self._above_j / window_s
-        # What a reader was shown of a pause holds, so that no counter goes back.
-        power_w = self._steady_w if self._is_steady else power_w + self._leakage_w(power_w)
-        self._is_steady = False
         self._energy_j += power_w * window_s
-        share = (idle_power_w(self._tdp_w) + power_w) / self._tdp_w
-        self._temperature_c = after_c(self._temperature_c, share, window_s)
         utilization = min(1.0, self._busy_s / window_s)
         self._busy_s = self._above_j = 0.0
         self._window_from = now
@@ -311,7 +252,7 @@ class Meter:
     def _write(self, *, steady: bool) -> None:
         if self._state is None:
             return
-        power_w, utilization = (self._steady_w, 0.0) if steady else self._settle_window()
+        power_w, utilization = (self._base_w, 0.0) if steady else self._settle_window()
         self._state.write(
             Holder(
                 pid=self._pid,
@@ -324,7 +265,5 @@ class Meter:
                 energy_j=self._energy_j,
                 steady=steady,
                 written_at_unix_s=self._window_from,
-                temperature_c=self._temperature_c,
-                slowed=self._window_from >= self._slowed_from,
             )
         )

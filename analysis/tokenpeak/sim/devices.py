@@ -6,7 +6,6 @@
     crash_after_requests:N   the engine's process dies of a CUDA error
     ignore_sigterm           only a kill ends it
     error_500:EVERY          of so many requests one is answered with status 500
-    throttle_after_s:S       its GPUs get too hot: their clock falls and nvidia-smi says why; the engine is no slower
     oom_under_load:SHARE     given more of the memory than this share, it runs out of it once several requests run
     damaged_answers:NATS     its log-probabilities are wrong by an error of this standard deviation
 """
@@ -27,7 +26,6 @@ _USUAL = {
     "crash_after_requests": 10.0,
     "ignore_sigterm": 1.0,
     "error_500": 2.0,
-    "throttle_after_s": 5.0,
     "oom_under_load": 0.93,
     "damaged_answers": 0.5,
 }

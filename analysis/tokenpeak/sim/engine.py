@@ -9,7 +9,6 @@ TOKENPEAK_SIM_SPEED (share of such a machine's usual speed, 1), TOKENPEAK_SIM_PO
 """
 
 import asyncio
-import math
 import os
 import signal
 import socket
@@ -49,7 +48,7 @@ class SimulatedEngine:
         self._log = log
         self._faults = played
         self._state = state
-        self._meter = Meter(state, settings, slowed_after_s=played.get("throttle_after_s", math.inf))
+        self._meter = Meter(state, settings)
         launch = state.next_launch() if state else 0
         seed = int(os.environ.get("TOKENPEAK_SIM_SEED", "0"))
         self._seed = crc32(f"{seed} {settings.arguments.seed or 0} {launch}".encode())

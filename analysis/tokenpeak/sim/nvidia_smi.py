@@ -12,21 +12,21 @@ import os
 import signal
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 from zlib import crc32
 
-from tokenpeak.sim.boards import IDLE_SHARE, Holder, NodeState, after_c, idle_power_w, resting_c
+from tokenpeak.sim.boards import Holder, NodeState, idle_power_w
 from tokenpeak.sim.devices import Devices, devices
 
 MIB = 1024**2
 
 _CLOCKS_MHZ = {"7.0": 1380, "7.5": 1590, "8.0": 1410, "8.6": 1695, "8.9": 2040, "9.0": 1980, "10.0": 1965}
 """Highest SM clock by compute capability."""
-AVERAGED_S = 1.0
+AMBIENT_C, RISE_C = 28.0, 40.0
+"""Temperature of a board that draws nothing, and how much warmer it is at its TDP."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +37,6 @@ class SimulatedGpu:
     devices: Devices
     holders: tuple[Holder, ...]
     energy_j: float
-    celsius: float = resting_c(IDLE_SHARE)
-    average_w: float | None = None
-    """Mean draw over the last second, where somebody went on looking."""
 
     @property
     def used_mib(self) -> int:
@@ -59,33 +56,14 @@ class SimulatedGpu:
         return min(self.devices.power_limit_w, idle + sum(holder.power_w for holder in self.holders))
 
     @property
-    def shown_w(self) -> float:
-        """`power.draw`: from Ampere on, but for GA100, the mean over a second."""
-        looks_back = self.devices.gpu.compute_capability not in ("7.0", "7.5", "8.0")
-        return self.average_w if looks_back and self.average_w is not None else self.power_w
-
-    @property
     def temperature_c(self) -> int:
         """As the driver shows it."""
-        return round(self.celsius)
+        return round(AMBIENT_C + RISE_C * self.power_w / self.devices.gpu.tdp_w)
 
     @property
     def clock_mhz(self) -> int:
-        """SM clock: the highest while a process has a context and the board is not too hot, else the idle one."""
-        highest = _CLOCKS_MHZ.get(self.devices.gpu.compute_capability, 1800)
-        if not self.holders:
-            return 210
-        return round(0.7 * highest) if self.slowed else highest
-
-    @property
-    def slowed(self) -> bool:
-        """It is too hot."""
-        return any(holder.slowed for holder in self.holders)
-
-    @property
-    def has_hbm(self) -> bool:
-        """Its memory is HBM, whose errors are always corrected."""
-        return self.devices.gpu.compute_capability in ("7.0", "8.0", "9.0", "10.0")
+        """SM clock: the highest while a process has a context, else the idle one."""
+        return _CLOCKS_MHZ.get(self.devices.gpu.compute_capability, 1800) if self.holders else 210
 
     @property
     def uuid(self) -> str:
@@ -98,30 +76,23 @@ def _mig(gpu: SimulatedGpu) -> str:
     return "Disabled" if gpu.devices.gpu.compute_capability in ("8.0", "9.0", "10.0") else "[N/A]"
 
 
-def _slowed(gpu: SimulatedGpu) -> str:
-    return f"0x{0x40 if gpu.slowed else 0:016x}"
-
-
 GPU_FIELDS: Mapping[str, tuple[Callable[[SimulatedGpu], object], str]] = {
     "index": (lambda gpu: gpu.index, ""),
     "name": (lambda gpu: gpu.devices.gpu.name, ""),
     "uuid": (lambda gpu: gpu.uuid, ""),
     "driver_version": (lambda gpu: gpu.devices.driver, ""),
     "compute_cap": (lambda gpu: gpu.devices.gpu.compute_capability, ""),
-    "persistence_mode": (lambda _: "Enabled", ""),
-    "ecc.mode.current": (lambda gpu: "Enabled" if gpu.has_hbm else "Disabled", ""),
     "mig.mode.current": (_mig, ""),
     "memory.total": (lambda gpu: gpu.devices.gpu.vram_bytes // MIB, "MiB"),
     "memory.used": (lambda gpu: gpu.used_mib, "MiB"),
-    "power.draw": (lambda gpu: f"{gpu.shown_w:.2f}", "W"),
+    "power.draw": (lambda gpu: f"{gpu.power_w:.2f}", "W"),
     "power.limit": (lambda gpu: f"{gpu.devices.power_limit_w:.2f}", "W"),
     "power.default_limit": (lambda gpu: f"{gpu.devices.gpu.tdp_w:.2f}", "W"),
     "total_energy_consumption": (lambda gpu: int(gpu.energy_j * 1000), "mJ"),
     "utilization.gpu": (lambda gpu: round(100 * gpu.utilization), "%"),
     "temperature.gpu": (lambda gpu: gpu.temperature_c, ""),
     "clocks.sm": (lambda gpu: gpu.clock_mhz, "MHz"),
-    "clocks_throttle_reasons.active": (_slowed, ""),
-    "clocks_event_reasons.active": (_slowed, ""),
+    "clocks_event_reasons.active": (lambda _: f"0x{0:016x}", ""),
 }
 """Value and unit of each field."""
 
@@ -133,23 +104,7 @@ APP_FIELDS: Mapping[str, tuple[Callable[[SimulatedGpu, Holder], object], str]] =
 }
 
 
-class PowerAverage:
-    """Mean power of each board since the last look that is a second old."""
-
-    def __init__(self) -> None:
-        self._seen: dict[int, deque[tuple[float, float]]] = {}
-
-    def average_w(self, index: int, unix_s: float, energy_j: float) -> float | None:
-        """Mean power since the last look that is a second old, or the oldest one; None at the first."""
-        seen = self._seen.setdefault(index, deque())
-        seen.append((unix_s, energy_j))
-        while len(seen) > 2 and seen[1][0] <= unix_s - AVERAGED_S:
-            seen.popleft()
-        begun_s, begun_j = seen[0]
-        return (energy_j - begun_j) / (unix_s - begun_s) if unix_s > begun_s else None
-
-
-def simulated_gpus(node: Devices, state: NodeState, average: PowerAverage) -> list[SimulatedGpu]:
+def simulated_gpus(node: Devices, state: NodeState) -> list[SimulatedGpu]:
     """The boards as they are now."""
     holders = state.holders()
     since, now = state.since_unix_s(), time.time()
@@ -158,18 +113,7 @@ def simulated_gpus(node: Devices, state: NodeState, average: PowerAverage) -> li
         own = node.of(index)
         here = tuple(holder for holder in holders if index in holder.gpus)
         energy_j = idle_power_w(own.gpu.tdp_w) * (now - since) + state.energy_above_idle(index, now)
-        draw_w = min(own.power_limit_w, idle_power_w(own.gpu.tdp_w) + sum(holder.power_w for holder in here))
-        rest, last = draw_w / own.gpu.tdp_w, state.warmth(index)
-        gpus.append(
-            SimulatedGpu(
-                index=index,
-                devices=own,
-                holders=here,
-                energy_j=energy_j,
-                average_w=average.average_w(index, now, energy_j),
-                celsius=resting_c(rest) if last is None else after_c(last[0], rest, now - last[1]),
-            )
-        )
+        gpus.append(SimulatedGpu(index=index, devices=own, holders=here, energy_j=energy_j))
     return gpus
 
 
@@ -248,10 +192,10 @@ def main(argv: list[str] | None = None) -> int:
         query = _parser().parse_args(argv)
         if node.is_cpu or folder is None:
             raise SmiCommandError("No devices were found", 6)
-        state, average = NodeState(Path(folder)), PowerAverage()
+        state = NodeState(Path(folder))
         due = time.monotonic()
         while True:
-            gpus = _chosen(simulated_gpus(node, state, average), query.id)
+            gpus = _chosen(simulated_gpus(node, state), query.id)
             sys.stdout.write("".join(f"{line}\n" for line in _rows(query, gpus)))
             sys.stdout.flush()
             if query.loop_ms is None:

@@ -189,7 +189,7 @@ def _without_gpus(inventory: Inventory, answered: Mapping[str, ReadyNode]) -> di
     declared = {name: declared_facts(inventory.node(name)) for name in answered}
     return {
         name: f"no GPU is found there, but tokenpeak_facts declares {len(facts.gpus)} ({facts.gpus[0].name}): run "
-        "nvidia-smi (rocm-smi, amd-smi) on the node and mend what it says, or correct tokenpeak_facts"
+        "nvidia-smi (amd-smi) on the node and mend what it says, or correct tokenpeak_facts"
         for name, facts in declared.items()
         if facts is not None and facts.gpus and not answered[name].facts.gpus
     }

@@ -1,4 +1,4 @@
-"""AMD's boards by amd-smi and rocm-smi, trusting no value to be there.
+"""AMD's boards by amd-smi, trusting no value to be there.
 
 Pure: text in, values out. A value that a driver does not report (`N/A`, a missing key) is None.
 """
@@ -6,26 +6,11 @@ Pure: text in, values out. A value that a driver does not report (`N/A`, a missi
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 from tokenpeak.node.probe.nvidia import MIB, number, word
 
-AMD_SAMPLE = ("amd-smi", "metric", "--json")
-ROCM_SAMPLE = (
-    "rocm-smi",
-    "--showpower",
-    "--showtemp",
-    "--showuse",
-    "--showgpuclocks",
-    "--showmeminfo",
-    "vram",
-    "--json",
-)
-ROCM_COUNTER = "--showenergycounter"
-"""Refused, with the whole command, by a rocm-smi that does not know it (before ROCm 4.5)."""
-ROCM_POWER = ("Current Socket Graphics Package Power (W)", "Average Graphics Package Power (W)")
-"""Since MI300, and before."""
+STATIC, METRIC = ("amd-smi", "static", "--json"), ("amd-smi", "metric", "--json")
 
 
 def parse_amd_smi(static: str, metric: str) -> list[dict[str, Any]]:
@@ -51,41 +36,9 @@ def parse_amd_smi(static: str, metric: str) -> list[dict[str, Any]]:
                 "power_limit_w": _amd_value(limit.get("max_power") or limit.get("socket_power_limit")),
                 "compute_capability": word(asic.get("target_graphics_version")),
                 "mig": None,
-                "persistence": None,
-                "ecc": None,
             }
         )
     return found
-
-
-def parse_rocm_smi(raw: str) -> list[dict[str, Any]]:
-    """`rocm-smi --showproductname --showmeminfo vram --showmaxpower --showuniqueid --showdriverversion --json`."""
-    data = _loaded(raw)
-    data = data if isinstance(data, dict) else {}
-    driver = _mapping(data.get("system")).get("Driver version")
-    found = []
-    for card, entry in sorted(data.items()):
-        match = re.fullmatch(r"card(\d+)", card)
-        if not match or not isinstance(entry, dict):
-            continue
-        total, used = number(entry.get("VRAM Total Memory (B)")), number(entry.get("VRAM Total Used Memory (B)"))
-        name = word(entry.get("Card Series") or entry.get("Card series") or entry.get("Card Model")) or "GPU"
-        found.append(
-            {
-                "index": int(match.group(1)),
-                "name": name if name.upper().startswith("AMD") else f"AMD {name}",
-                "uuid": word(entry.get("Unique ID")),
-                "driver": word(driver),
-                "vram_bytes": None if total is None else int(total),
-                "vram_used_bytes": None if used is None else int(used),
-                "power_limit_w": number(entry.get("Max Graphics Package Power (W)")),
-                "compute_capability": word(entry.get("GFX Version")),
-                "mig": None,
-                "persistence": None,
-                "ecc": None,
-            }
-        )
-    return sorted(found, key=lambda gpu: int(gpu["index"]))
 
 
 def parse_amd_sample(metric: str) -> dict[str, float]:
@@ -105,31 +58,6 @@ def parse_amd_sample(metric: str) -> dict[str, float]:
             "utilization": None if busy is None else busy / 100,
         }
         found.update({f"gpu{index}_{name}": value for name, value in values.items() if value is not None})
-    return found
-
-
-def parse_rocm_sample(raw: str) -> dict[str, float]:
-    """ROCM_SAMPLE's answer as the columns of `parse_sample`.
-
-    A counter of 0 is that of a board without one (before MI200). A second die says 0 W: the first has the package's.
-    """
-    data = _loaded(raw)
-    found: dict[str, float] = {}
-    for card, entry in data.items() if isinstance(data, dict) else ():
-        match = re.fullmatch(r"card(\d+)", card)
-        if not match or not isinstance(entry, dict):
-            continue
-        counter_uj, busy = number(entry.get("Accumulated Energy (uJ)")), number(entry.get("GPU use (%)"))
-        clock = str(entry.get("sclk clock speed:") or "").strip("()")
-        values = {
-            "power_w": next((value for key in ROCM_POWER if (value := number(entry.get(key))) is not None), None),
-            "energy_j": counter_uj / 1e6 if counter_uj else None,
-            "sm_clock_mhz": number(clock),
-            "temperature_c": number(entry.get("Temperature (Sensor junction) (C)")),
-            "vram_used_bytes": number(entry.get("VRAM Total Used Memory (B)")),
-            "utilization": None if busy is None else busy / 100,
-        }
-        found.update({f"gpu{match.group(1)}_{name}": value for name, value in values.items() if value is not None})
     return found
 
 

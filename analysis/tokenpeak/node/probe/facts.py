@@ -40,12 +40,8 @@ def gpus() -> list[dict[str, Any]]:
         found = nvidia.parse_gpus(_field_by_field())
         if found:
             return found
-    static = process.run(["amd-smi", "static", "--json"])
-    if static.status == 0:
-        return amd.parse_amd_smi(static.out, process.run(["amd-smi", "metric", "--json"]).out)
-    rocm = ["rocm-smi", "--showproductname", "--showmeminfo", "vram", "--showmaxpower", "--showuniqueid"]
-    ran = process.run([*rocm, "--showdriverversion", "--json"])
-    return amd.parse_rocm_smi(ran.out) if ran.status == 0 else []
+    static = process.run(amd.STATIC)
+    return amd.parse_amd_smi(static.out, process.run(amd.METRIC).out) if static.status == 0 else []
 
 
 def interconnect(indexes: Collection[int]) -> str | None:
@@ -124,7 +120,7 @@ def probe(state: State, declaration: Json) -> ProbeAnswer:
         there = ", ".join(str(gpu["index"]) for gpu in every_gpu) or "none"
         problems.append(
             f"GPU {', '.join(absent)} is chosen by tokenpeak_gpus or tokenpeak_engine_env, and the node has {there}: "
-            "correct it, or run nvidia-smi (rocm-smi, amd-smi) there and mend what it says."
+            "correct it, or run nvidia-smi (amd-smi) there and mend what it says."
         )
     has_trial = state.has(records.NAME)
     is_idle = found_production is not None and not found_production.running and not has_trial

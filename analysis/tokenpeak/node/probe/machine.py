@@ -44,21 +44,21 @@ class Gauge(NamedTuple):
 
 
 def make_gauge(chosen: boards.Chosen = None) -> Gauge:
-    """VRAM of the chosen boards by nvidia-smi or rocm-smi where one answers, else the machine's memory."""
+    """VRAM of the chosen boards by nvidia-smi or amd-smi where one answers, else the machine's memory."""
     only = ["-i", ",".join(chosen)] if chosen else []
     tool = ["nvidia-smi", *only, "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
     if nvidia.parse_used_bytes(process.run(tool).out) is not None:
         return Gauge("vram", lambda: nvidia.parse_used_bytes(process.run(tool).out), GPU_TOLERANCE_BYTES)
-    rocm = ["rocm-smi", "--showmeminfo", "vram", "--json"]
-    if rocm_used(process.run(rocm).out, chosen) is not None:
-        return Gauge("vram", lambda: rocm_used(process.run(rocm).out, chosen), GPU_TOLERANCE_BYTES)
+    static = process.run(amd.STATIC).out
+    if amd_used(static, process.run(amd.METRIC).out, chosen) is not None:
+        return Gauge("vram", lambda: amd_used(static, process.run(amd.METRIC).out, chosen), GPU_TOLERANCE_BYTES)
     return Gauge("ram", _ram_used, RAM_TOLERANCE * meminfo().get("MemTotal", 0))
 
 
-def rocm_used(raw: str, chosen: boards.Chosen = None) -> int | None:
-    """VRAM in use on the chosen boards from `rocm-smi --showmeminfo vram --json`; None when none reports it."""
-    seen = boards.only(amd.parse_rocm_smi(raw), chosen)
-    used = [gpu["vram_used_bytes"] for gpu in seen if gpu["vram_used_bytes"] is not None]
+def amd_used(static: str, metric: str, chosen: boards.Chosen = None) -> int | None:
+    """VRAM in use on the chosen boards by amd-smi; None when none reports it."""
+    listed = boards.only(amd.parse_amd_smi(static, metric), chosen)
+    used = [gpu["vram_used_bytes"] for gpu in listed if gpu["vram_used_bytes"] is not None]
     return sum(used) if used else None
 
 

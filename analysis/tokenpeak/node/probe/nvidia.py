@@ -26,8 +26,6 @@ GPU_FIELDS = (
     "power.limit",
     "compute_cap",
     "mig.mode.current",
-    "persistence_mode",
-    "ecc.mode.current",
 )
 SAMPLE_FIELDS = (
     "index",
@@ -94,7 +92,7 @@ def _rejoin(cells: list[str], wanted: int) -> list[str] | None:
 
 
 def parse_gpus(raw: str) -> list[dict[str, Any]]:
-    """The answer to GPU_FIELDS as a mapping per board, keys as in the raw format plus mig, persistence, ecc."""
+    """The answer to GPU_FIELDS as a mapping per board, keys as in the raw format plus mig."""
     found = []
     for row in rows(raw, GPU_FIELDS):
         index = number(row["index"])
@@ -111,8 +109,6 @@ def parse_gpus(raw: str) -> list[dict[str, Any]]:
                 "power_limit_w": number(row["power.limit"]),
                 "compute_capability": word(row["compute_cap"]),
                 "mig": word(row["mig.mode.current"]),
-                "persistence": word(row["persistence_mode"]),
-                "ecc": word(row["ecc.mode.current"]),
             }
         )
     return found

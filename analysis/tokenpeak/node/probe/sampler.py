@@ -15,9 +15,7 @@ import os
 import subprocess
 import threading
 import time
-from functools import partial
 from pathlib import Path
-from typing import Callable
 
 from tokenpeak.node.guard import overlap
 from tokenpeak.node.installation.rights import power_command_problems
@@ -109,9 +107,10 @@ def gpu_source(tools: str | None) -> Source | None:
     fields, _ = nvidia_fields()
     if fields:
         return nvidia_stream(fields)
-    ask = amd_source()
+    if not any(name.endswith(OF_ENERGY) for name in amd_sample()):
+        return None
     # A process for each sample: once a second is as often as it may disturb what is measured.
-    return None if ask is None else lambda whole: ask() if whole else {}
+    return lambda whole: amd_sample() if whole else {}
 
 
 def boards_now(tools: str | None) -> dict[str, float]:
@@ -119,9 +118,7 @@ def boards_now(tools: str | None) -> dict[str, float]:
     library = None if tools else nvidia.load()
     if library is not None:
         return library.sample(True)
-    found = nvidia_fields()[1]
-    ask = None if found else amd_source()
-    return ask() if ask is not None else found
+    return nvidia_fields()[1] or amd_sample()
 
 
 def nvidia_fields() -> tuple[tuple[str, ...], dict[str, float]]:
@@ -136,18 +133,9 @@ def nvidia_fields() -> tuple[tuple[str, ...], dict[str, float]]:
     return (), {}
 
 
-def amd_source() -> Callable[[], dict[str, float]] | None:
-    """What asks for a sample of AMD's boards: the first tool that reads their energy or power; None where none does."""
-    counted = (*amd.ROCM_SAMPLE, amd.ROCM_COUNTER)
-    tools = ((amd.AMD_SAMPLE, amd.parse_amd_sample), (counted, amd.parse_rocm_sample))
-    for argv, parse in (*tools, (amd.ROCM_SAMPLE, amd.parse_rocm_sample)):
-        if any(name.endswith(OF_ENERGY) for name in parse(process.run(argv, timeout_s=5).out)):
-            return partial(_asked, argv, parse)
-    return None
-
-
-def _asked(argv: tuple[str, ...], parse: Callable[[str], dict[str, float]]) -> dict[str, float]:
-    return parse(process.run(argv, timeout_s=5).out)
+def amd_sample() -> dict[str, float]:
+    """One sample of AMD's boards; empty where there are none."""
+    return amd.parse_amd_sample(process.run(amd.METRIC, timeout_s=5).out)
 
 
 def nvidia_stream(fields: tuple[str, ...]) -> Source:
