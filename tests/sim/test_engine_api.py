@@ -55,10 +55,6 @@ def recorded(name: str) -> Any:
     [
         ("completion-stream-usage.sse", {"stream_options": {"include_usage": True}}),
         ("completion-stream.sse", {"max_tokens": 3}),
-        (
-            "completion-stream-continuous.sse",
-            {"max_tokens": 3, "stream_options": {"include_usage": True, "continuous_usage_stats": True}},
-        ),
     ],
 )
 def test_a_streamed_completion_has_vllms_events(engine: RunningEngine, name: str, body: dict[str, Any]) -> None:

@@ -51,14 +51,12 @@ class GenerationRequest:
     model: str
     chat: bool
     prompts: tuple[list[int], ...]
-    choices: int
     max_tokens: int
     min_tokens: int
     ignore_eos: bool
     seed: int
     stream: bool
     include_usage: bool
-    continuous_usage: bool
     token_ids: bool = False
     logprobs: int | None = None
     prompt_logprobs: int | None = None
@@ -77,7 +75,6 @@ class Chunks:
         self._fingerprint = f"vllm-{release.text}-{crc32(request.model.encode()):08x}"
         self._prompt_tokens = sum(map(len, request.prompts))
         self._include_usage = request.include_usage
-        self._continuous = request.continuous_usage
         kind = "chat.completion.chunk" if self._chat else "text_completion"
         created = int(time.time())
         self._base = {"id": request.request_id, "object": kind, "created": created, "model": request.model}
@@ -97,19 +94,16 @@ class Chunks:
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
         return event({**self._base, "choices": [choice], "prompt_token_ids": None, "prompt_text": None})
 
-    def text(self, index: int, text: bytes, output_tokens: int) -> bytes:
+    def text(self, index: int, text: bytes) -> bytes:
         """The event of new text."""
-        usage = b',"usage":' + encode(self._counts(output_tokens)) if self._continuous else b""
-        return b"%b%d%b%b%b%b}\n\n" % (self._head, index, self._open, text, self._close, usage)
+        return b"%b%d%b%b%b}\n\n" % (self._head, index, self._open, text, self._close)
 
-    def last(self, index: int, text: str, output_tokens: int, reason: str, *, only: bool) -> bytes:
+    def last(self, index: int, text: str, reason: str, *, only: bool) -> bytes:
         """The event that carries a choice's finish reason; `only`: no other event follows but the usage's."""
         said = {"delta": {"content": text}} if self._chat else {"text": text}
         choice = {"index": index, **said, "logprobs": None, "finish_reason": reason, "stop_reason": None}
         choice |= {"token_ids": None} if self._chat else {"prompt_token_ids": None, "token_ids": None}
         body = {**self._base, "choices": [choice]}
-        if self._continuous:
-            body["usage"] = self._counts(output_tokens)
         if only and not self._include_usage:
             body["system_fingerprint"] = self._fingerprint
         return event(body)
@@ -190,22 +184,21 @@ class ApiAnswer:
         """Queue the sequences; a stream's headers go out at once, as vLLM's do."""
         request, arrived_s = self._request, time.monotonic()
         for prompt in request.prompts:
-            for choice in range(request.choices):
-                seed = crc32(repr((request.seed, choice, len(prompt), prompt[:64], prompt[-64:])).encode())
-                sequence = Sequence(
-                    prompt,
-                    max_tokens=request.max_tokens,
-                    stop_after=None,
-                    seed=seed,
-                    vocabulary=min(SPOKEN_TOKENS, self._settings.model.vocabulary),
-                    arrived_s=arrived_s,
-                    on_tokens=self._on_tokens,
-                )
-                if not request.ignore_eos:
-                    sequence.stop_after = max(1, request.min_tokens, round(MEAN_ANSWER_TOKENS * _exponential(sequence)))
-                self._index[sequence] = len(self._texts)
-                self._texts.append([])
-                self._reasons.append("")
+            seed = crc32(repr((request.seed, 0, len(prompt), prompt[:64], prompt[-64:])).encode())
+            sequence = Sequence(
+                prompt,
+                max_tokens=request.max_tokens,
+                stop_after=None,
+                seed=seed,
+                vocabulary=min(SPOKEN_TOKENS, self._settings.model.vocabulary),
+                arrived_s=arrived_s,
+                on_tokens=self._on_tokens,
+            )
+            if not request.ignore_eos:
+                sequence.stop_after = max(1, request.min_tokens, round(MEAN_ANSWER_TOKENS * _exponential(sequence)))
+            self._index[sequence] = len(self._texts)
+            self._texts.append([])
+            self._reasons.append("")
         self._left = len(self._index)
         self._reply.on_close = self._abort
         if request.stream:
@@ -280,10 +273,10 @@ class ApiAnswer:
             self._reply.write(self._chunks.role(index))
         if reason is None:
             text = word_bytes(tokens[0]) if len(tokens) == 1 else detokenize(tokens).encode()
-            self._reply.write(self._chunks.text(index, text, output))
+            self._reply.write(self._chunks.text(index, text))
         else:
             only = len(self._index) == 1
-            self._reply.write(self._chunks.last(index, detokenize(tokens), output, reason, only=only))
+            self._reply.write(self._chunks.last(index, detokenize(tokens), reason, only=only))
 
     def _cached_tokens(self) -> int | None:
         if not self._settings.arguments.enable_prompt_tokens_details:

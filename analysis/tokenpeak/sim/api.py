@@ -14,7 +14,7 @@ from tokenpeak.sim.answer import ApiAnswer, ApiError, GenerationRequest, encode
 from tokenpeak.sim.devices import CUDA_ERROR, Faults
 from tokenpeak.sim.engine_metrics import Counters, metrics_page
 from tokenpeak.sim.http import HttpReply, HttpRequest
-from tokenpeak.sim.language import chat_prompt, detokenize, tokenize
+from tokenpeak.sim.language import chat_prompt, tokenize
 from tokenpeak.sim.pace import Pace
 from tokenpeak.sim.settings import Settings
 from tokenpeak.sim.startup import out_of_memory
@@ -51,7 +51,6 @@ class Api:
             ("GET", "/metrics"): self._metrics,
             ("GET", "/v1/models"): self._models,
             ("POST", "/tokenize"): self._tokenize,
-            ("POST", "/detokenize"): self._detokenize,
             ("POST", "/v1/completions"): self._completion,
             ("POST", "/v1/chat/completions"): self._chat,
         }
@@ -111,9 +110,6 @@ class Api:
         limit = self.settings.max_model_len
         reply.send(200, encode({"count": len(tokens), "max_model_len": limit, "tokens": tokens, "token_strs": None}))
 
-    def _detokenize(self, request: HttpRequest, reply: HttpReply) -> None:
-        reply.send(200, encode({"prompt": detokenize(_body(request).get("tokens") or [])}))
-
     def _completion(self, request: HttpRequest, reply: HttpReply) -> None:
         body = _body(request)
         self._check_model(body)
@@ -156,14 +152,12 @@ class Api:
             model=body.get("model") or self.settings.served_names[0],
             chat=chat,
             prompts=tuple(prompts),
-            choices=int(body.get("n") or 1),
             max_tokens=self._max_tokens(asked_tokens, longest),
             min_tokens=int(body.get("min_tokens") or 0),
             ignore_eos=bool(body.get("ignore_eos")),
             seed=body["seed"] if isinstance(body.get("seed"), int) else self._seed,
             stream=bool(body.get("stream")),
             include_usage=bool(options.get("include_usage")),
-            continuous_usage=bool(options.get("continuous_usage_stats")),
             token_ids=bool(body.get("return_token_ids")),
             logprobs=_top(body, "logprobs"),
             prompt_logprobs=_top(body, "prompt_logprobs"),

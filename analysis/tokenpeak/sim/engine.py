@@ -13,7 +13,6 @@ import os
 import signal
 import socket
 import sys
-from http import HTTPStatus
 from pathlib import Path
 from types import FrameType
 from zlib import crc32
@@ -25,15 +24,13 @@ from tokenpeak.sim.api import Api
 from tokenpeak.sim.boards import Meter, NodeState
 from tokenpeak.sim.devices import Faults, devices, faults
 from tokenpeak.sim.engine_metrics import Counters
-from tokenpeak.sim.http import HttpRequest, HttpServer
+from tokenpeak.sim.http import HttpServer
 from tokenpeak.sim.pace import Pace
 from tokenpeak.sim.scheduler import Scheduler, SchedulerLimits
 from tokenpeak.sim.sequence import BlockPool
 from tokenpeak.sim.settings import Settings, parse_serve, release_number, resolve
 from tokenpeak.sim.startup import EngineLog, Start, StartError, sleep
 from tokenpeak.vllm.flags import DEFAULT_RELEASE
-
-STATS_EVERY_S = 10.0
 
 
 class Stopped(BaseException):
@@ -114,7 +111,7 @@ class SimulatedEngine:
             noise=float(os.environ.get("TOKENPEAK_SIM_NOISE", "0")),
             speed=float(os.environ.get("TOKENPEAK_SIM_SPEED", "1")),
         )
-        server = HttpServer(api.handle, self._access)
+        server = HttpServer(api.handle)
         for number in (signal.SIGTERM, signal.SIGINT):
             if not ("ignore_sigterm" in self._faults and number == signal.SIGTERM):
                 loop.add_signal_handler(number, stopping.set)
@@ -124,20 +121,12 @@ class SimulatedEngine:
         log.api("entry.py:140", f"Starting vLLM server on http://{host}:{port}")
         log.server("Application startup complete.")
         self._meter.idle()
-        stats = asyncio.create_task(self._log_stats(counters)) if not settings.arguments.disable_log_stats else None
         await stopping.wait()
-        if stats is not None:
-            stats.cancel()
         log.api("launcher.py:254", "[shutdown] API server: shutdown triggered")
         listening.close()
         for connection in list(server.connections):
             connection.close()
         log.server("Application shutdown complete.")
-
-    def _access(self, request: HttpRequest, status: int) -> None:
-        if not self._settings.arguments.disable_uvicorn_access_log:
-            phrase = HTTPStatus(status).phrase
-            self._log.server(f'{request.client} - "{request.method} {request.path} HTTP/1.1" {status} {phrase}')
 
     def _crash(self, error: str) -> None:
         """The engine's process dies of an error, and the server with it."""
@@ -147,27 +136,6 @@ class SimulatedEngine:
         self._log.traceback(frame, f"vllm.v1.engine.exceptions.EngineDeadError: {message}")
         self._meter.leave()
         os._exit(1)
-
-    async def _log_stats(self, counters: Counters) -> None:
-        """Every ten seconds with work: throughput, queues, KV cache usage."""
-        prompt, generated, was_idle = 0, 0, True
-        while True:
-            await asyncio.sleep(STATS_EVERY_S)
-            prompt_s = (counters.prompt_tokens - prompt) / STATS_EVERY_S
-            generated_s = (counters.generation_tokens - generated) / STATS_EVERY_S
-            prompt, generated = counters.prompt_tokens, counters.generation_tokens
-            idle = not prompt_s and not generated_s
-            if idle and was_idle:
-                continue
-            was_idle = idle
-            hits = 100 * counters.prefix_hits / counters.prefix_queries if counters.prefix_queries else 0.0
-            self._log.api(
-                "loggers.py:271",
-                f"Avg prompt throughput: {prompt_s:.1f} tokens/s, Avg generation throughput: {generated_s:.1f} "
-                f"tokens/s, Running: {counters.running} reqs, Waiting: {counters.waiting} reqs, "
-                f"KV cache usage: {100 * counters.kv_usage:.1f}%, "
-                f"Prefix cache hit rate: {hits:.1f}%",
-            )
 
 
 def _limits(settings: Settings) -> SchedulerLimits:

@@ -25,31 +25,27 @@ class HttpRequest:
     path: str
     headers: dict[str, str]
     body: bytes
-    client: str
 
 
 class HttpReply:
     """The answer to one request: either `send` once, or `start`, `write` any number of times, `finish`."""
 
-    __slots__ = ("_connection", "_parts", "closed", "on_close", "status")
+    __slots__ = ("_connection", "_parts", "closed", "on_close")
 
     def __init__(self, connection: "HttpConnection") -> None:
         self._connection = connection
         self._parts: list[bytes] = []
         self.closed = False
         self.on_close: Callable[[], None] | None = None
-        self.status = 0
 
     def send(self, status: int, body: bytes, content_type: str = "application/json") -> None:
         """Answer with a whole body."""
-        self.status = status
         kind = f"content-type: {content_type}\r\n" if body else ""
         head = self._head(status) + f"content-length: {len(body)}\r\n{kind}\r\n"
         self._connection.end(self, head.encode() + body)
 
     def start(self, content_type: str) -> None:
         """Begin a stream of chunks."""
-        self.status = 200
         head = self._head(200) + f"content-type: {content_type}\r\ntransfer-encoding: chunked\r\n\r\n"
         self._connection.transmit(head.encode())
 
@@ -66,10 +62,6 @@ class HttpReply:
         """Send what was written and end the stream."""
         if not self.closed:
             self._connection.end(self, (self._chunk() if self._parts else b"") + b"0\r\n\r\n")
-
-    def abandon(self) -> None:
-        """Break the connection off."""
-        self._connection.abandon()
 
     def _chunk(self) -> bytes:
         data = b"".join(self._parts)
@@ -92,17 +84,12 @@ class HttpConnection(asyncio.Protocol):
         self._body: list[bytes] = []
         self._waiting: deque[HttpRequest] = deque()
         self._reply: HttpReply | None = None
-        self._request: HttpRequest | None = None
-        self._client = "127.0.0.1:0"
         self._keep_alive = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """asyncio: the connection stands."""
         # uvloop's transports are not asyncio's by class.
         self._transport = cast("asyncio.Transport", transport)
-        peer = transport.get_extra_info("peername")
-        if peer:
-            self._client = f"{peer[0]}:{peer[1]}"
         self._server.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -134,11 +121,6 @@ class HttpConnection(asyncio.Protocol):
         """httptools: one header."""
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
-    def on_headers_complete(self) -> None:
-        """httptools: the headers are complete; a client that asks before it sends a body gets 100 Continue."""
-        if self._headers.get("expect", "").lower() == "100-continue":
-            self.transmit(b"HTTP/1.1 100 Continue\r\n\r\n")
-
     def on_body(self, body: bytes) -> None:
         """httptools: a piece of the body."""
         self._body.append(body)
@@ -151,7 +133,6 @@ class HttpConnection(asyncio.Protocol):
             path=self._url.decode("latin-1").partition("?")[0],
             headers=self._headers,
             body=b"".join(self._body),
-            client=self._client,
         )
         if self._reply is None:
             self._answer(request)
@@ -165,12 +146,11 @@ class HttpConnection(asyncio.Protocol):
 
     def end(self, reply: HttpReply, data: bytes) -> None:
         """Send the last bytes of an answer and take the next request."""
-        if reply is not self._reply or self._request is None:
+        if reply is not self._reply:
             return
         self.transmit(data)
         reply.closed = True
         self._reply = None
-        self._server.answered(self._request, reply.status)
         if not self._keep_alive:
             self.close()
         elif self._waiting:
@@ -181,25 +161,16 @@ class HttpConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
-    def abandon(self) -> None:
-        """Break off at once."""
-        if self._transport is not None:
-            self._transport.abort()
-
     def _answer(self, request: HttpRequest) -> None:
-        self._request = request
         self._reply = HttpReply(self)
         self._server.handle(request, self._reply)
 
 
 class HttpServer:
-    """Gives every request to `handle`; `answered` hears of each that is done."""
+    """Gives every request to `handle`."""
 
-    def __init__(
-        self, handle: Callable[[HttpRequest, HttpReply], None], answered: Callable[[HttpRequest, int], None]
-    ) -> None:
+    def __init__(self, handle: Callable[[HttpRequest, HttpReply], None]) -> None:
         self.handle = handle
-        self.answered = answered
         self.connections: set[HttpConnection] = set()
 
     def connection(self) -> HttpConnection:

@@ -38,8 +38,6 @@ class ServeArguments:
     long_prefill_token_threshold: int = 0
     seed: int | None = None
     enable_prompt_tokens_details: bool = False
-    disable_log_stats: bool = False
-    disable_uvicorn_access_log: bool = False
     given: dict[str, Any] = field(default_factory=dict)
     """The arguments that were given, as the log's `non-default args` shows them; never a key."""
 
