@@ -44,9 +44,8 @@ def engine_build(declaration: Json, name: str | None) -> Json:
     if name not in builds:
         raise ScriptError(
             "refused",
-            f"This node declares no engine build {shown_value(name)}, but {', '.join(builds)}, and nothing "
-            "was touched: add "
-            "it to tokenpeak_engines of the inventory, then `make install`.",
+            f"This node declares no engine build {shown_value(name)}, but {', '.join(builds)}, and nothing was "
+            "touched: add it to tokenpeak_engines of the inventory, then `make install`.",
         )
     return builds[name]
 

@@ -48,9 +48,8 @@ def found_image(build: Json) -> Json:
     if found is None:
         raise ScriptError(
             "engine",
-            f"{name} has no image {shown_value(image)} on this node: `{name} pull {image}` there, or set "
-            "`pull: missing` for the "
-            "build and run `make install`. No trial waits for it.",
+            f"{name} has no image {shown_value(image)} on this node: `{name} pull {image}` there, or set `pull: "
+            "missing` for the build and run `make install`. No trial waits for it.",
         )
     return found
 
@@ -91,9 +90,8 @@ def require_startable(build: Json, declaration: Json) -> Json:
         if not Path(source).exists():
             raise ScriptError(
                 "engine",
-                f"{source} is mounted by the build of {shown_value(build['image'])} and is not on this node: "
-                "make it, or correct "
-                "the mount.",
+                f"{source} is mounted by the build of {shown_value(build['image'])} and is not on this node: make it, "
+                "or correct the mount.",
             )
     limit_options(build)
     for word in build.get("args") or []:
@@ -133,9 +131,8 @@ def rights_problem(build: Json, engine_user: str | None) -> str | None:
         danger = root_programs.danger([Path(source)])
         if danger:
             return (
-                f"Root would run the engine of {shown_value(build['image'])} on the mount {source}, and "
-                f"{danger}: set `user` of the build to a number other than 0 ('1000:1000'), or let root alone write "
-                "there."
+                f"Root would run the engine of {shown_value(build['image'])} on the mount {source}, and {danger}: set "
+                "`user` of the build to a number other than 0 ('1000:1000'), or let root alone write there."
             )
     return None
 

@@ -207,9 +207,8 @@ def _not_mounted(build: Json, model: str) -> str | None:
         if any((Path(source) / below / _folder_of(model) / "snapshots").is_dir() for below in _CACHES):
             return None
     return (
-        f"The model {model} is in no mounted cache of the build of {shown_value(build['image'])}, so each "
-        "trial would download "
-        "it: download it on the node, and mount the cache (/root/.cache/huggingface, or where HF_HOME says)."
+        f"The model {model} is in no mounted cache of the build of {shown_value(build['image'])}, so each trial would "
+        "download it: download it on the node, and mount the cache (/root/.cache/huggingface, or where HF_HOME says)."
     )
 
 

@@ -131,9 +131,8 @@ def check(command: str, request_source: str | None, declaration: Json, for_apply
     if command == "launch" and any(is_root(build, user) if "image" in build else as_root for build in builds):
         raise ScriptError(
             "refused",
-            f"tokenpeak_engine_user is {shown_value(user)}: through the guard command an engine must have a "
-            "user of its own, "
-            "in a container too (`user` of its build).",
+            f"tokenpeak_engine_user is {shown_value(user)}: through the guard command an engine must have a user of "
+            "its own, in a container too (`user` of its build).",
         )
 
 

@@ -146,6 +146,5 @@ def problems(declaration: Json, found: tuple[PowerMeter, ...]) -> list[str]:
     ran = process.run(declared, TIMEOUT_S)
     return [
         f"{shown_command(declared)} ended with status {ran.status} and printed no watts, but: "
-        f"{shown_output(ran.err or ran.out, 200)}. "
-        f"Let it print one number, or take {DECLARED_AS} out of the inventory."
+        f"{shown_output(ran.err or ran.out, 200)}. Let it print one number, or take {DECLARED_AS} out of the inventory."
     ]

@@ -217,9 +217,8 @@ class KubernetesBalancer(Balancer):
         if not value or key in selector:
             raise ScriptError(
                 "declaration",
-                f"tokenpeak_drain.kubernetes.label is {shown_value(self.declared['label'])}: give KEY=VALUE "
-                "of the service's "
-                "selector that is no part of production's own.",
+                f"tokenpeak_drain.kubernetes.label is {shown_value(self.declared['label'])}: give KEY=VALUE of the "
+                "service's selector that is no part of production's own.",
             )
         return key, value
 

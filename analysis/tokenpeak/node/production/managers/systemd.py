@@ -61,9 +61,8 @@ def loss(unit: str, shown: Mapping[str, str]) -> str | None:
     is_generated = shown.get("UnitFileState") == "generated" or "/systemd/generator" in fragment
     if fragment.startswith("/run/") and not is_generated:
         return (
-            f"The unit {shown_value(unit)} lies in {fragment}, which a boot removes: production would not "
-            "come back after one. "
-            f"Move it to /etc/systemd/system and run `systemctl daemon-reload`."
+            f"The unit {shown_value(unit)} lies in {fragment}, which a boot removes: production would not come back "
+            "after one. Move it to /etc/systemd/system and run `systemctl daemon-reload`."
         )
     return None
 
