@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.node.engine import container, images
+from tokenpeak.node.engine import container
 from tokenpeak.node.engine.builds import engine_builds
 from tokenpeak.node.machine.error import ScriptError
 
@@ -73,20 +73,3 @@ def test_variables_of_a_container() -> None:
     assert b"A=b c=d\nE=\n" == container.environment_file({"A": "b c=d", "E": ""})
     with pytest.raises(ScriptError, match="KEY has a value of several lines"):
         container.environment_file({"KEY": "a\nLD_PRELOAD=/x"})
-
-
-@pytest.mark.parametrize(
-    ("keys", "engine_user", "is_root"),
-    [
-        ({}, None, True),
-        ({}, "vllm", False),
-        ({"user": "1000:1000"}, None, False),
-        ({"user": "0:1000"}, "vllm", True),
-        ({"user": "root"}, "vllm", True),
-        ({"user": "vllm"}, "vllm", True),
-        ({"runtime": "podman", "rootless_user": "vllm"}, None, False),
-    ],
-)
-def test_root_in_a_container(keys: Any, engine_user: str | None, is_root: bool) -> None:
-    """Whom an image names itself may be root; a rootless container's root is its user."""
-    assert is_root is images.is_root(build(**keys), engine_user)

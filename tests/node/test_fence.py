@@ -71,16 +71,6 @@ def test_older_controller_cannot_touch_the_newer_ones_trial(node: Node) -> None:
     assert node.run("finish", node.finish_request(**newer()))["restoration"]["restored"]
 
 
-def test_another_sweep_is_no_newer_controller(node: Node) -> None:
-    """A higher generation of another sweep takes no node away, and refuses nobody else's."""
-    node.run("launch", node.launch_request(**older()))
-    other = node.run("launch", node.launch_request(holder="t from b", claim=claim(7, "t")))
-    own = node.run("finish", node.finish_request(**older()))
-
-    assert "locked" == other["error"]["code"]
-    assert own["restoration"]["restored"]
-
-
 def test_older_controllers_lease_is_not_renewed(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its heartbeats end with the sentence that says who has the sweep."""
     state = State(node.folder)

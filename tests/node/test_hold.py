@@ -5,7 +5,6 @@ from tests.node.conftest import Node
 
 from tokenpeak.node.guard import lease, lock
 from tokenpeak.node.guard.lock import RELEASE
-from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.error import ScriptError
 
 
@@ -43,20 +42,6 @@ def test_a_person_releases_it(had: Node) -> None:
 
     assert "It is released" in said["message"]
     assert launched.get("ready"), launched
-    assert had.run("status")["held_since_unix_s"] is None
-
-
-def test_by_the_sweep_itself(had: Node) -> None:
-    """A sweep's own restore holds nothing: neither does a person's where no sweep lives."""
-    had.run("restore", {"holder": "sweep-1"})
-    own = had.run("status")["held_since_unix_s"]
-    had.run("launch", had.launch_request(trial_id="0001-abc"))
-    had.fall_silent()
-    assert clock.wait_until(lambda: had.read("record.json") is None, 60)
-    said = had.run("restore")["restoration"]
-
-    assert own is None
-    assert "held" not in said["message"]
     assert had.run("status")["held_since_unix_s"] is None
 
 

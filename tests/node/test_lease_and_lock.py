@@ -47,18 +47,6 @@ def test_lease_lapses_by_silence_or_a_boot(
     assert expected == lease.has_lapsed(state)
 
 
-@pytest.mark.parametrize(("ago_s", "renewals"), [(5, 2), (70, 0)])
-def test_lease_that_has_lapsed_stays_so(
-    state: State, monkeypatch: pytest.MonkeyPatch, ago_s: float, renewals: int
-) -> None:
-    """Heartbeats renew a lease that stands; the guard may be at work already on one that does not."""
-    heard(state, ago_s, 60)
-    monkeypatch.setattr(sys, "stdin", io.StringIO('{"number": 1, "holder": "me"}\n{"number": 2, "holder": "me"}\n'))
-
-    assert renewals == heartbeats.listen(state).renewals
-    assert (renewals == 0) == lease.has_lapsed(state)
-
-
 def test_guard_that_takes_long_to_come_back(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     """The heartbeat that has it brought back is one of a controller that lives: the lease does not lapse meanwhile."""
     heard(state, 59, 60)

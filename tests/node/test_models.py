@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node.engine.models import cache_folders, is_present, model_digest, model_problem
+from tokenpeak.node.engine.models import cache_folders, is_present, model_digest
 
 COMMAND = {"command": ["/opt/bin/vllm", "serve"]}
 
@@ -43,15 +43,6 @@ def test_cache_is_where_the_engine_looks(
     assert is_present("org/other", env, argv, None) is False
 
 
-@pytest.mark.parametrize(
-    ("model", "env"),
-    [("tiny", {}), ("s3://bucket/tiny", {}), ("./models/tiny", {}), ("org/tiny", {"VLLM_USE_MODELSCOPE": "True"})],
-)
-def test_what_nobody_can_say_is_not_denied(model: str, env: dict[str, str]) -> None:
-    """A name that is none of the hub's is left to the engine."""
-    assert model_problem(COMMAND, model, env, (), None) is None
-
-
 def test_model_of_a_config_is_looked_for_before_production_stops(node: Node, tmp_path: Path) -> None:
     """A launch of a checkpoint that is not there fails for it alone; one that is there is started."""
     node.serve()
@@ -66,19 +57,6 @@ def test_model_of_a_config_is_looked_for_before_production_stops(node: Node, tmp
     assert "would download it while production is down" in missing["message"]
     assert running
     assert found["ready"]
-
-
-def test_probe_says_what_is_missing(node: Node, tmp_path: Path) -> None:
-    """The declared model, by the engine's variables rather than the script's."""
-    node.declare(engine={**node.declaration["engine"], "env": {"HF_HOME": str(tmp_path)}}, model={"name": "org/tiny"})
-
-    missing = node.run("probe")
-    keep(tmp_path / "hub")
-    found = node.run("probe")
-
-    assert (False, True) == (missing["model_present"], found["model_present"])
-    assert any("would download it" in problem for problem in missing["problems"])
-    assert not any("org/tiny" in problem for problem in found["problems"])
 
 
 def test_the_checksum_is_the_model_s(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import errno
 import os
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -97,20 +96,6 @@ def test_the_guard_without_descriptors(node: Node, monkeypatch: pytest.MonkeyPat
 
     assert outcome.restored is None
     assert "ulimit -n" in outcome.message
-
-
-def test_a_state_folder_on_a_read_only_disk(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Status says that nothing can be written there, which keeps the trial's record after production is back."""
-    found = os.statvfs(node.folder)
-    read_only = SimpleNamespace(
-        f_files=0,
-        f_flag=found.f_flag | os.ST_RDONLY,
-        **{name: getattr(found, name) for name in ("f_bavail", "f_frsize", "f_blocks", "f_bfree")},
-    )
-    monkeypatch.setattr(os, "statvfs", lambda _: read_only)
-
-    assert "is on a disk that is read-only" in node.run("status")["problem"]
-    assert any("read-only" in problem for problem in node.run("probe")["problems"])
 
 
 def test_masked_guard(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,37 +38,6 @@ def test_group_that_ignores_sigterm(tmp_path: Path) -> None:
     assert [] == [pid for pid in before if process_files.stat_of(pid)]
 
 
-def test_orphans_of_a_dead_leader(tmp_path: Path) -> None:
-    """A group is found and ended when its leader has died."""
-    script = "import subprocess,sys; subprocess.Popen([sys.executable,'-c','import time;time.sleep(60)'])"
-    started = process.start_detached([sys.executable, "-c", script], log=tmp_path / "log")
-    leader = process.identity(started.pid)
-    started.wait()
-    before = process.members(leader)
-
-    left = process.stop_group(leader, grace_s=2)
-
-    assert 1 == len(before)
-    assert [] == left
-    assert [] == process.members(leader)
-
-
-@pytest.mark.parametrize("change", [{"started_ticks": 1}, {"boot_id": "another boot"}])
-def test_reused_pid(change: dict[str, object]) -> None:
-    """A process that merely has the recorded pid is neither alive in its stead nor touched."""
-    started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
-    stranger = {**process.identity(started.pid), **change}
-
-    left = process.stop_group(stranger, grace_s=0.1)
-
-    alive = started.poll() is None
-    started.kill()
-    started.wait()
-    assert not process.is_alive(stranger)
-    assert [] == left
-    assert alive
-
-
 PROTECTED = """
 import pathlib, sys
 from tokenpeak.node.machine import process

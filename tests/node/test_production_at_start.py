@@ -52,24 +52,6 @@ def test_production_that_no_trial_stopped(node: Node) -> None:
     assert not answers(node)
 
 
-def test_production_that_an_operator_started_during_a_trial(node: Node) -> None:
-    """It was down when the trial began and is wanted now: it is left running."""
-    node.production()
-    launched = node.run("launch", node.launch_request())
-    assert not launched["production"]["running"]
-    record = {name: (node.folder / name).read_bytes() for name in ("record.json", "record.copy.json")}
-    for name in record:
-        (node.folder / name).unlink()
-    node.run("produce")
-    for name, content in record.items():
-        (node.folder / name).write_bytes(content)
-
-    finished = node.run("finish", node.finish_request())
-
-    assert finished["restoration"]["restored"], finished
-    assert answers(node)
-
-
 @pytest.mark.parametrize(
     ("shown", "words"),
     [

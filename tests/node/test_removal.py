@@ -46,20 +46,6 @@ def test_every_file_of_a_module_is_known() -> None:
     assert not {(module, name) for module, name in named if name not in removal.OWN}
 
 
-def test_own_demonstration_goes_too(node: Node) -> None:
-    """Production that the inventory's set-up started is ended, with the tools of its simulated machine."""
-    node.serve()
-    (node.folder / "machine").mkdir()
-    (node.folder / "machine" / "vllm").write_text("#!/bin/sh")
-    leader = node.read("production.json")
-
-    answer = node.run("uninstall", {"produced": True})
-
-    assert {"removed": True, "left": [], "script": answer["script"]} == answer
-    assert not node.folder.exists()
-    assert not process.is_alive(leader)
-
-
 def test_refused_during_a_trial(node: Node) -> None:
     """A node that a trial has keeps everything, and the trial is named; so does one between two trials of a sweep."""
     node.serve()

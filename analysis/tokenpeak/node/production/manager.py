@@ -90,10 +90,6 @@ class Manager:
         """Whether a stop is under way that somebody else asked for; False where the manager does not say."""
         return False
 
-    def is_enabled(self) -> bool | None:
-        """Whether it comes back at boot; None where the manager has no such notion."""
-        return None
-
     def members(self) -> IsMember | None:
         """Which processes of this machine are production's, now; None where the manager does not say."""
         return None

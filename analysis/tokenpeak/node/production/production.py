@@ -65,7 +65,6 @@ def _look(declared: Json, manager: Manager, check: OfProduction) -> tuple[Produc
         manager=declared.get("manager", "none"),
         unit=manager.unit,
         running=running,
-        enabled=manager.is_enabled(),
         url=url,
         model=model,
         arguments=tuple(machine.served_with(*_address(url)) if running and url and not unwell else ()),

@@ -144,6 +144,7 @@ class Production:
     running: bool = dataclasses.field(metadata=needed(field.flag))
     unit: str | None = bound(word)
     enabled: bool | None = bound(field.optional(field.flag))
+    """Whether it comes back at boot, in archives of earlier versions."""
     url: str | None = bound(sentence)
     model: str | None = bound(sentence)
     arguments: tuple[str, ...] = bound(texts, ())

@@ -100,11 +100,6 @@ class ContainerManager(Manager):
         found = self.inspect()
         return is_running(found) or (found.get("State") or {}).get("StartedAt") != since
 
-    def is_enabled(self) -> bool | None:
-        """Whether its restart policy brings it back at boot."""
-        policy = ((self.inspect().get("HostConfig") or {}).get("RestartPolicy") or {}).get("Name")
-        return policy in ("always", "unless-stopped")
-
     def stop(self) -> None:
         """Stop the container, which then stays for `start`."""
         grace_s = int(self.declared.get("stop_grace_s", 30))

@@ -159,10 +159,6 @@ class SystemdManager(FileManager):
         """Whether it is on its way down."""
         return self._show().get("ActiveState") == "deactivating"
 
-    def is_enabled(self) -> bool | None:
-        """Whether systemd starts it at boot."""
-        return self._show().get("UnitFileState") in ("enabled", "enabled-runtime")
-
     def stop(self) -> None:
         """`systemctl stop`, which waits for the unit's end."""
         try:
