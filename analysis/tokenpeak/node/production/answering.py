@@ -73,8 +73,8 @@ class Answering:
             done = process.run(self.command, timeout_s=timeout_s)
             if done.status == 0:
                 return None
-            what = f"{shown_command(self.command[:1])} ended with status {done.status}"
-            return f"{what}: {shown_output(done.err or done.out)}"
+            ending = f"{shown_command(self.command[:1])} ended with status {done.status}"
+            return f"{ending}: {shown_output(done.err or done.out)}"
         if self.kind == "health":
             answer = self._request("/health", timeout_s=timeout_s, check=check)
             return None if answer.status == 200 else _refused(answer)
@@ -101,13 +101,13 @@ class Answering:
         if answer.status != 200:
             return _refused(answer)
         try:
-            found = serving.parsed(answer.text)
-            is_real, said = is_answer(found), found.get("model", model)
+            content = serving.parsed(answer.text)
+            is_real, author = is_answer(content), content.get("model", model)
         except (ValueError, KeyError, IndexError, TypeError, AttributeError):
-            is_real, said = False, model
+            is_real, author = False, model
         if not is_real:
             return f"an answer that is no {self.kind}: {shown_answer(answer.text)}"
-        return None if said == model else f"an answer by {shown_value(str(said))}, not {shown_value(model)}"
+        return None if author == model else f"an answer by {shown_value(str(author))}, not {shown_value(model)}"
 
     def _request(
         self, path: str, body: Json | None = None, timeout_s: float = 5.0, check: Check | None = None
@@ -121,15 +121,14 @@ class Answering:
         return serving.key_from_file(self._key_file)
 
 
-def _embedding(found: Any) -> bool:
-    vector = found["data"][0]["embedding"]
+def _embedding(content: Any) -> bool:
+    vector = content["data"][0]["embedding"]
     return bool(vector) and all(isinstance(value, (int, float)) for value in vector)
 
 
-def _rerank(found: Any) -> bool:
-    return all(isinstance(each["relevance_score"], (int, float)) for each in found["results"]) and bool(
-        found["results"]
-    )
+def _rerank(content: Any) -> bool:
+    scores = [each["relevance_score"] for each in content["results"]]
+    return bool(scores) and all(isinstance(score, (int, float)) for score in scores)
 
 
 def _refused(answer: ServerAnswer) -> str:

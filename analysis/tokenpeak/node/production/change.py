@@ -56,8 +56,8 @@ def change(state: State, declaration: Json, request: ChangeRequest, *, limited: 
     nonce = record["nonce"]
 
     def over() -> str | None:
-        found = records.read_if_possible(state)
-        if found is None or found["nonce"] != nonce:
+        current = records.read_if_possible(state)
+        if current is None or current["nonce"] != nonce:
             return GIVEN_BACK
         return "The controller fell silent." if lease.has_lapsed(state) else None
 
@@ -102,8 +102,8 @@ def _begin(state: State, declaration: Json, request: ChangeRequest, phases: Phas
         with phases.span("recording"):
             _give_back_what_is_due(state, phases)
             declared = declaration.get("production") or {"manager": "none"}
-            found = production.record(declared, state)
-            if not found["running"]:
+            recorded = production.record(declared, state)
+            if not recorded["running"]:
                 raise ScriptError("production_down", "Production does not run: start it as usual, then apply.")
             apply = _prepared(state, make_manager(declared, state), request, declaration if limited else None)
             record: Json = {
@@ -112,7 +112,7 @@ def _begin(state: State, declaration: Json, request: ChangeRequest, phases: Phas
                 "armed_at_unix_s": time.time(),
                 "boot_id": clock.boot_id(),
                 "environment": {name: os.environ[name] for name in MANAGERS_ENVIRONMENT if name in os.environ},
-                "production": found,
+                "production": recorded,
                 "drain": declaration.get("drain"),
                 "production_ready_s": request.production_ready_s,
                 "engine_stop_s": NO_ENGINE_STOP_S,
@@ -211,11 +211,11 @@ def _stop_and_write(state: State, record: Json, phases: Phases) -> Json:
         machine.wait_level(machine.make_gauge(boards.chosen_for_trial(state)))
     with phases.span("changing"):
         manager.write(record["apply"]["new"])
-        found = manager.describe()
-        command = manager.command(found)
+        described = manager.describe()
+        command = manager.command(described)
         _require_same(record["apply"], command, manager.shown_words(command))
         started = manager.start_facts(record["production"]["definition"])
-        apply = {**record["apply"], "new_sha256": checksum(found), "new_definition": started}
+        apply = {**record["apply"], "new_sha256": checksum(described), "new_definition": started}
         record = {**record, "apply": apply}
         state.write(records.NAME, record)
     with phases.span("production_start", "production_start"):
@@ -274,11 +274,11 @@ def _require_arguments(url: str | None, apply: Json) -> None:
     """Raise ScriptError where the process that listens is seen to have other arguments than the definition."""
     words = without_secrets(apply["words"][apply["program"] :])
     parts = urlsplit(url or "")
-    found = machine.served_with(parts.hostname or "127.0.0.1", parts.port or 80) if url else []
+    arguments = machine.served_with(parts.hostname or "127.0.0.1", parts.port or 80) if url else []
     # What the manager replaces is not known here.
-    if found and not any("$" in word or "%" in word for word in words) and found != words:
+    if arguments and not any("$" in word or "%" in word for word in words) and arguments != words:
         raise ScriptError(
-            "verify", f"What serves was started with {shown_command(found)}, not with {shown_command(words)}."
+            "verify", f"What serves was started with {shown_command(arguments)}, not with {shown_command(words)}."
         )
 
 
@@ -298,8 +298,8 @@ def changed_production(record: Json) -> Json:
 def _failed(state: State, request: ChangeRequest, phases: Phases, record: Json, reason: str) -> ChangeAnswer:
     """The node given back after a failure, by this command unless somebody was first."""
     failed_in = phases.spans[-1].name if phases.spans else None
-    found = records.read_if_possible(state)
-    if found is not None and found["nonce"] == record["nonce"]:
+    current = records.read_if_possible(state)
+    if current is not None and current["nonce"] == record["nonce"]:
         outcome = restore(state, phases, by="change")
         if outcome.restored:
             lock.release(state)

@@ -21,22 +21,22 @@ def describe(state: State, declaration: Json, *, limited: bool = False) -> Descr
     """Describe what an apply would change; `problem` says why none is possible (to a restricted user)."""
     declared = declaration.get("production") or {"manager": "none"}
     record = records.read_if_possible(state)
-    known = DescribeAnswer(
+    answer = DescribeAnswer(
         test_load=bool((declaration.get("bake") or {}).get("test_load")),
         applied=_applied(state),
         unconfirmed=str(record["trial_id"]) if record and "apply" in record else None,
     )
     try:
-        found, unwell = production.look_closely(declared, state)
+        running_production, unwell = production.look_closely(declared, state)
         manager = make_manager(declared, state)
         described = manager.describe()
         command = manager.command(described)
     except ScriptError as error:
-        return replace(known, problem=error.text)
+        return replace(answer, problem=error.text)
     problem = unwell
     if record is not None:
         problem = f"{record['trial_id']} of {record['holder']} has the node: wait for its end, or run `make restore`."
-    elif not found.running:
+    elif not running_production.running:
         problem = "Production does not run: start it as usual, then apply."
     elif problem is None and limited:
         problem = permission.root_problem(manager)
@@ -44,8 +44,8 @@ def describe(state: State, declaration: Json, *, limited: bool = False) -> Descr
     words = manager.shown_words(command)
     place = manager.place(described["own"])
     return replace(
-        known,
-        production=found,
+        answer,
+        production=running_production,
         problem=problem,
         place=place,
         words=tuple(hidden_words(words)),
@@ -54,7 +54,7 @@ def describe(state: State, declaration: Json, *, limited: bool = False) -> Descr
         image=command.image,
         text=text(place, command, words),
         sha256=checksum(described),
-        **(_reported(declared, state) if found.running and found.url and not unwell else {}),
+        **(_reported(declared, state) if running_production.running and running_production.url and not unwell else {}),
     )
 
 
@@ -76,14 +76,14 @@ def _reported(declared: Json, state: State) -> Json:
 def _applied(state: State) -> AppliedState | None:
     """The last apply that was confirmed; None where there was none, or nothing readable says so."""
     try:
-        found = state.read(APPLIED)
-        if found is None:
+        record = state.read(APPLIED)
+        if record is None:
             return None
-        apply = found["apply"]
+        apply = record["apply"]
         return AppliedState(
             apply_id=apply["id"],
-            holder=found["holder"],
-            at_unix_s=found.get("armed_at_unix_s"),
+            holder=record["holder"],
+            at_unix_s=record.get("armed_at_unix_s"),
             was_sha256=apply["was_sha256"],
             new_sha256=apply["new_sha256"],
             was_text=apply["was_text"],

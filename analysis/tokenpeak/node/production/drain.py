@@ -180,14 +180,14 @@ class Drain:
             page = serving.read_metrics(str(url), check, self._production.get("ca_file")) if url else None
         except ForeignServerError:
             page = None
-        found = [serving.metric_total(page or {}, name) for name in names]
-        if found[0] is None:
+        totals = [serving.metric_total(page or {}, name) for name in names]
+        if totals[0] is None:
             raise ScriptError(
                 "drain",
                 f"{url or 'Production'} has no metric {names[0]}, so that the end of its requests is not seen: name "
                 "another in tokenpeak_drain.wait.metric, or give wait: {seconds: 20}.",
             )
-        return sum(value or 0.0 for value in found)
+        return sum(value or 0.0 for value in totals)
 
 
 def longest_s(declared: Json | None) -> float:
@@ -210,16 +210,16 @@ def take_out(state: State, record: Json, phases: Phases) -> Json:
 
     The trial's deadline moves by as long as that takes. Raises ScriptError as `Drain.leave` does.
     """
-    found = drain_of(record.get("drain"), record["production"]["declared"], state)
-    if found is None:
+    declared_drain = drain_of(record.get("drain"), record["production"]["declared"], state)
+    if declared_drain is None:
         return record
     began_s = clock.boot_s()
     if "drained" not in record:
-        record = {**record, "drained": found.joined()}
+        record = {**record, "drained": declared_drain.joined()}
         state.write(records.NAME, record)
     if record["drained"]:
         with phases.span("draining"):
-            found.leave(record["drained"], lambda: lease.has_lapsed(state))
+            declared_drain.leave(record["drained"], lambda: lease.has_lapsed(state))
     return {**record, "deadline_boot_s": record["deadline_boot_s"] + clock.boot_s() - began_s}
 
 
@@ -229,9 +229,9 @@ def rejoin_recorded(record: Json, state: State) -> str | None:
     if not members:
         return None
     try:
-        found = drain_of(record.get("drain"), record["production"]["declared"], state)
-        if found is not None:
-            found.rejoin([str(member) for member in members])
+        recorded_drain = drain_of(record.get("drain"), record["production"]["declared"], state)
+        if recorded_drain is not None:
+            recorded_drain.rejoin([str(member) for member in members])
     except ScriptError as error:
         return error.text
     return None
@@ -241,9 +241,9 @@ def rejoin_declared(state: State) -> str | None:
     """Put everything back that the inventory declares, where no record says what was taken out."""
     declaration = state.declaration()
     try:
-        found = drain_of(declaration.get("drain"), declaration.get("production") or {}, state)
-        if found is not None:
-            found.rejoin(found.members())
+        declared_drain = drain_of(declaration.get("drain"), declaration.get("production") or {}, state)
+        if declared_drain is not None:
+            declared_drain.rejoin(declared_drain.members())
     except ScriptError as error:
         return error.text
     return None

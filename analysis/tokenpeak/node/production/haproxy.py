@@ -30,8 +30,8 @@ class HaproxyBalancer(Balancer):
 
     def joined(self) -> list[str]:
         """The declared servers that no administrator took out."""
-        found = self._states()
-        return [server for server in self.members() if found[server]["srv_admin_state"] == "0"]
+        states = self._states()
+        return [server for server in self.members() if states[server]["srv_admin_state"] == "0"]
 
     def leave(self, members: list[str]) -> None:
         """Let them finish what runs and get nothing new."""
@@ -56,16 +56,16 @@ class HaproxyBalancer(Balancer):
 
     def is_back(self, members: list[str]) -> bool:
         """Whether its health checks, where it has any, find them up."""
-        found = self._states()
-        return all(found[server]["srv_op_state"] in (_STARTING, _RUNNING) for server in members)
+        states = self._states()
+        return all(states[server]["srv_op_state"] in (_STARTING, _RUNNING) for server in members)
 
     def others(self) -> int:
         """How many other servers of its backends are up and in; of several backends, the fewest."""
         own = self.members()
-        found = self._states()
+        states = self._states()
         up = [
             server
-            for server, row in found.items()
+            for server, row in states.items()
             if server not in own and row["srv_admin_state"] == "0" and row["srv_op_state"] in (_STARTING, _RUNNING)
         ]
         backends = {server.split("/")[0] for server in own}
@@ -83,7 +83,7 @@ class HaproxyBalancer(Balancer):
 
     def _states(self) -> dict[str, dict[str, str]]:
         """Every server of the declared backends by `BACKEND/SERVER`; a declared one that is missing is an error."""
-        found: dict[str, dict[str, str]] = {}
+        states: dict[str, dict[str, str]] = {}
         for backend in sorted({server.split("/")[0] for server in self.members()}):
             lines = [line for line in self._ask("show", "servers", "state", backend).splitlines() if line.strip()]
             header = next((line for line in lines if line.startswith("# ")), None)
@@ -99,12 +99,12 @@ class HaproxyBalancer(Balancer):
                         "drain",
                         f"HAProxy's `show servers state` has a line without {', '.join(missing)}: look at its socket.",
                     )
-                found[f"{row['be_name']}/{row['srv_name']}"] = row
-        if missing := [server for server in self.members() if server not in found]:
+                states[f"{row['be_name']}/{row['srv_name']}"] = row
+        if missing := [server for server in self.members() if server not in states]:
             raise ScriptError(
                 "drain", f"HAProxy has no server {', '.join(missing)}: correct tokenpeak_drain.haproxy.servers."
             )
-        return found
+        return states
 
     def _do(self, *words: str) -> None:
         answer = self._ask(*words).strip()

@@ -39,47 +39,47 @@ class OfProduction:
     `seen` is who answered last.
     """
 
-    def __init__(self, manager: Manager, known: Json | None = None) -> None:
+    def __init__(self, manager: Manager, answered_before: Json | None = None) -> None:
         self._manager = manager
-        self._known = known
+        self._known = answered_before
         self.seen: Json | None = None
 
     def __call__(self, connection: socket.socket) -> None:
         """Raise ForeignServerError unless production holds the other end."""
-        found = sockets.peer(connection)
-        seen = self._seen(found)
-        if self._known is not None and seen["by"] != "manager" and seen != self._known:
+        peer = sockets.peer(connection)
+        identity = self._seen(peer)
+        if self._known is not None and identity["by"] != "manager" and identity != self._known:
             raise ForeignServerError(
-                f"{_where(connection)} is answered by {found.text}, not by what answered there before production was "
+                f"{_where(connection)} is answered by {peer.text}, not by what answered there before production was "
                 f"stopped ({_words(self._known)}): no key was sent. End it if it is not production's."
             )
-        self.seen = seen
+        self.seen = identity
 
-    def _seen(self, found: Peer) -> Json:
+    def _seen(self, peer: Peer) -> Json:
         """How it is known that this may be production; raises ForeignServerError where it may not."""
-        if not found.is_here:
+        if not peer.is_here:
             return {"by": "network"}
         declared = declared_uid(self._manager)
-        if not found.pids:
+        if not peer.pids:
             # Nobody but root sees what the processes of others hold; whose socket it is, everybody.
-            if os.geteuid() != 0 and set(found.uids) and set(found.uids) <= {0, os.geteuid(), declared}:
-                return {"by": "user", "uid": found.uids[0], "program": None}
-            raise ForeignServerError(self._refusal(found))
+            if os.geteuid() != 0 and set(peer.uids) and set(peer.uids) <= {0, os.geteuid(), declared}:
+                return {"by": "user", "uid": peer.uids[0], "program": None}
+            raise ForeignServerError(self._refusal(peer))
         is_member = self._manager.members()
-        own = [pid for pid in found.pids if pid != INIT] or list(found.pids)
+        own = [pid for pid in peer.pids if pid != INIT] or list(peer.pids)
         if is_member is not None and all(is_member(pid) for pid in own):
-            return {"by": "manager", "uid": found.uids[0] if found.uids else None}
-        users = {*found.uids, *(uid for pid in own for uid in user_ids(pid))}
-        is_one_user = len(users) == 1 and bool(found.uids)
+            return {"by": "manager", "uid": peer.uids[0] if peer.uids else None}
+        users = {*peer.uids, *(uid for pid in own for uid in user_ids(pid))}
+        is_one_user = len(users) == 1 and bool(peer.uids)
         if is_one_user and ((is_member is None and declared is None) or users in ({0}, {declared})):
-            return {"by": "user", "uid": found.uids[0], "program": program(own[0])}
-        raise ForeignServerError(self._refusal(found))
+            return {"by": "user", "uid": peer.uids[0], "program": program(own[0])}
+        raise ForeignServerError(self._refusal(peer))
 
-    def _refusal(self, found: Peer) -> str:
+    def _refusal(self, peer: Peer) -> str:
         declared = self._manager.declared
         name = " ".join(str(word) for word in (declared.get("manager"), self._manager.unit) if word)
         return (
-            f"{declared.get('url')} is answered by {found.text}, which is no process of production ({name}): no key "
+            f"{declared.get('url')} is answered by {peer.text}, which is no process of production ({name}): no key "
             "was sent. End it, or, if it answers for production, name its user in tokenpeak_production.listens_as."
         )
 
@@ -92,17 +92,15 @@ def of_no_stranger(manager: Manager) -> Check:
     """
 
     def check(connection: socket.socket) -> None:
-        found = sockets.peer(connection)
-        declared, known = declared_uid(manager), manager.answered_before or {}
+        peer = sockets.peer(connection)
+        declared, before = declared_uid(manager), manager.answered_before or {}
         is_member = manager.members()
-        is_known = is_member is not None or declared is not None or known.get("by") == "user"
-        is_own = is_member is not None and any(map(is_member, found.pids))
-        if is_own or not (found.is_here and found.uids and is_known):
+        is_known = is_member is not None or declared is not None or before.get("by") == "user"
+        is_own = is_member is not None and any(map(is_member, peer.pids))
+        if is_own or not (peer.is_here and peer.uids and is_known):
             return
-        if not {0, os.geteuid(), declared, known.get("uid")}.intersection(found.uids):
-            raise ForeignServerError(
-                f"{_where(connection)} is answered by {found.text}, which is none of production's."
-            )
+        if not {0, os.geteuid(), declared, before.get("uid")}.intersection(peer.uids):
+            raise ForeignServerError(f"{_where(connection)} is answered by {peer.text}, which is none of production's.")
 
     return check
 
@@ -120,18 +118,18 @@ def declared_uid(manager: Manager) -> int | None:
         ) from None
 
 
-def of_processes(is_member: Callable[[], IsMember], what: str) -> Check:
+def of_processes(is_member: Callable[[], IsMember], owner: str) -> Check:
     """A check that one of the processes that `is_member()` knows answers; `what` names them."""
 
     def check(connection: socket.socket) -> None:
-        found = sockets.peer(connection)
-        if found.pids:
-            known = is_member()
-            if all(known(pid) for pid in found.pids):
+        peer = sockets.peer(connection)
+        if peer.pids:
+            is_own = is_member()
+            if all(is_own(pid) for pid in peer.pids):
                 return
-        elif os.geteuid() != 0 and found.uids == (os.geteuid(),):
+        elif os.geteuid() != 0 and peer.uids == (os.geteuid(),):
             return
-        raise ForeignServerError(f"{_where(connection)} is answered by {found.text}, which is no process of {what}.")
+        raise ForeignServerError(f"{_where(connection)} is answered by {peer.text}, which is no process of {owner}.")
 
     return check
 
@@ -141,9 +139,9 @@ def _where(connection: socket.socket) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _words(seen: Json) -> str:
-    if seen["by"] == "user":
-        return f"{seen['program'] or 'a process'} of user {seen['uid']}"
+def _words(identity: Json) -> str:
+    if identity["by"] == "user":
+        return f"{identity['program'] or 'a process'} of user {identity['uid']}"
     return {"manager": "a process that its manager knew", "network": "a process outside this machine's network"}[
-        str(seen["by"])
+        str(identity["by"])
     ]

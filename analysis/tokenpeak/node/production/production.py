@@ -61,7 +61,7 @@ def _look(declared: Json, manager: Manager, check: OfProduction) -> tuple[Produc
                 unwell = _unwell(answering, None, wrong)
         except ForeignServerError as stranger:
             unwell = f"Production runs, but {stranger.text}"
-    found = Production(
+    state_now = Production(
         manager=declared.get("manager", "none"),
         unit=manager.unit,
         running=running,
@@ -69,7 +69,7 @@ def _look(declared: Json, manager: Manager, check: OfProduction) -> tuple[Produc
         model=model,
         arguments=tuple(machine.served_with(*_address(url)) if running and url and not unwell else ()),
     )
-    return found, unwell
+    return state_now, unwell
 
 
 def record(declared: Json, state: State) -> Json:
@@ -79,22 +79,22 @@ def record(declared: Json, state: State) -> Json:
     """
     manager = make_manager(declared, state)
     check = OfProduction(manager)
-    found, unwell = _look(declared, manager, check)
+    current, unwell = _look(declared, manager, check)
     if unwell:
         raise ScriptError("production_unwell", unwell)
     answering = Answering(declared)
-    if found.running and found.url and answering.names_model:
+    if current.running and current.url and answering.names_model:
         try:
-            wrong = answering.wrong(found.model, check)
+            wrong = answering.wrong(current.model, check)
         except ForeignServerError as stranger:
             wrong = stranger.text
         if wrong:
-            raise ScriptError("production_unwell", _unwell(answering, found.model, wrong))
-    definition = manager.definition() if found.manager != "none" else {}
+            raise ScriptError("production_unwell", _unwell(answering, current.model, wrong))
+    definition = manager.definition() if current.manager != "none" else {}
     return {
-        **vars(found),
+        **vars(current),
         "definition": definition,
-        **(_recorded_definition(manager) if found.running else {"definition_sha256": None}),
+        **(_recorded_definition(manager) if current.running else {"definition_sha256": None}),
         "declared": declared,
         "answered_by": check.seen,
     }
@@ -106,18 +106,18 @@ def _recorded_definition(manager: Manager) -> Json:
         described = manager.describe()
     except (ScriptError, OSError):
         return {"definition_sha256": None}
-    kept = {"described": described} if manager.is_removable else {}
-    return {"definition_sha256": checksum(described), **kept}
+    description = {"described": described} if manager.is_removable else {}
+    return {"definition_sha256": checksum(described), **description}
 
 
-def at_sweep_start(found: Json, expected: Json | None) -> Json:
+def at_sweep_start(current: Json, expected: Json | None) -> Json:
     """Production as it is to be again: as it was when the sweep began, though it has ended since by itself.
 
     One that runs now is as it is found: whoever started it in between wants it.
     """
-    if found["running"] or not expected or not expected["running"]:
-        return found
-    return {**found, "running": True, "model": expected["model"]}
+    if current["running"] or not expected or not expected["running"]:
+        return current
+    return {**current, "running": True, "model": expected["model"]}
 
 
 def as_declared(declared: Json, state: State, model: str | None = None) -> Json:
@@ -215,9 +215,9 @@ def start(manager: Manager, definition: Json) -> None:
 def strangers(recorded: Json, state: State) -> str:
     """Who else answers at one of several addresses of recorded production's url, in words; empty where nobody does."""
     manager, url = recorded_manager(recorded, state), recorded["url"]
-    found = serving.strangers(url, OfProduction(manager, manager.answered_before)) if url else []
+    refusals = serving.strangers(url, OfProduction(manager, manager.answered_before)) if url else []
     way_out = "Clients may reach that one: write production's own address in tokenpeak_production.url."
-    return " ".join([*found, way_out]) if found else ""
+    return " ".join([*refusals, way_out]) if refusals else ""
 
 
 def await_answer(
@@ -236,7 +236,7 @@ def await_answer(
             return None
         return Shortfall(f"Production does not run {ready_s:g} s after its start.")
     deadline = time.monotonic() + ready_s
-    said = "nothing yet"
+    shortfall = "nothing yet"
     check = OfProduction(manager, manager.answered_before)
     while True:
         if reason := over():
@@ -248,7 +248,7 @@ def await_answer(
                 left_s = max(ANSWER_S, deadline - time.monotonic())
                 wrong = answering.wrong(served, check, timeout_s=left_s)
         except ForeignServerError as stranger:
-            is_ready, said = False, stranger.text
+            is_ready, shortfall = False, stranger.text
         if is_ready:
             is_running = manager.is_running()
             if wrong is None and is_running:
@@ -258,7 +258,7 @@ def await_answer(
                 return Shortfall(
                     f"Production serves {shown_value(served)} and not {shown_value(model)}.", other_model=served
                 )
-            said = (
+            shortfall = (
                 wrong or f"{url or 'the command'} is answered by something else than {recorded['manager']}'s production"
             )
             is_ready = is_running or answering.names_model
@@ -267,10 +267,10 @@ def await_answer(
         if not is_ready and not clock.wait_until(manager.is_running, 1.0, poll_s=0.2):
             who = " ".join(str(recorded[name]) for name in ("manager", "unit") if recorded[name])
             ended = f"Production ended again after its start ({who})"
-            return Shortfall(f"{ended}: {said.rstrip('.')}." if said != "nothing yet" else f"{ended}.")
+            return Shortfall(f"{ended}: {shortfall.rstrip('.')}." if shortfall != "nothing yet" else f"{ended}.")
         if time.monotonic() >= deadline:
-            what = f"Production {_not_given(answering, model)} within {ready_s:g} s of its start"
-            return Shortfall(f"{what}: {said.rstrip('.')}.")
+            deadline_passed = f"Production {_not_given(answering, model)} within {ready_s:g} s of its start"
+            return Shortfall(f"{deadline_passed}: {shortfall.rstrip('.')}.")
         time.sleep(0.05)
 
 

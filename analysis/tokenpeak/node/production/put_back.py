@@ -84,10 +84,10 @@ def _clean_up(state: State, record: Json) -> None:
     """Remove what the change left beside the definition, where that can be done; the next apply tries again."""
     apply = record["apply"]
     try:
-        kept = [] if apply["confirmed"] and apply["undo"] else [apply["was"]["own"]]
+        needed = [] if apply["confirmed"] and apply["undo"] else [apply["was"]["own"]]
         applied = None if apply["confirmed"] else state.read(APPLIED)
-        kept += [applied["apply"]["was"]["own"]] if applied else []
-        recorded_manager(record["production"], state).clean(kept)
+        needed += [applied["apply"]["was"]["own"]] if applied else []
+        recorded_manager(record["production"], state).clean(needed)
     except (ScriptError, OSError):
         return
 
@@ -103,12 +103,12 @@ def _is(manager: Manager, own: Json) -> bool:
 def _leave(state: State, record: Json, phases: Phases) -> None:
     """Take what serves by the other definition out of the balancer; what runs there may end."""
     try:
-        found = drain.drain_of(record.get("drain"), record["production"]["declared"], state)
+        recorded_drain = drain.drain_of(record.get("drain"), record["production"]["declared"], state)
     except ScriptError:
         return
-    if found is not None and record.get("drained"):
+    if recorded_drain is not None and record.get("drained"):
         with phases.span("draining"):
-            found.leave_at_once(record["drained"])
+            recorded_drain.leave_at_once(record["drained"])
 
 
 def conclude(state: State, record: Json) -> str | None:

@@ -64,46 +64,46 @@ def restore(
     With `accept` production may serve another model than it was recorded with. The record goes only when all is well.
     """
     try:
-        found = records.read(state)
+        record = records.read(state)
     except UnreadableError as error:
         return _restore_as_declared(state, phases, by, error.text)
-    if found is None:
+    if record is None:
         stop_engine(state, phases, grace_s or ENGINE_STOP_S, None)
         if at_start and at_start["running"]:
             return _started_again(state, phases, at_start["model"], ready_s or PRODUCTION_READY_S)
         return RestoreOutcome(restored=True, was_running=False, message="No trial has this node.")
-    os.environ.update(found.get("environment", {}))
-    was = {**found["production"], "model": None} if accept else found["production"]
-    is_started_anew = not was["running"] and overlap.noted(state, found) is not None
-    ended = stop_engine(state, phases, grace_s or found["engine_stop_s"], found.get("baseline_bytes"))
-    apply = found.get("apply")
-    text = put_back.put_back(state, found, phases) if apply and not apply["confirmed"] else None
+    os.environ.update(record.get("environment", {}))
+    was = {**record["production"], "model": None} if accept else record["production"]
+    is_started_anew = not was["running"] and overlap.noted(state, record) is not None
+    ended = stop_engine(state, phases, grace_s or record["engine_stop_s"], record.get("baseline_bytes"))
+    apply = record.get("apply")
+    text = put_back.put_back(state, record, phases) if apply and not apply["confirmed"] else None
     wrong = Shortfall(text) if text else None
     if wrong is None:
         with phases.span("production_start", "production_start"):
-            wrong = production.bring_back(was, state, ready_s or found["production_ready_s"], phases)
-    if wrong is None and found.get("drained"):
+            wrong = production.bring_back(was, state, ready_s or record["production_ready_s"], phases)
+    if wrong is None and record.get("drained"):
         with phases.span("rejoining"):
-            text = drain.rejoin_recorded(found, state)
+            text = drain.rejoin_recorded(record, state)
         wrong = Shortfall(text) if text else None
     if accept and wrong is None:
         was["model"] = _served_model(was, state)
     was_sha256 = was.get("definition_sha256") if was["running"] and not apply and wrong is None else None
     drifted = put_back.drift(was, state, was_sha256, "the trial") if was_sha256 else ""
-    said = wrong.words(was["model"]) if wrong else _sentence(was, is_started_anew)
+    account = wrong.words(was["model"]) if wrong else _sentence(was, is_started_anew)
     beside = "" if wrong or not was["running"] else production.strangers(was, state)
     outcome = RestoreOutcome(
         restored=is_restored(wrong, engine_stopped=ended["engine_stopped"]),
         was_running=was["running"],
         model=was["model"],
-        downtime_s=_downtime_s(state, found) if was["running"] else None,
-        message=" ".join(text for text in (ended["message"], said, beside, drifted) if text),
-        trial_id=found["trial_id"],
-        holder=found["holder"],
+        downtime_s=_downtime_s(state, record) if was["running"] else None,
+        message=" ".join(text for text in (ended["message"], account, beside, drifted) if text),
+        trial_id=record["trial_id"],
+        holder=record["holder"],
         by=by,
         definition="changed" if drifted else None,
     )
-    return _noted(state, phases, _of_apply(state, outcome, found) if apply else outcome, found)
+    return _noted(state, phases, _of_apply(state, outcome, record) if apply else outcome, record)
 
 
 def _served_model(was: Json, state: State) -> str | None:
@@ -114,14 +114,14 @@ def _served_model(was: Json, state: State) -> str | None:
         return None
 
 
-def _of_apply(state: State, outcome: RestoreOutcome, found: Json) -> RestoreOutcome:
+def _of_apply(state: State, outcome: RestoreOutcome, record: Json) -> RestoreOutcome:
     """The outcome of a restoration that ends an apply."""
-    if found["apply"]["confirmed"]:
+    if record["apply"]["confirmed"]:
         outcome = replace(outcome, definition="confirmed")
         return _with(outcome, "The confirmed definition stays.") if outcome.restored else outcome
     if not outcome.restored:
         return outcome
-    drifted = put_back.drift(found["production"], state, found["apply"]["was_sha256"], "the apply")
+    drifted = put_back.drift(record["production"], state, record["apply"]["was_sha256"], "the apply")
     definition = "changed" if drifted else "put_back"
     return replace(_with(outcome, drifted or "Its definition is what it was before the apply."), definition=definition)
 
@@ -169,15 +169,15 @@ def _restore_as_declared(state: State, phases: Phases, by: str, unreadable: str)
     return _noted(state, phases, outcome)
 
 
-def _noted(state: State, phases: Phases, outcome: RestoreOutcome, found: Json | None = None) -> RestoreOutcome:
+def _noted(state: State, phases: Phases, outcome: RestoreOutcome, record: Json | None = None) -> RestoreOutcome:
     """The outcome, written down as far as the disk allows; the record `found` goes when the node is given back."""
     outcome = replace(outcome, at_unix_s=time.time())
-    refusal = records.note_outcome(state, vars(outcome), found["nonce"] if found else None)
+    refusal = records.note_outcome(state, vars(outcome), record["nonce"] if record else None)
     if refusal:
         outcome = _with(outcome, f"That could not be written down: {refusal}.")
     if outcome.restored:
-        is_apply = found is not None and "apply" in found
-        problem = put_back.conclude(state, found) if is_apply and found else state.remove_if_possible(records.NAME)
+        is_apply = record is not None and "apply" in record
+        problem = put_back.conclude(state, record) if is_apply and record else state.remove_if_possible(records.NAME)
         if problem:
             outcome = _with(
                 outcome, f"{problem}, so the guard goes on watching; mend the disk, then run `make restore`."
@@ -221,8 +221,8 @@ def _downtime_s(state: State, record: Json) -> float | None:
 
 def not_touched(state: State) -> RestoreOutcome:
     """The answer where somebody else has the node: there is nothing to give back but what is theirs."""
-    held, found = state.read(lock.FILE), records.read_if_possible(state)
-    who = f"Trial {found['trial_id']} of {found['holder']}" if found else str((held or {}).get("holder"))
+    held, record = state.read(lock.FILE), records.read_if_possible(state)
+    who = f"Trial {record['trial_id']} of {record['holder']}" if record else str((held or {}).get("holder"))
     return RestoreOutcome(restored=True, was_running=False, message=f"{who} has the node; it was not touched.")
 
 
@@ -274,19 +274,19 @@ def _of_free_node(state: State, outcome: RestoreOutcome) -> RestoreOutcome:
 
 def _free_node(state: State, declaration: Json) -> str:
     try:
-        found = production.look(declaration.get("production") or {"manager": "none"}, state)
+        current = production.look(declaration.get("production") or {"manager": "none"}, state)
     except ScriptError as error:
         return f"How production stands is not known: {error.text}"
-    name = " ".join(word for word in (found.manager, found.unit) if word)
-    if found.manager == "none":
-        said = "It has no production."
-    elif not found.running:
-        said = f"Production ({name}) does not run, and no trial stopped it: start it as usual if it should."
-    elif found.url and not found.model:
-        said = f"Production ({name}) runs but does not answer at {found.url} (yet)."
+    name = " ".join(word for word in (current.manager, current.unit) if word)
+    if current.manager == "none":
+        account = "It has no production."
+    elif not current.running:
+        account = f"Production ({name}) does not run, and no trial stopped it: start it as usual if it should."
+    elif current.url and not current.model:
+        account = f"Production ({name}) runs but does not answer at {current.url} (yet)."
     else:
-        said = f"Production ({name}) runs{' and serves ' + found.model if found.model else ''}."
+        account = f"Production ({name}) runs{' and serves ' + current.model if current.model else ''}."
     last = records.outcome_of_holder(state, None)
     if last and last.get("restored"):
-        said += f" It was given back last by {last.get('by')}, {clock.date_of(last.get('at_unix_s'))}."
-    return said
+        account += f" It was given back last by {last.get('by')}, {clock.date_of(last.get('at_unix_s'))}."
+    return account

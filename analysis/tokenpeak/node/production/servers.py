@@ -85,9 +85,9 @@ class Machine:
         runtimes = [runtime for runtime in runtimes if runtime.run("ps", "--quiet").status == 0]
         containers = {str(one["Id"]): (runtime, one) for runtime in runtimes for one in _running(runtime)}
         lines = command_lines(process_files.pids())
-        found = {pid: words for pid, words in lines.items() if is_engine(words)}
+        servers = {pid: words for pid, words in lines.items() if is_engine(words)}
         parents = {each.pid: each.parent for each in process_files.all_processes()}
-        first = {pid: words for pid, words in found.items() if parents.get(pid) not in found}
+        first = {pid: words for pid, words in servers.items() if parents.get(pid) not in servers}
         return cls(runtimes=runtimes, containers=containers, engines=first)
 
     def behind(self, port: int, listening: list[int]) -> tuple[list[FoundServer], int | None]:
@@ -121,11 +121,11 @@ class Machine:
 
     def _grouped(self, pids: list[int]) -> list[FoundServer]:
         """The servers that these processes belong to, each once."""
-        found: dict[tuple[str, str | None, str | None], FoundServer] = {}
+        servers: dict[tuple[str, str | None, str | None], FoundServer] = {}
         for pid in pids:
             one = self._server(pid)
-            found.setdefault((one.manager, one.unit or str(pid), one.file), one)
-        return list(found.values())
+            servers.setdefault((one.manager, one.unit or str(pid), one.file), one)
+        return list(servers.values())
 
     def _container(self, pid: int) -> tuple[Runtime, Json] | None:
         match = CONTAINER.search(control_group(pid))
@@ -164,17 +164,17 @@ class Machine:
         if unit := SYSTEM_UNIT.match(group):
             engine = made.engine or _of_words(pid, _started_by(unit[1]))
             return replace(made, manager="systemd", unit=unit[1], engine=engine)
-        kept = {name: value for name, value in environment.items() if _is_kept(name)}
-        env = hidden_env(kept)
-        whole = {"command line": list(made.argv) == words, "environment": env == kept}
+        variables = {name: value for name, value in environment.items() if _is_kept(name)}
+        env = hidden_env(variables)
+        whole = {"command line": list(made.argv) == words, "environment": env == variables}
         return replace(
             made,
             manager="process",
             cwd=_folder_of(pid),
             env=env,
             notes=tuple(
-                f"its {what} has what may be secret, which is left out here"
-                for what, is_whole in whole.items()
+                f"its {part} has what may be secret, which is left out here"
+                for part, is_whole in whole.items()
                 if not is_whole
             ),
         )
@@ -220,8 +220,8 @@ def _running(runtime: Runtime) -> Iterator[Json]:
 def _ports(container: Json) -> set[int]:
     """The ports of the machine that lead to a container."""
     published = (container.get("NetworkSettings") or {}).get("Ports") or {}
-    found = [str(place.get("HostPort") or "") for places in published.values() for place in places or ()]
-    return {int(port) for port in found if port.isdigit()}
+    ports = [str(place.get("HostPort") or "") for places in published.values() for place in places or ()]
+    return {int(port) for port in ports if port.isdigit()}
 
 
 def _of_words(pid: int, words: list[str]) -> FoundEngine | None:
@@ -238,8 +238,8 @@ def _of_words(pid: int, words: list[str]) -> FoundEngine | None:
 def _started_by(unit: str) -> list[str]:
     """The command of a unit, of which the process that serves need not show anything."""
     shown = process.run(["systemctl", "show", "--property", "ExecStart", "--value", "--", unit]).out
-    found = re.search(r"argv\[\]=(.*?) ; ", shown)
-    return found[1].split() if found else []
+    match = re.search(r"argv\[\]=(.*?) ; ", shown)
+    return match[1].split() if match else []
 
 
 def _of_container(runtime: Runtime, container: Json, words: list[str]) -> FoundServer:
@@ -257,13 +257,13 @@ def _of_container(runtime: Runtime, container: Json, words: list[str]) -> FoundS
         mounts=tuple(mounts),
         user=str(config.get("User")) if config.get("User") else None,
     )
-    given = words or [str(word) for word in (*(config.get("Entrypoint") or ()), *(config.get("Cmd") or ()))]
+    argv = words or [str(word) for word in (*(config.get("Entrypoint") or ()), *(config.get("Cmd") or ()))]
     made = FoundServer(
         manager=runtime.name,
         unit=name,
-        argv=tuple(without_secrets(given)),
+        argv=tuple(without_secrets(argv)),
         pid=int((container.get("State") or {}).get("Pid") or 0) or None,
-        model=model_of(given),
+        model=model_of(argv),
         engine=engine,
         env={},
         notes=tuple(_unit_notes(runtime.name, name)),

@@ -177,8 +177,8 @@ class CommandManager(FileManager):
                 "production", f"{shown_command(argv)} did not end within {START_TIMEOUT_S:g} s."
             ) from None
         if status != 0:
-            said = shown_output(trust.read_end(log, _LOG_END_BYTES, before).decode(errors="replace"))
-            raise ScriptError("production", f"{shown_command(argv)} ended with status {status}: {said}.")
+            output = shown_output(trust.read_end(log, _LOG_END_BYTES, before).decode(errors="replace"))
+            raise ScriptError("production", f"{shown_command(argv)} ended with status {status}: {output}.")
 
     def describe(self) -> Json:
         """The file's content."""

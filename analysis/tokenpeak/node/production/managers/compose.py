@@ -51,8 +51,8 @@ class ComposeManager(FileManager):
     def members(self) -> IsMember:
         """The processes of the service's containers, and Docker's forwarders."""
         ids = self.ask(self.compose("ps", "-q", self.name)).out.split()
-        found = json.loads(self.ask(["docker", "inspect", "--type", "container", "--", *ids]).out) if ids else []
-        return of_containers(found, 0)
+        containers = json.loads(self.ask(["docker", "inspect", "--type", "container", "--", *ids]).out) if ids else []
+        return of_containers(containers, 0)
 
     def is_running(self) -> bool:
         """Whether Compose lists a running container of the service."""

@@ -53,14 +53,14 @@ class ContainerManager(Manager):
         ran = process.run(self.argv("inspect", "--type", "container", "--", unit))
         if ran.status != 0 and not must and is_absent(ran):
             return None
-        found = json.loads(ran.out) if ran.status == 0 else []
-        if not found:
+        described = json.loads(ran.out) if ran.status == 0 else []
+        if not described:
             raise ScriptError(
                 "production" if ran.status == 0 or is_absent(ran) else NOT_SEEN,
                 f"{self.program} shows no container {shown_value(unit)} ({said(ran)}): correct "
                 "tokenpeak_production.unit, or make it anew where somebody removed it.",
             )
-        return dict(found[0])
+        return dict(described[0])
 
     def with_label(self, label: str) -> list[str]:
         """The ids of all containers that bear a label."""
@@ -68,18 +68,18 @@ class ContainerManager(Manager):
 
     def definition(self) -> Json:
         """The container's id, image and policies; one that is removed when it stops cannot be borrowed."""
-        found = self.inspect()
-        host = found.get("HostConfig") or {}
+        described = self.inspect()
+        host = described.get("HostConfig") or {}
         if host.get("AutoRemove"):
             raise ScriptError(
                 "production",
                 f"The container {shown_value(self.unit)} has --rm: stopping would delete it. Start it without --rm.",
             )
         return {
-            "id": found.get("Id"),
-            "image": found.get("Image"),
+            "id": described.get("Id"),
+            "image": described.get("Image"),
             "restart_policy": host.get("RestartPolicy"),
-            "state": found.get("State"),
+            "state": described.get("State"),
         }
 
     def members(self) -> IsMember:
@@ -97,8 +97,8 @@ class ContainerManager(Manager):
 
     def was_started(self, since: str | None) -> bool:
         """Whether it runs, or was started later: one that could not stay up is seen afterwards too."""
-        found = self.inspect()
-        return is_running(found) or (found.get("State") or {}).get("StartedAt") != since
+        container = self.inspect()
+        return is_running(container) or (container.get("State") or {}).get("StartedAt") != since
 
     def stop(self) -> None:
         """Stop the container, which then stays for `start`."""
@@ -114,8 +114,8 @@ class ContainerManager(Manager):
 
     def describe(self) -> Json:
         """The container that has the name."""
-        found = self.inspect()
-        return {"own": _own(found), "seen": self.made_with(found)}
+        container = self.inspect()
+        return {"own": _own(container), "seen": self.made_with(container)}
 
     def command(self, described: Json) -> Command:
         """Entry point and arguments, environment and image."""
@@ -129,7 +129,7 @@ class ContainerManager(Manager):
         """The image of a container that is made anew, which was of the image of this id, by this name."""
         return name
 
-    def made_with(self, found: Json) -> Json:
+    def made_with(self, container: Json) -> Json:
         """The options that an inspected container was made with, less what its runtime gave it."""
         raise NotImplementedError
 
@@ -217,10 +217,10 @@ class ContainerManager(Manager):
         holder = self.inspect(unit, must=False)
         needed = {own["id"] for own in kept} | ({holder["Id"]} if holder else set())
         for one in self.with_label(LABEL):
-            found = self.inspect(one, must=False)
-            ours = found is not None and str(found.get("Name", "")).lstrip("/").startswith(f"{unit}.tokenpeak-")
-            if ours and found["Id"] not in needed and LABEL in self.runtime().own_labels(found):
-                self.do(self.argv("rm", found["Id"]))
+            described = self.inspect(one, must=False)
+            ours = described is not None and str(described.get("Name", "")).lstrip("/").startswith(f"{unit}.tokenpeak-")
+            if ours and described["Id"] not in needed and LABEL in self.runtime().own_labels(described):
+                self.do(self.argv("rm", described["Id"]))
 
     def start_facts(self, recorded: Json) -> Json:
         """The id of the container that has the name now."""
@@ -231,17 +231,17 @@ class ContainerManager(Manager):
         return f"container {self.unit}"
 
     def _set_restart(self, container: str, policy: str) -> None:
-        found = self.inspect(container)
-        if _policy(found) != policy:
+        described = self.inspect(container)
+        if _policy(described) != policy:
             self.do(self.argv("update", f"--restart={policy}", container))
 
 
-def _own(found: Json) -> Json:
-    return {"id": found["Id"], "restart": _policy(found)}
+def _own(container: Json) -> Json:
+    return {"id": container["Id"], "restart": _policy(container)}
 
 
-def _policy(found: dict[str, Any]) -> str:
+def _policy(container: dict[str, Any]) -> str:
     """A restart policy as `docker update` takes it."""
-    policy = (found.get("HostConfig") or {}).get("RestartPolicy") or {}
+    policy = (container.get("HostConfig") or {}).get("RestartPolicy") or {}
     name, tries = policy.get("Name") or NO_RESTART, policy.get("MaximumRetryCount") or 0
     return f"{name}:{tries}" if name == "on-failure" and tries else str(name)

@@ -30,17 +30,17 @@ class DockerManager(ContainerManager):
 
     program = DOCKER
 
-    def made_with(self, found: Json) -> Json:
+    def made_with(self, container: Json) -> Json:
         """Config, HostConfig and networks of an inspected container, as it could be made anew."""
-        config, host = {**found["Config"]}, {**found["HostConfig"]}
+        config, host = {**container["Config"]}, {**container["HostConfig"]}
         own_name = host.get("NetworkMode", "").startswith(("host", "container:"))
-        if own_name or config.get("Hostname") == found["Id"][:12]:
+        if own_name or config.get("Hostname") == container["Id"][:12]:
             config.pop("Hostname", None)
         config.pop("MacAddress", None)
         # Its policy is `own`: one that does not serve has none.
         host.pop("RestartPolicy", None)
         bound = {str(bind).split(":")[1] for bind in host.get("Binds") or []}
-        volumes = [one for one in found.get("Mounts") or [] if one.get("Type") == "volume"]
+        volumes = [one for one in container.get("Mounts") or [] if one.get("Type") == "volume"]
         # What an anonymous volume holds, a cache of weights say, stays with the next container.
         host["Binds"] = [
             *(host.get("Binds") or []),
@@ -48,11 +48,11 @@ class DockerManager(ContainerManager):
         ]
         networks = {
             name: {key: one[key] for key in ("Aliases", "IPAMConfig", "Links", "DriverOpts") if one.get(key)}
-            for name, one in (found["NetworkSettings"].get("Networks") or {}).items()
+            for name, one in (container["NetworkSettings"].get("Networks") or {}).items()
         }
         for one in networks.values():
-            one["Aliases"] = [alias for alias in one.get("Aliases") or [] if alias != found["Id"][:12]]
-        image = found["Image"]
+            one["Aliases"] = [alias for alias in one.get("Aliases") or [] if alias != container["Id"][:12]]
+        image = container["Image"]
         if self._image_id(config["Image"]) != image:
             # The name means another image by now.
             config["Image"] = image
@@ -75,27 +75,27 @@ class DockerManager(ContainerManager):
 
     def create(self, described: Json, command: Command, mark: str, name: str) -> str:
         """Ask the daemon for one with the same configuration but these words."""
-        seen = described["seen"]
-        entry = seen["Config"].get("Entrypoint") or []
+        made_with = described["seen"]
+        entry = made_with["Config"].get("Entrypoint") or []
         if command.words[: len(entry)] != tuple(entry):
             entry = [command.words[0]]
         config = {
-            **seen["Config"],
+            **made_with["Config"],
             "Entrypoint": entry or None,
             "Cmd": list(command.words[len(entry) :]),
             "Env": [f"{key}={value}" for key, value in command.env.items()],
             "Image": command.image,
-            "Labels": {**(seen["Config"].get("Labels") or {}), LABEL: mark},
+            "Labels": {**(made_with["Config"].get("Labels") or {}), LABEL: mark},
         }
-        first, *others = seen["Networks"] or {"": {}}
+        first, *others = made_with["Networks"] or {"": {}}
         body = {
             **config,
-            "HostConfig": {**seen["HostConfig"], "RestartPolicy": {"Name": NO_RESTART}},
-            "NetworkingConfig": {"EndpointsConfig": {first: seen["Networks"][first]} if first else {}},
+            "HostConfig": {**made_with["HostConfig"], "RestartPolicy": {"Name": NO_RESTART}},
+            "NetworkingConfig": {"EndpointsConfig": {first: made_with["Networks"][first]} if first else {}},
         }
         made = str(self._ask("POST", f"/containers/create?name={quote(name)}", body)["Id"])
         for network in others:
-            joining = {"Container": made, "EndpointConfig": seen["Networks"][network]}
+            joining = {"Container": made, "EndpointConfig": made_with["Networks"][network]}
             self._ask("POST", f"/networks/{quote(network)}/connect", joining)
         return made
 
@@ -123,16 +123,16 @@ class DockerManager(ContainerManager):
         return answer
 
     def _socket(self) -> str:
-        given = os.environ.get("DOCKER_HOST")
-        if not given:
+        address = os.environ.get("DOCKER_HOST")
+        if not address:
             shown = self.argv("context", "inspect", "--format", "{{.Endpoints.docker.Host}}")
             ran = process.run(shown)
-            given = ran.out.strip() if ran.status == 0 and ran.out.strip() else SOCKET
-        if not given.startswith("unix://"):
+            address = ran.out.strip() if ran.status == 0 and ran.out.strip() else SOCKET
+        if not address.startswith("unix://"):
             raise ScriptError(
-                "definition", f"Docker's daemon is at {given}: apply speaks to one on a local socket alone."
+                "definition", f"Docker's daemon is at {address}: apply speaks to one on a local socket alone."
             )
-        return given[len("unix://") :]
+        return address[len("unix://") :]
 
 
 class _Local(http.client.HTTPConnection):

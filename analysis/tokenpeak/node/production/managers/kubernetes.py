@@ -58,15 +58,15 @@ class KubernetesManager(Manager):
 
         One that serves on others too would be stopped there, and by a second node of the inventory found at 0.
         """
-        found = self.workload()
-        machines = sorted({pod["spec"]["nodeName"] for pod in self.pods(found) if pod["spec"].get("nodeName")})
+        workload = self.workload()
+        machines = sorted({pod["spec"]["nodeName"] for pod in self.pods(workload) if pod["spec"].get("nodeName")})
         if len(machines) > 1:
             raise ScriptError(
                 "production",
                 f"{self.unit} has pods on {len(machines)} machines ({', '.join(machines)}), and borrowing one would "
                 "stop them all: give each a Deployment of its own, and name that in its tokenpeak_production.",
             )
-        return {"replicas": found["spec"].get("replicas", 1), "spec": found["spec"]}
+        return {"replicas": workload["spec"].get("replicas", 1), "spec": workload["spec"]}
 
     def is_running(self) -> bool:
         """Whether any replica is asked for."""
@@ -75,15 +75,15 @@ class KubernetesManager(Manager):
     def members(self) -> IsMember | None:
         """The processes in the control group of one of its pods, whose name is the pod's id."""
         pods = [str((pod.get("metadata") or {}).get("uid") or "") for pod in self.pods(self.workload())]
-        known = [uid for uid in pods if uid]
-        if not known:
+        uids = [uid for uid in pods if uid]
+        if not uids:
             return None
-        return lambda pid: any(is_of_pod(control_group(pid), uid) for uid in known)
+        return lambda pid: any(is_of_pod(control_group(pid), uid) for uid in uids)
 
     def is_ending(self) -> bool:
         """Whether none is asked for and some are still there."""
-        found = self.workload()
-        return not found["spec"].get("replicas", 1) and bool(found.get("status", {}).get("replicas"))
+        workload = self.workload()
+        return not workload["spec"].get("replicas", 1) and bool(workload.get("status", {}).get("replicas"))
 
     def stop(self) -> None:
         """Scale to 0 and wait until the last pod has gone."""
@@ -93,10 +93,10 @@ class KubernetesManager(Manager):
                 "production", f"{self.name} still has pods {STOP_TIMEOUT_S:g} s after it was scaled to 0."
             )
 
-    def pods(self, found: Json) -> list[dict[str, Any]]:
+    def pods(self, workload: Json) -> list[dict[str, Any]]:
         """Its pods, less those that ended: one that was evicted is listed until somebody deletes it."""
         alive = "--field-selector=status.phase!=Failed,status.phase!=Succeeded"
-        words = ("get", "pods", "-l", pod_selector(found), alive, "-o", "json")
+        words = ("get", "pods", "-l", pod_selector(workload), alive, "-o", "json")
         return list(json.loads(self.ask(self.kubectl(*words)).out)["items"])
 
     def start(self, recorded: Json) -> None:
@@ -140,9 +140,9 @@ class KubernetesManager(Manager):
         container["args"] = list(command.words[head:])
         container["image"] = command.image
         env = self.as_kept(was, command, _values(container))
-        kept = [one for one in container.get("env") or [] if "value" not in one or env.get(one["name"]) == one["value"]]
-        has = {one["name"] for one in kept}
-        container["env"] = kept + [{"name": name, "value": value} for name, value in env.items() if name not in has]
+        same = [one for one in container.get("env") or [] if "value" not in one or env.get(one["name"]) == one["value"]]
+        has = {one["name"] for one in same}
+        container["env"] = same + [{"name": name, "value": value} for name, value in env.items() if name not in has]
         template.setdefault("metadata", {}).setdefault("annotations", {})[ANNOTATION] = mark
         return {"template": template}
 
@@ -159,10 +159,10 @@ class KubernetesManager(Manager):
         """The container that serves: the only one, or the one whose command runs an engine."""
         containers: list[dict[str, Any]] = template["spec"]["containers"]
         own = [one for one in containers if any(str(word).endswith(_START_WORDS) for word in one.get("command") or [])]
-        found = containers if len(containers) == 1 else own
-        if len(found) != 1:
+        serving = containers if len(containers) == 1 else own
+        if len(serving) != 1:
             raise ScriptError("definition", f"{self.unit} has {len(containers)} containers: which serves is not seen.")
-        return found[0]
+        return serving[0]
 
 
 def is_of_pod(group: str, uid: str) -> bool:
@@ -178,9 +178,9 @@ def is_of_pod(group: str, uid: str) -> bool:
     return False
 
 
-def pod_selector(found: Json) -> str:
+def pod_selector(workload: Json) -> str:
     """The selector of the object's pods for kubectl. One that selects every pod of the namespace is refused."""
-    selector = found["spec"].get("selector") or {}
+    selector = workload["spec"].get("selector") or {}
     words = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
     words += [_expression(each) for each in selector.get("matchExpressions") or []]
     if not words:
@@ -193,17 +193,17 @@ def pod_selector(found: Json) -> str:
 def _expression(declared: Json) -> str:
     key, operator = declared.get("key"), declared.get("operator")
     values = ",".join(declared.get("values") or [])
-    known = {
+    words = {
         "In": f"{key} in ({values})",
         "NotIn": f"{key} notin ({values})",
         "Exists": f"{key}",
         "DoesNotExist": f"!{key}",
     }
-    if operator not in known:
+    if operator not in words:
         raise ScriptError(
-            "production", f"Its selector has the operator {shown_value(operator)}. Known: {', '.join(known)}."
+            "production", f"Its selector has the operator {shown_value(operator)}. Known: {', '.join(words)}."
         )
-    return known[operator]
+    return words[operator]
 
 
 ANNOTATION = "tokenpeak/apply"

@@ -38,9 +38,9 @@ class PodmanManager(ContainerManager):
         """The runtime that has the container."""
         return Runtime(self.program, str(self.declared.get("user") or "") or None, "tokenpeak_production.user")
 
-    def made_with(self, found: Json) -> Json:
+    def made_with(self, container: Json) -> Json:
         """The command line that made it, and what that came to."""
-        config = found["Config"]
+        config = container["Config"]
         entry = config.get("Entrypoint") or []
         return {
             "create": list(config.get("CreateCommand") or []),
@@ -48,20 +48,20 @@ class PodmanManager(ContainerManager):
             "cmd": list(config.get("Cmd") or []),
             "env": list(config.get("Env") or []),
             "user": str(config.get("User") or ""),
-            "image": str(found.get("ImageName") or found.get("Image") or ""),
+            "image": str(container.get("ImageName") or container.get("Image") or ""),
         }
 
     def parts(self, described: Json) -> tuple[list[str], dict[str, str], str | None]:
         """Entry point and arguments, environment and image."""
-        seen = described["seen"]
-        env = dict(entry.split("=", 1) for entry in seen["env"] if "=" in entry)
-        return [*seen["entrypoint"], *seen["cmd"]], env, seen["image"] or None
+        made = described["seen"]
+        env = dict(entry.split("=", 1) for entry in made["env"] if "=" in entry)
+        return [*made["entrypoint"], *made["cmd"]], env, made["image"] or None
 
     def user(self, described: Json, command: Command) -> str | None:
         """Whose rootless runtime has it, or the user of the command line that made it: the next has the same."""
-        seen = described["seen"]
-        is_named = any(_USER.fullmatch(word) for word in seen["create"][: len(seen["create"]) - len(seen["cmd"])])
-        return str(self.declared.get("user") or (seen.get("user") if is_named else None) or "") or None
+        made = described["seen"]
+        is_named = any(_USER.fullmatch(word) for word in made["create"][: len(made["create"]) - len(made["cmd"])])
+        return str(self.declared.get("user") or (made.get("user") if is_named else None) or "") or None
 
     @property
     def is_node_user(self) -> bool:
@@ -89,11 +89,11 @@ class PodmanManager(ContainerManager):
 
 def _without(words: Sequence[str]) -> list[str]:
     """Options of a `podman run` less its name, its policy, and what makes it wait or detach."""
-    kept: list[str] = []
+    options: list[str] = []
     rest = iter(words)
     for word in rest:
         if word in _VALUED:
             next(rest, None)
         elif word not in _DETACHED and not word.startswith(tuple(f"{one}=" for one in _VALUED)):
-            kept.append(word)
-    return kept
+            options.append(word)
+    return options

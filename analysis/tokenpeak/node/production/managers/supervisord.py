@@ -48,14 +48,14 @@ class SupervisordManager(FileManager):
         """Its state by supervisorctl; its exit status speaks of something else."""
         unit = self.name
         ran = process.run(self.supervisorctl("status", unit))
-        found = parse_status(ran.out, unit)
-        if found is None:
-            said = shown_output(ran.out or ran.err)
+        state = parse_status(ran.out, unit)
+        if state is None:
+            output = shown_output(ran.out or ran.err)
             raise ScriptError(
-                "production" if "no such process" in said else NOT_SEEN,
-                f"supervisord does not answer for {shown_value(unit)}: {said}. Correct tokenpeak_production.",
+                "production" if "no such process" in output else NOT_SEEN,
+                f"supervisord does not answer for {shown_value(unit)}: {output}. Correct tokenpeak_production.",
             )
-        return found
+        return state
 
     def members(self) -> IsMember:
         """The program's process and what descends from it, or is of its session or group."""
@@ -119,8 +119,8 @@ class SupervisordManager(FileManager):
 
     def prepared(self, described: Json, command: Command, mark: str) -> Json:
         """The file with these lines, written beside its place."""
-        kept = _pairs(self._section(described["own"]["content"]).get("environment", ""))
-        env = self.as_kept(self.command(described), command, kept)
+        variables = _pairs(self._section(described["own"]["content"]).get("environment", ""))
+        env = self.as_kept(self.command(described), command, variables)
         lines = {
             "command": shlex.join(command.words),
             "environment": ",".join(f"{name}={_quoted(value)}" for name, value in env.items()),
@@ -169,10 +169,10 @@ class SupervisordManager(FileManager):
     def _files(self) -> list[Path]:
         """Supervisord's file and those that it includes."""
         declared = self.declared.get("config")
-        found = [Path(str(each)) for each in ([declared] if declared else USUAL) if Path(str(each)).is_file()]
-        if not found:
+        candidates = [Path(str(each)) for each in ([declared] if declared else USUAL) if Path(str(each)).is_file()]
+        if not candidates:
             raise ScriptError("definition", "supervisord's file is not found: set tokenpeak_production.config.")
-        main = found[0]
+        main = candidates[0]
         parser = configparser.RawConfigParser(inline_comment_prefixes=_COMMENTS, strict=False)
         try:
             parser.read_string(KeptFile(main).read() or "")
@@ -227,7 +227,7 @@ def _matching(folder: Path, pattern: str) -> list[Path]:
 
 def _with_lines(content: str, name: str, lines: dict[str, str]) -> str:
     """The content with these keys of the program's section; a key without a value goes."""
-    found: list[str] = []
+    edited: list[str] = []
     is_inside = is_dropped = False
     # The line ends that a reader of files knows; `splitlines` knows others.
     for line in re.split("\r\n|\r|\n", content.rstrip("\r\n")):
@@ -238,7 +238,7 @@ def _with_lines(content: str, name: str, lines: dict[str, str]) -> str:
             goes_on = line[:1].isspace() and line.strip()
             is_dropped = is_dropped if goes_on else line.partition("=")[0].strip() in lines
         if not is_dropped:
-            found.append(line)
+            edited.append(line)
         if is_inside and line.startswith("["):
-            found += [f"{key}={value}" for key, value in lines.items() if value]
-    return "\n".join(found) + "\n"
+            edited += [f"{key}={value}" for key, value in lines.items() if value]
+    return "\n".join(edited) + "\n"

@@ -171,10 +171,10 @@ class SystemdManager(FileManager):
         unit = self.name
         names = "ActiveState,SubState,Result,Restart"
         state = process.run(self.systemctl("show", "--property", names, "--", unit)).out
-        said = ", ".join(line for line in state.split() if not line.endswith("="))
+        shown = ", ".join(line for line in state.split() if not line.endswith("="))
         user = "--user " if self._user else ""
         return (
-            f"{said or 'systemd says nothing of it'}. See `journalctl {user}-u {unit}` for what its ExecStop did or "
+            f"{shown or 'systemd says nothing of it'}. See `journalctl {user}-u {unit}` for what its ExecStop did or "
             "what started it again, and mend that; Restart= alone starts nothing after a stop that was asked for."
         )
 
@@ -220,13 +220,13 @@ class SystemdManager(FileManager):
             )
         words = raw_words(lines[0].lstrip("-"))
         shown = [_unquoted(word) for word in words]
-        found = re.search(r"argv\[\]=(.*?) ; (?:ignore_errors|flags)=", described["seen"]["started"])
+        started = re.search(r"argv\[\]=(.*?) ; (?:ignore_errors|flags)=", described["seen"]["started"])
         pattern = " ".join(map(_with_specifiers, shown))
-        if found is None or not re.fullmatch(pattern, found[1]):
+        if started is None or not re.fullmatch(pattern, started[1]):
             raise ScriptError(
                 "definition",
                 f"What systemd would start for {self.unit} "
-                f"({shown_command(raw_words(found[1])) if found else 'nothing'}) is not "
+                f"({shown_command(raw_words(started[1])) if started else 'nothing'}) is not "
                 f"what its files are read to say ({shown_command(shown)}): simplify the quotes of its ExecStart.",
             )
         settings = [_unquoted(word) for word in raw_words(described["seen"]["environment"])]
@@ -326,54 +326,54 @@ def quoted(word: str) -> str:
 def _with_specifiers(word: str) -> str:
     """A pattern of what systemd shows for a word: a specifier such as %h is replaced by anything."""
     parts = re.split("%(.)", word)
-    found = [re.escape(text) for text in parts[::2]]
+    texts = [re.escape(text) for text in parts[::2]]
     between = ["%" if letter == "%" else ".*" for letter in parts[1::2]] + [""]
-    return "".join(text + letter for text, letter in zip(found, between))
+    return "".join(text + letter for text, letter in zip(texts, between))
 
 
 def _unquoted(word: str) -> str:
-    found, quote, rest = "", "", iter(word)
+    text, quote, rest = "", "", iter(word)
     for letter in rest:
         if letter == "\\":
             following = next(rest, "")
             if following == "x":
-                found += chr(int(next(rest, "0") + next(rest, "0"), 16))
+                text += chr(int(next(rest, "0") + next(rest, "0"), 16))
             else:
-                found += _ESCAPES.get(following, following)
+                text += _ESCAPES.get(following, following)
         elif quote:
-            found, quote = (found, "") if letter == quote else (found + letter, quote)
+            text, quote = (text, "") if letter == quote else (text + letter, quote)
         elif letter in "\"'":
             quote = letter
         else:
-            found += letter
-    return found
+            text += letter
+    return text
 
 
 def _exec_starts(text: str) -> list[str]:
     """The values of ExecStart= in `systemctl cat`, the later files' last; an empty one resets."""
-    found: list[str] = []
+    commands: list[str] = []
     section = ""
     for line in _joined(text):
         if line.startswith("["):
             section = line
         name, equals, value = (part.strip() for part in line.partition("="))
         if section == "[Service]" and name == "ExecStart" and equals:
-            found = [*found, value] if value else []
-    return found
+            commands = [*commands, value] if value else []
+    return commands
 
 
 def _joined(text: str) -> list[str]:
     """Lines without comments; one that ends with a backslash goes on in the next."""
-    found: list[str] = []
+    joined: list[str] = []
     goes_on = False
     for line in text.splitlines():
         stripped = line.strip()
         if stripped.startswith(("#", ";")) or (not stripped and not goes_on):
             continue
         part, continues = (stripped[:-1], True) if stripped.endswith("\\") else (stripped, False)
-        found[-1:] = [f"{found[-1]} {part}"] if goes_on else [*found[-1:], part]
+        joined[-1:] = [f"{joined[-1]} {part}"] if goes_on else [*joined[-1:], part]
         goes_on = continues
-    return found
+    return joined
 
 
 def _digest(text: str, path: str) -> str:
