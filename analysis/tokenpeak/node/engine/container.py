@@ -57,7 +57,7 @@ def runtime_of(build: Json) -> Runtime:
 
 def mounts_of(build: Json) -> list[tuple[str, str, bool]]:
     """Source on the node, place in the container, and whether it is read-only; raises ScriptError for what is none."""
-    found = []
+    mounts = []
     for mount in build.get("mounts") or []:
         words = str(mount).split(":")
         is_one = len(words) in (2, 3) and all(word.startswith("/") for word in words[:2]) and "," not in str(mount)
@@ -67,8 +67,8 @@ def mounts_of(build: Json) -> list[tuple[str, str, bool]]:
                 f"{shown_value(mount)} is no mount: write it /on/the/node:/in/the/container, with :ro where "
                 "it only reads.",
             )
-        found.append((words[0], words[1], words[2:] == ["ro"]))
-    return found
+        mounts.append((words[0], words[1], words[2:] == ["ro"]))
+    return mounts
 
 
 def is_numbered(user: str) -> bool:
@@ -120,7 +120,7 @@ def device_options(build: Json, chosen: boards.Chosen, maker: str | None) -> lis
 
 def limit_options(build: Json) -> list[str]:
     """What the container may use at most; raises ScriptError for a limit that is none."""
-    found: list[str] = []
+    options: list[str] = []
     for name, value in (build.get("limits") or {}).items():
         if name not in OPTIONS_OF_LIMITS:
             raise ScriptError(
@@ -128,8 +128,8 @@ def limit_options(build: Json) -> list[str]:
                 f"{shown_value(name)} is no limit of a container: {', '.join(OPTIONS_OF_LIMITS)} are; others "
                 "go in `args`.",
             )
-        found += [OPTIONS_OF_LIMITS[name], str(value)]
-    return found
+        options += [OPTIONS_OF_LIMITS[name], str(value)]
+    return options
 
 
 def boards_maker(declaration: Json) -> str | None:
@@ -165,8 +165,8 @@ def answering(state: State) -> list[Runtime]:
         builds = engine_builds(state.declaration()).values()
     except ScriptError:
         return []
-    found = {(str(build["runtime"]), build.get("rootless_user")): build for build in builds if "image" in build}
-    return [runtime_of(build) for build in found.values()]
+    runtimes = {(str(build["runtime"]), build.get("rootless_user")): build for build in builds if "image" in build}
+    return [runtime_of(build) for build in runtimes.values()]
 
 
 class ContainerStart(NamedTuple):

@@ -49,12 +49,12 @@ def trial_key(secret: bytes, trial_id: str, holder: str, nonce: str) -> str:
 
 def read_environment_file(path: str | None) -> dict[str, str]:
     """NAME=VALUE lines of a root-only file on the node, for tokens that no request may hold."""
-    found = {}
+    variables = {}
     for line in trust.read_secret(path, "tokenpeak_engine_env_file").splitlines() if path else []:
         name, equals, value = line.strip().partition("=")
         if equals and not name.startswith("#"):
-            found[name.strip()] = value.strip()
-    return found
+            variables[name.strip()] = value.strip()
+    return variables
 
 
 def declared_environment(declaration: Json) -> dict[str, str]:
@@ -152,10 +152,10 @@ class Engine:
             return self._start_container(in_container, env, request)
         as_unit = has_systemd() and declared.get("isolation") != "process"
         uid = _uid_of(declared.get("user"))
-        found: Json = {"trial_id": request.trial_id, "unit": self.unit if as_unit else None, "uid": uid}
+        started: Json = {"trial_id": request.trial_id, "unit": self.unit if as_unit else None, "uid": uid}
         if as_unit:
             # Recorded before it starts: whatever dies now, the unit's name is known.
-            self.state.write(FILE, found)
+            self.state.write(FILE, started)
             pid = self._start_unit(env, request, declared)
         else:
             whole = {**os.environ, **env}
@@ -178,20 +178,20 @@ class Engine:
                     "engine", f"The engine {shown_value(request.argv[0])} cannot be started: {error}."
                 ) from error
             pid = self.child.pid
-        self.state.write(FILE, {**found, **process.identity(pid)})
+        self.state.write(FILE, {**started, **process.identity(pid)})
         return pid
 
     def _start_container(self, made_of: ContainerStart, env: dict[str, str], request: LaunchRequest) -> int:
         container = EngineContainer.planned(self.state, made_of.build)
-        found: Json = {"trial_id": request.trial_id, "unit": None}
+        started: Json = {"trial_id": request.trial_id, "unit": None}
         # Recorded before it is made: whatever dies now, its name is known, and which runtime has it.
-        self.state.write(FILE, {**found, "container": container.recorded})
+        self.state.write(FILE, {**started, "container": container.recorded})
         labels = [f"--label={LABEL}.trial={request.trial_id}", f"--label={LABEL}.holder={request.holder}"]
         container.create(made_of.build, [*made_of.options, *labels], request.argv, env)
-        self.state.write(FILE, {**found, "container": container.recorded})
+        self.state.write(FILE, {**started, "container": container.recorded})
         pid = container.start()
         if pid:
-            self.state.write(FILE, {**found, "container": container.recorded, **process.identity(pid)})
+            self.state.write(FILE, {**started, "container": container.recorded, **process.identity(pid)})
         return pid
 
     def _container(self) -> EngineContainer | None:
@@ -253,8 +253,8 @@ class Engine:
             return in_control_group(self._show().get("ControlGroup", ""))
         if recorded.get("container") and recorded.get("pid"):
             return EngineContainer(self.state, recorded["container"]).members(int(recorded["pid"]))
-        found = set(process.members(recorded)) if recorded.get("pid") else set()
-        return lambda pid: pid in found
+        pids = set(process.members(recorded)) if recorded.get("pid") else set()
+        return lambda pid: pid in pids
 
     def exit_status(self) -> int | None:
         """How the leader ended (negative: the signal); None while it runs or when nobody saw it."""

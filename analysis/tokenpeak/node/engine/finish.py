@@ -106,14 +106,14 @@ def _known(state: State, request: FinishRequest) -> RestoreOutcome | None:
     before = records.outcome_of_trial(state, request.trial_id, request.holder)
     if before is None or not before["restored"]:
         return None
-    known: RestoreOutcome = picked(RestoreOutcome, before)
-    return replace(known, message=f"{known.message} Given back by {known.by}.")
+    outcome: RestoreOutcome = picked(RestoreOutcome, before)
+    return replace(outcome, message=f"{outcome.message} Given back by {outcome.by}.")
 
 
 def _overlap_unix_s(state: State, request: FinishRequest) -> float | None:
     """When production was found running in the midst of this trial; None when it was not."""
-    found = state.read(overlap.FILE) or {}
-    return float(found["at_unix_s"]) if _is_of(found, request) else None
+    noted = state.read(overlap.FILE) or {}
+    return float(noted["at_unix_s"]) if _is_of(noted, request) else None
 
 
 def _allowed_s(record: Json | None, name: str, wanted_s: float) -> float:

@@ -44,20 +44,20 @@ def found_image(build: Json) -> Json:
         raise ScriptError(
             "engine", f"No {shown_value(name)} on this node: install it, or correct the runtime of the build."
         )
-    found = runtime_of(build).inspect("image", image)
-    if found is None:
+    inspected = runtime_of(build).inspect("image", image)
+    if inspected is None:
         raise ScriptError(
             "engine",
             f"{name} has no image {shown_value(image)} on this node: `{name} pull {image}` there, or set `pull: "
             "missing` for the build and run `make install`. No trial waits for it.",
         )
-    return found
+    return inspected
 
 
-def digest_of(found: Json) -> str:
+def digest_of(inspected: Json) -> str:
     """`sha256:…` of an image: the registry's, by which it can be pulled again, else the image's own id."""
-    published = [str(one).partition("@")[2] for one in found.get("RepoDigests") or []]
-    own = str(found.get("Id") or "")
+    published = [str(one).partition("@")[2] for one in inspected.get("RepoDigests") or []]
+    own = str(inspected.get("Id") or "")
     return next(filter(None, published), own if own.startswith("sha256:") else f"sha256:{own}")
 
 
@@ -85,7 +85,7 @@ def pull_missing(declaration: Json) -> bool:
 
 def require_startable(build: Json, declaration: Json) -> Json:
     """The image of a build whose container can be made; raises ScriptError for the first thing that is missing."""
-    found = found_image(build)
+    inspected = found_image(build)
     for source, _, _ in mounts_of(build):
         if not Path(source).exists():
             raise ScriptError(
@@ -107,19 +107,19 @@ def require_startable(build: Json, declaration: Json) -> Json:
             f"tokenpeak_gpus and `devices` of the build of {shown_value(build['image'])} both choose boards: "
             "keep one of them.",
         )
-    return found
+    return inspected
 
 
 def container_start(declaration: Json, build: Json) -> ContainerStart:
     """What the build's container is made with; raises ScriptError where it cannot be, before anything is touched."""
-    found = require_startable(build, declaration)
+    inspected = require_startable(build, declaration)
     user = (declaration.get("engine") or {}).get("user")
     devices = device_options(build, boards.chosen_boards(declaration), boards_maker(declaration))
     # An image has labels for its containers: Compose would stop and start this one as production's.
-    labels = [f"--label={name}=" for name in labels_of(found) if name.startswith(COMPOSE)]
+    labels = [f"--label={name}=" for name in labels_of(inspected) if name.startswith(COMPOSE)]
     options = [*base_options(build, str(user) if user else None), *limit_options(build), *devices, *labels]
     # By its id: a tag may be given to another image meanwhile.
-    return ContainerStart({**build, "image": str(found["Id"])}, options, digest_of(found))
+    return ContainerStart({**build, "image": str(inspected["Id"])}, options, digest_of(inspected))
 
 
 def rights_problem(build: Json, engine_user: str | None) -> str | None:

@@ -63,16 +63,16 @@ def engine_version(declared: Json, build: Json, state: State) -> str | None:
             "engine",
             f"No engine at {shown_value(command[0])}: install vLLM there, or correct its command in the inventory.",
         )
-    found = _as_engine(declared, lambda: from_metadata(Path(str(program))))
-    if found:
-        return found
+    version_there = _as_engine(declared, lambda: from_metadata(Path(str(program))))
+    if version_there:
+        return version_there
     ran = ask(declared, argv, VERSION_TIMEOUT_S)
     version = parse_version(ran.out) if ran.status == 0 else None
     if version is None:
-        said = shown_output((ran.err.strip() or ran.out.strip()).split("\n")[-1])
+        output = shown_output((ran.err.strip() or ran.out.strip()).split("\n")[-1])
         raise ScriptError(
             "engine",
-            f"{shown_command(argv)} ended with status {ran.status} and printed no version, but: {said}. Mend this "
+            f"{shown_command(argv)} ended with status {ran.status} and printed no version, but: {output}. Mend this "
             "installation of vLLM, or correct its command in the inventory.",
         )
     return version
@@ -82,9 +82,9 @@ def _version_in_image(declared: Json, build: Json, argv: list[str], state: State
     """What the engine in an image says of its version, asked once for each image."""
     name = f"{build['image']} {' '.join(argv)}"
     key = [build["runtime"], images.digest_of(images.found_image(build))]
-    known = _kept(state).get(name)
-    if known is not None and known["of"] == key:
-        return None if known["version"] is None else str(known["version"])
+    answer = _kept(state).get(name)
+    if answer is not None and answer["of"] == key:
+        return None if answer["version"] is None else str(answer["version"])
     ran = images.ask(state, build, declared, argv, VERSION_TIMEOUT_S)
     version = parse_version(ran.out) if ran.status == 0 else None
     _keep(state, name, {"of": key, "version": version})
@@ -100,9 +100,9 @@ def engine_help(declared: Json, build: Json, engine_version: str | None, state: 
     made = Path(program).resolve().stat().st_mtime_ns if program else images.digest_of(images.found_image(build))
     key = [command, engine_version, made]
     name = " ".join([*([str(build["image"])] if "image" in build else []), *command])
-    known = _kept(state).get(name)
-    if known is not None and known["of"] == key:
-        return list(known["lines"])
+    answer = _kept(state).get(name)
+    if answer is not None and answer["of"] == key:
+        return list(answer["lines"])
     release = tuple(int(number) for number in re.findall(_PART, engine_version)[:2])
     argv = [*command, "--help=all" if release >= WHOLE_HELP_SINCE else "--help"]
     ran = ask(declared, argv, HELP_TIMEOUT_S) if program else images.ask(state, build, declared, argv, HELP_TIMEOUT_S)
@@ -154,9 +154,9 @@ def _as_engine(declared: Json, action: Callable[[], str | None]) -> str | None:
         return None
 
 
-def parse_version(said: str) -> str | None:
+def parse_version(output: str) -> str | None:
     """The last word that looks like a version; a build's local part (`+cpu`) is not part of it."""
-    versions = re.findall(rf"\b{_PART}\.{_PART}(?:\.{_PART}){{0,4}}(?:\.?(?:rc|post|dev){_PART}){{0,3}}", said)
+    versions = re.findall(rf"\b{_PART}\.{_PART}(?:\.{_PART}){{0,4}}(?:\.?(?:rc|post|dev){_PART}){{0,3}}", output)
     return versions[-1] if versions else None
 
 
@@ -168,10 +168,10 @@ def metadata_files(interpreter: Path) -> list[Path]:
 def code_files(command: Sequence[str]) -> list[Path]:
     """What runs with an engine's command: its program, the program's Python, and vLLM beside that."""
     program = Path(shutil.which(command[0]) or command[0])
-    found = root_programs.of_command(command)
+    files = root_programs.of_command(command)
     for metadata in metadata_files(root_programs.interpreter_of(program) or program)[:1]:
-        found += [metadata, metadata.parent.parent / "vllm", metadata.parent.parent / "vllm" / "__init__.py"]
-    return found
+        files += [metadata, metadata.parent.parent / "vllm", metadata.parent.parent / "vllm" / "__init__.py"]
+    return files
 
 
 def from_metadata(program: Path) -> str | None:
@@ -208,11 +208,11 @@ def installed_version(program: Path) -> str | None:
 
 def _programs() -> Iterator[FoundEngine]:
     on_path = shutil.which("vllm")
-    seen: set[Path] = set()
+    real_paths: set[Path] = set()
     for place in ([Path(on_path)] if on_path else []) + [path for pattern in PLACES for path in _matching(pattern)]:
         real = place.resolve()
-        if real not in seen and os.access(place, os.X_OK):
-            seen.add(real)
+        if real not in real_paths and os.access(place, os.X_OK):
+            real_paths.add(real)
             yield of_program(place)
 
 

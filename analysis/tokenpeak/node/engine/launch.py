@@ -173,10 +173,10 @@ def borrow(state: State, declaration: Json, request: LaunchRequest, address: tup
     try:
         with phases.span("recording"):
             _require_free(address)
-            found = production.record(declaration.get("production") or {"manager": "none"}, state)
-            if found["running"]:
-                lock.note_served(state, found["model"])
-            was = production.at_sweep_start(found, at_start)
+            serving_now = production.record(declaration.get("production") or {"manager": "none"}, state)
+            if serving_now["running"]:
+                lock.note_served(state, serving_now["model"])
+            was = production.at_sweep_start(serving_now, at_start)
             record = {
                 "nonce": secrets.token_hex(8),
                 "armed_at_unix_s": time.time(),
@@ -184,7 +184,7 @@ def borrow(state: State, declaration: Json, request: LaunchRequest, address: tup
                 "environment": {name: os.environ[name] for name in MANAGERS_ENVIRONMENT if name in os.environ},
                 "production": was,
                 "drain": declaration.get("drain"),
-                "found_down": was["running"] and not found["running"],
+                "found_down": was["running"] and not serving_now["running"],
                 "production_ready_s": request.production_ready_s,
                 "engine_stop_s": request.engine_stop_s,
                 **_trial_part(request, declaration),

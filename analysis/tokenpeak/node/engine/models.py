@@ -77,11 +77,11 @@ def model_digest(build: Json, model: str, env: Mapping[str, str], argv: Sequence
         try:
             # Whoever may lead the source of a mount elsewhere leads nobody but themselves there.
             who = trust.keeper(source, as_entry=True) if source else user if os.geteuid() == 0 else None
-            found = within(who, partial(_digest_on_node, one, model, env, argv, user, source))
+            digest = within(who, partial(_digest_on_node, one, model, env, argv, user, source))
         except (OSError, KeyError, ScriptError):
             continue
-        if found is not None:
-            return found
+        if digest is not None:
+            return digest
     return None
 
 
@@ -169,10 +169,10 @@ def cache_folders(env: Mapping[str, str], argv: Sequence[str], user: str | None)
     As huggingface_hub's constants.py has it, of 0.20 to 1.x. Raises KeyError for a user whom this machine lacks.
     """
     home = Path(pwd.getpwnam(user).pw_dir) if user else Path.home()
-    given = [argv[at + 1] for at, word in enumerate(argv[:-1]) if word == "--download-dir"]
-    given += [word.partition("=")[2] for word in argv if word.startswith("--download-dir=")]
-    given += [env[name] for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE") if env.get(name)]
-    places = [_at_home(path, home) for path in given]
+    declared = [argv[at + 1] for at, word in enumerate(argv[:-1]) if word == "--download-dir"]
+    declared += [word.partition("=")[2] for word in argv if word.startswith("--download-dir=")]
+    declared += [env[name] for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE") if env.get(name)]
+    places = [_at_home(path, home) for path in declared]
     if env.get("HF_HOME"):
         return [*places, _at_home(env["HF_HOME"], home) / "hub"]
     cache = _at_home(env["XDG_CACHE_HOME"], home) if env.get("XDG_CACHE_HOME") else home / ".cache"

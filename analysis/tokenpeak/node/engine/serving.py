@@ -98,7 +98,7 @@ def request(
 def strangers(url: str, check: Check) -> list[str]:
     """What `check` says of each who answers at one of several addresses of a url and is not who should."""
     parts = urlsplit(url)
-    found = []
+    refusals = []
     try:
         addresses = _addresses(parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
     except OSError:
@@ -108,18 +108,18 @@ def strangers(url: str, check: Check) -> list[str]:
             with closing(socket.create_connection(address, 2.0)) as connection:
                 check(connection)
         except ForeignServerError as stranger:
-            found.append(stranger.text)
+            refusals.append(stranger.text)
         except (OSError, ScriptError):
             continue
-    return found
+    return refusals
 
 
 def _addresses(host: str, port: int) -> list[tuple[str, int]]:
     """The addresses of a name, in the order in which they are tried."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     # In figures, with the interface that a link-local one is of.
     numeric = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
-    return list(dict.fromkeys((socket.getnameinfo(address, numeric)[0], port) for _, _, _, _, address in found))
+    return list(dict.fromkeys((socket.getnameinfo(address, numeric)[0], port) for _, _, _, _, address in entries))
 
 
 def _connected(host: str, port: int, timeout_s: float, check: Check | None) -> socket.socket:
@@ -191,20 +191,20 @@ def served_model(
     """The first model that `/v1/models` names; None when none is served."""
     answer = request(f"{url}/v1/models", key=key, timeout_s=timeout_s, check=check, ca_file=ca_file)
     try:
-        found = parsed(answer.text)["data"][0]["id"] if answer.status == 200 else None
+        model = parsed(answer.text)["data"][0]["id"] if answer.status == 200 else None
     except (ValueError, KeyError, IndexError, TypeError):
         return None
-    return found[:300] if isinstance(found, str) else None
+    return model[:300] if isinstance(model, str) else None
 
 
 def reported_version(url: str, key: str | None = None, check: Check | None = None) -> str | None:
     """The version of vLLM that `/version` reports; None of a server that reports none."""
     answer = request(f"{url}/version", key=key, check=check)
     try:
-        found = parsed(answer.text)["version"] if answer.status == 200 else None
+        version = parsed(answer.text)["version"] if answer.status == 200 else None
     except (ValueError, KeyError, TypeError):
         return None
-    return found if isinstance(found, str) and 0 < len(found) <= VERSION_LIMIT else None
+    return version if isinstance(version, str) and 0 < len(version) <= VERSION_LIMIT else None
 
 
 def complete(
@@ -282,7 +282,7 @@ MetricsPage = Dict[str, List[Tuple[Labels, float]]]
 
 def parse_metrics(text: str) -> MetricsPage:
     """Samples by name; a line that is none, or whose value is no count, is left out."""
-    found: MetricsPage = {}
+    page: MetricsPage = {}
     for line in text.splitlines():
         sample = None if line.startswith("#") else _SAMPLE.fullmatch(line.strip())
         if sample is None:
@@ -292,14 +292,14 @@ def parse_metrics(text: str) -> MetricsPage:
         except ValueError:
             continue
         if math.isfinite(value) and 0 <= value <= VALUE_LIMIT:
-            found.setdefault(sample[1], []).append((dict(_LABEL.findall(sample[2] or "")), value))
-    return found
+            page.setdefault(sample[1], []).append((dict(_LABEL.findall(sample[2] or "")), value))
+    return page
 
 
 def metric_total(samples: MetricsPage, name: str) -> float | None:
     """The sum over all labels; None where the page has no such metric."""
-    found = samples.get(name)
-    return sum(value for _, value in found) if found else None
+    series = samples.get(name)
+    return sum(value for _, value in series) if series else None
 
 
 def read_metrics(url: str, check: Check | None = None, ca_file: str | None = None) -> MetricsPage | None:

@@ -43,8 +43,8 @@ def enter(state: State, claim: Json | None, holder: str | None) -> None:
     refuse_older(state, claim, holder)
     if claim is None or claim["generation"] == _FIRST:
         return
-    known = _known(state)
-    before = known.get(claim["sweep_id"], {})
+    newest_of = _known(state)
+    before = newest_of.get(claim["sweep_id"], {})
     if before.get("holder") == holder:
         return
     most = before.get("generation", _FIRST) + _MOST_STEPS
@@ -56,7 +56,7 @@ def enter(state: State, claim: Json | None, holder: str | None) -> None:
         )
     newest = {"generation": claim["generation"], "holder": holder, "at_unix_s": time.time()}
     others = sorted(
-        (each for each in known.items() if each[0] != claim["sweep_id"]), key=lambda each: each[1]["at_unix_s"]
+        (each for each in newest_of.items() if each[0] != claim["sweep_id"]), key=lambda each: each[1]["at_unix_s"]
     )
     state.write(FILE, {**dict(others[-_MOST_SWEEPS:]), claim["sweep_id"]: newest})
 

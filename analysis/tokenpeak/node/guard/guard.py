@@ -146,19 +146,19 @@ def arm(state: State, nonce: str, limit_s: float = _ARM_LIMIT_S) -> str:
         guard = process.start_again(["guard", "--state", str(state.folder)], state.path(LOG))
         clock.wait_until(lambda: _watches(state, nonce) or guard.poll() is not None, limit_s, _ARM_POLL_S)
         if not _watches(state, nonce):
-            said = shown_output(trust.read_end(state.path(LOG), 1000).decode(errors="replace"))
-            raise ScriptError("guard", f"The guard did not come up, so production is not left to it. It said: {said}")
+            output = shown_output(trust.read_end(state.path(LOG), 1000).decode(errors="replace"))
+            raise ScriptError("guard", f"The guard did not come up, so production is not left to it. It said: {output}")
         return kind
     # A unit that is just ending is no watch, though systemd calls it active: production is touched only when the
     # guard itself has said that it watches this record.
-    said = ""
+    output = ""
     for _ in range(_ARM_TRIES):
-        said = shown_output(process.run(["systemctl", "start", unit], timeout_s=60).err)
+        output = shown_output(process.run(["systemctl", "start", unit], timeout_s=60).err)
         left_s = deadline - clock.boot_s()
         clock.wait_until(lambda: _watches(state, nonce) or _has_ended(unit), left_s, _ARM_POLL_S)
         if _watches(state, nonce):
             return kind
-    why = why_masked(state) or f"See its journal: `journalctl -u {unit}`. {said}".strip()
+    why = why_masked(state) or f"See its journal: `journalctl -u {unit}`. {output}".strip()
     raise ScriptError("guard", f"The guard {unit} does not come up, so production is not left to it. {why}")
 
 

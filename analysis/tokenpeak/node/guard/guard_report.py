@@ -69,7 +69,7 @@ class Textfile:
         self._thread.join(LAST_WRITE_S)
 
     def _write_on(self) -> None:
-        said = ""
+        reported = ""
         while True:
             self._changed.wait(EVERY_S)
             self._changed.clear()
@@ -78,9 +78,9 @@ class Textfile:
                 self._write()
             except OSError as error:
                 words = f"cannot write metrics to {self._path}: {error.strerror}"
-                if words != said:
+                if words != reported:
                     self._say(words)
-                said = words
+                reported = words
             if is_last:
                 return
 

@@ -69,10 +69,10 @@ def _line() -> str:
 def _report_overlaps(state: State, is_over: threading.Event) -> None:
     reported: Json | None = None
     while not is_over.wait(_LOOK_S):
-        found = state.read(overlap.FILE)
-        if found and found != reported:
-            reported = found
-            _say(OverlapAnswer(overlap=picked(Overlap, found)))
+        noted = state.read(overlap.FILE)
+        if noted and noted != reported:
+            reported = noted
+            _say(OverlapAnswer(overlap=picked(Overlap, noted)))
 
 
 def _await_silence(heard_s: list[float], is_over: threading.Event) -> None:

@@ -81,11 +81,11 @@ def _await(state: State, descriptor: int, may_end: Callable[[], bool]) -> None:
     """Take the mutex when its holder lets go, or has been ended."""
     began = since = time.monotonic()
     suspended_since: float | None = None
-    seen: MutexHolder | None = None
+    last_holder: MutexHolder | None = None
     while not clock.wait_until(lambda: _is_taken(descriptor), _LOOK_S, _POLL_S):
         now, holder = time.monotonic(), holder_of(state)
-        if holder != seen:
-            seen, since, suspended_since = holder, now, None
+        if holder != last_holder:
+            last_holder, since, suspended_since = holder, now, None
         is_suspended = holder is not None and _is_suspended(holder.pid)
         suspended_since = (suspended_since or now) if is_suspended else None
         is_suspended = suspended_since is not None and now - suspended_since >= SUSPENDED_S
@@ -113,9 +113,9 @@ def holder_of(state: State) -> MutexHolder | None:
     """Who has the mutex, of the processes of this script's user; None where nobody has, or it cannot be seen."""
     for pid in process_files.pids():
         if os.geteuid() in process_files.user_ids(pid) and _holds(pid, str(state.folder)):
-            found = process_files.stat_of(pid)
-            if found is not None:
-                return MutexHolder(pid, found.started_ticks, _command(pid))
+            stat = process_files.stat_of(pid)
+            if stat is not None:
+                return MutexHolder(pid, stat.started_ticks, _command(pid))
     return None
 
 
@@ -147,8 +147,8 @@ def _command(pid: int) -> str:
 
 def _is_suspended(pid: int) -> bool:
     """Whether a process was stopped, by a signal or a debugger, or is frozen with its control group."""
-    found = process_files.stat_of(pid)
-    return found is not None and (found.state in "Tt" or _is_frozen(control_group(pid)))
+    stat = process_files.stat_of(pid)
+    return stat is not None and (stat.state in "Tt" or _is_frozen(control_group(pid)))
 
 
 def _is_frozen(group: str) -> bool:
@@ -173,6 +173,6 @@ def _is_ended(state: State, holder: MutexHolder) -> bool:
 
 def _refusal(holder: MutexHolder | None, waited_s: float, *, is_suspended: bool) -> str:
     who = holder.text if holder else "a process that this user cannot see"
-    what = f"The node is in the hands of {who}, which "
-    what += "was stopped or is frozen" if is_suspended else f"has not let go of it within {waited_s:.0f} s"
-    return f"{what}: wait for the guard, or run `make restore`, which ends it; else end it by hand."
+    text = f"The node is in the hands of {who}, which "
+    text += "was stopped or is frozen" if is_suspended else f"has not let go of it within {waited_s:.0f} s"
+    return f"{text}: wait for the guard, or run `make restore`, which ends it; else end it by hand."

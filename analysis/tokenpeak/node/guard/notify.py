@@ -87,14 +87,14 @@ def problems(declared: object, side: str | None = None) -> list[str]:
             f"tokenpeak_notify is {shown_value(declared)}; give a list of receivers, each with one of "
             f"{', '.join(WAYS)}."
         ]
-    found: list[str] = []
+    wrong_ones: list[str] = []
     for number, receiver in enumerate(declared, start=1):
         wrong = _shape_problem(receiver)
         if wrong is None and side is not None and side in _sides(receiver):
             wrong = _lack(receiver)
         if wrong is not None:
-            found.append(f"tokenpeak_notify, receiver {number}: {wrong}")
-    return found
+            wrong_ones.append(f"tokenpeak_notify, receiver {number}: {wrong}")
+    return wrong_ones
 
 
 def _shape_problem(receiver: object) -> str | None:
@@ -196,21 +196,21 @@ def send(receivers: Sequence[Json], sent: Json, waits_s: Sequence[float] = WAITS
 
 
 def _send_one(receiver: Json, sent: Json, waits_s: Sequence[float]) -> str | None:
-    said = ""
+    reason = ""
     for wait_s in waits_s:
         time.sleep(wait_s)
         try:
             deliver(receiver, sent)
         except NotSent as error:
-            said = str(error)
+            reason = str(error)
             if not error.again:
                 break
         except Exception as error:  # whatever a receiver does, the others are called
             # The error's own text may name the URL.
-            said = error.text if isinstance(error, ScriptError) else type(error).__name__
+            reason = error.text if isinstance(error, ScriptError) else type(error).__name__
         else:
             return None
-    return said
+    return reason
 
 
 def deliver(receiver: Json, sent: Json) -> None:

@@ -51,6 +51,6 @@ def _is_found(state: State) -> bool:
 
 def noted(state: State, record: Json) -> Json | None:
     """The note of this record's trial; None when nothing was."""
-    found = state.read(FILE)
-    same = found and all(found.get(name) == record.get(name) for name in ("nonce", "trial_id"))
-    return found if same else None
+    note = state.read(FILE)
+    same = note and all(note.get(name) == record.get(name) for name in ("nonce", "trial_id"))
+    return note if same else None

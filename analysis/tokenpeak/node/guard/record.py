@@ -16,13 +16,13 @@ def read(state: State) -> Json | None:
 
     Raises UnreadableError when there is one that nobody can restore from.
     """
-    found = state.read(NAME)
-    if found is None:
+    record = state.read(NAME)
+    if record is None:
         return None
-    missing = [name for name in _NEEDED if name not in found]
+    missing = [name for name in _NEEDED if name not in record]
     if missing:
         raise UnreadableError(f"{state.path(NAME)} lacks {', '.join(missing)}: look at it, then remove it.")
-    return found
+    return record
 
 
 def read_if_possible(state: State) -> Json | None:

@@ -22,14 +22,14 @@ def status(state: State, declaration: Json) -> StatusAnswer:
     except UnreadableError as error:
         unreadable = error.text
     try:
-        found: Production | None
-        found, problem = production.look_closely(declaration.get("production") or {"manager": "none"}, state)
+        serving: Production | None
+        serving, problem = production.look_closely(declaration.get("production") or {"manager": "none"}, state)
     except ScriptError as error:
-        found, problem = None, error.text
+        serving, problem = None, error.text
     is_guarded = record is not None and guard.is_armed(state, record["nonce"])
     restorations = [picked(RestoreOutcome, known) for known in records.known_outcomes(state)]
     return StatusAnswer(
-        production=found,
+        production=serving,
         problem=" ".join(filter(None, (unreadable, problem, state.why_unwritable(), guard.why_masked(state)))) or None,
         engine=Engine(state).recorded(),
         armed=state.has(records.NAME),

@@ -81,8 +81,8 @@ class Runtime:
             if is_absent(ran):
                 return None
             raise ScriptError("engine", f"{self.name} does not answer ({said(ran)}): start it, or correct the build.")
-        found = json.loads(ran.out)
-        return dict(found[0]) if found else None
+        described = json.loads(ran.out)
+        return dict(described[0]) if described else None
 
     def named(self, name: str, label: str) -> list[str] | None:
         """The ids of containers of this name with this label; None where the runtime does not answer.
@@ -121,13 +121,13 @@ class Runtime:
     def init_option(self) -> list[str]:
         """The option for a first process that passes signals on, where the runtime has one."""
         helper = _INIT.get(self.name, "")
-        found = shutil.which(helper) or any((folder / helper).exists() for folder in _INIT_FOLDERS)
-        return ["--init"] if found else []
+        has_helper = shutil.which(helper) or any((folder / helper).exists() for folder in _INIT_FOLDERS)
+        return ["--init"] if has_helper else []
 
 
-def labels_of(found: Json) -> Json:
+def labels_of(described: Json) -> Json:
     """The labels of an inspected container or image, with those that it has of its image."""
-    return dict((found.get("Config") or {}).get("Labels") or {})
+    return dict((described.get("Config") or {}).get("Labels") or {})
 
 
 def is_absent(ran: process.Ran) -> bool:
@@ -141,9 +141,9 @@ def said(ran: process.Ran) -> str:
     return shown_output(lines[-1] if lines else "")
 
 
-def of_containers(found: Sequence[Json], owner_uid: int | None) -> IsMember:
+def of_containers(containers: Sequence[Json], owner_uid: int | None) -> IsMember:
     """The processes of inspected containers that run, and what `owner_uid`'s runtime forwards published ports by."""
-    leaders = [(str(one.get("Id") or ""), int((one.get("State") or {}).get("Pid") or 0)) for one in found]
+    leaders = [(str(one.get("Id") or ""), int((one.get("State") or {}).get("Pid") or 0)) for one in containers]
     groups = [in_control_group(_own_group(one, leader)) for one, leader in leaders if leader]
     descends = [process.is_member_of(leader) for _, leader in leaders if leader]
 
@@ -165,7 +165,7 @@ def _own_group(one: str, leader: int) -> str:
     return "/".join(parts[: named[0] + 1]) if named else ""
 
 
-def is_running(found: dict[str, Any]) -> bool:
+def is_running(container: dict[str, Any]) -> bool:
     """Whether an inspected container runs; a paused one does: it holds its memory."""
-    state = found.get("State") or {}
+    state = container.get("State") or {}
     return bool(state.get("Running")) or state.get("Status") in ("running", "restarting", "paused")

@@ -48,8 +48,8 @@ Life = Tuple[int, int]
 
 def is_alive_still(life: Life) -> bool:
     """Whether this very process lives, and not merely one with its pid."""
-    found = stat_of(life[0])
-    return found is not None and found.started_ticks == life[1]
+    stat = stat_of(life[0])
+    return stat is not None and stat.started_ticks == life[1]
 
 
 def one_user(uid: int) -> Users:
@@ -59,22 +59,22 @@ def one_user(uid: int) -> Users:
 
 def is_of(pid: int, users: Users) -> bool:
     """Whether one of the users could end the process: the kernel goes by its real and its saved user."""
-    found = ordered_user_ids(pid)
-    return any(uid in each for uid in found[:1] + found[2:3] for each in users)
+    uids = ordered_user_ids(pid)
+    return any(uid in each for uid in uids[:1] + uids[2:3] for each in users)
 
 
 def identity(pid: int) -> dict[str, Any]:
     """Pid, start and boot, which distinguish this process from a later one with the same pid."""
-    found = stat_of(pid)
-    return {"pid": pid, "started_ticks": found.started_ticks if found else None, "boot_id": clock.boot_id()}
+    stat = stat_of(pid)
+    return {"pid": pid, "started_ticks": stat.started_ticks if stat else None, "boot_id": clock.boot_id()}
 
 
 def is_alive(who: dict[str, Any] | None) -> bool:
     """Whether the process with this identity still runs."""
     if not who or who.get("boot_id") != clock.boot_id() or type(who.get("pid")) is not int:
         return False
-    found = stat_of(who["pid"])
-    return found is not None and found.started_ticks == who.get("started_ticks")
+    stat = stat_of(who["pid"])
+    return stat is not None and stat.started_ticks == who.get("started_ticks")
 
 
 def members(leader: dict[str, Any]) -> list[int]:
@@ -107,8 +107,8 @@ def _with_descendants(family: set[int], processes: Sequence[Stat]) -> set[Life]:
 
 def is_member_of(leader: int) -> Callable[[int], bool]:
     """Whether a process belongs to the group that the living process `leader` leads, by `members`."""
-    found = set(members(identity(leader)))
-    return lambda pid: pid in found
+    pids_of_group = set(members(identity(leader)))
+    return lambda pid: pid in pids_of_group
 
 
 def stop_group(leader: dict[str, Any], grace_s: float, users: Users | None = None) -> list[int]:

@@ -99,16 +99,16 @@ def stat_of(pid: int) -> Stat | None:
     One whose first thread has ended looks like a zombie, and goes on in the others.
     """
     try:
-        found = parse_stat(shown_by_kernel(pid, "stat").decode(errors="replace"))
+        stat = parse_stat(shown_by_kernel(pid, "stat").decode(errors="replace"))
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return None if found.state in "ZX" and found.threads < 2 else found
+    return None if stat.state in "ZX" and stat.threads < 2 else stat
 
 
 def all_processes() -> list[Stat]:
     """Every living process that this one can see."""
-    found = (stat_of(pid) for pid in pids())
-    return [process for process in found if process is not None]
+    stats = (stat_of(pid) for pid in pids())
+    return [process for process in stats if process is not None]
 
 
 def pids() -> list[int]:
@@ -193,14 +193,14 @@ def in_control_group(group: str) -> IsMember:
 
 def _listed(group: str) -> set[int]:
     """The processes that the mounted hierarchy lists below a control group, in whatever namespace this runs."""
-    found: set[int] = set()
+    listed: set[int] = set()
     for mount in MOUNTS:
         for members in (mount / group.lstrip("/")).rglob("cgroup.procs"):
             try:
-                found |= {int(line) for line in members.read_text().split()}
+                listed |= {int(line) for line in members.read_text().split()}
             except OSError:
                 continue
-    return found
+    return listed
 
 
 def control_group(pid: int) -> str:
@@ -208,8 +208,8 @@ def control_group(pid: int) -> str:
 
     Where there are both, systemd keeps its groups in one of them, and everything is at the other's root.
     """
-    found = [line.split(":", 2) for line in _lines(pid, "cgroup")]
-    own = [path for number, controllers, path in found if number == "0" or controllers == "name=systemd"]
+    rows = [line.split(":", 2) for line in _lines(pid, "cgroup")]
+    own = [path for number, controllers, path in rows if number == "0" or controllers == "name=systemd"]
     return next((path for path in own if path != "/"), own[0] if own else "")
 
 

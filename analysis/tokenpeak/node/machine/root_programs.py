@@ -33,15 +33,15 @@ def of_command(words: Sequence[str]) -> list[Path]:
     if not words:
         return []
     program = shutil.which(words[0]) or words[0]
-    found = [program] if program.startswith("/") else []
-    if interpreter := interpreter_of(Path(program)) if found else None:
-        found.append(str(interpreter))
+    files = [program] if program.startswith("/") else []
+    if interpreter := interpreter_of(Path(program)) if files else None:
+        files.append(str(interpreter))
     if other_user(words) is None:
         # `python script.py`, `--config=/opt/x.yml`: what is named by its path is run or loaded too.
-        found += [named for word in words[1:] for named in (word, word.partition("=")[2]) if named.startswith("/")]
+        files += [named for word in words[1:] for named in (word, word.partition("=")[2]) if named.startswith("/")]
         if Path(program).name in _SHELLS:
-            found += [named for text in words[1:] for named in _programs_of_shell(text)]
-    return [Path(each) for each in found if not each.startswith(_DEVICES)]
+            files += [named for text in words[1:] for named in _programs_of_shell(text)]
+    return [Path(each) for each in files if not each.startswith(_DEVICES)]
 
 
 def of_environment(env: Iterable[tuple[str, str]]) -> list[Path]:
@@ -52,11 +52,11 @@ def of_environment(env: Iterable[tuple[str, str]]) -> list[Path]:
 
 def problem(declared_as: str, files: Iterable[Path], way_out: str = "") -> str | None:
     """Where root would run or load what others can write, and what to do; None where it would not."""
-    found = danger(files) if os.geteuid() == 0 else None
-    if found is None:
+    reason = danger(files) if os.geteuid() == 0 else None
+    if reason is None:
         return None
     return (
-        f"Root would run or load what {declared_as} names, and {found}: whoever that is would be root. Let root alone "
+        f"Root would run or load what {declared_as} names, and {reason}: whoever that is would be root. Let root alone "
         f"write there (chown, chmod){way_out}."
     )
 
@@ -107,7 +107,7 @@ def other_user(words: Sequence[str]) -> str | None:
 
 def _programs_of_shell(text: str) -> list[str]:
     """The programs that a shell's own text names by their paths, as far as they stand where a command begins."""
-    found = []
+    programs = []
     for part in re.split(r"[;&|()\n]+", text):
         try:
             words = shlex.split(part)
@@ -115,7 +115,7 @@ def _programs_of_shell(text: str) -> list[str]:
             words = part.split()
         for word in words:
             if word.startswith("/"):
-                found.append(word)
+                programs.append(word)
             if not (word in _PASSING_ON or "=" in word or (word.startswith(("-", "/")) and Path(word).name in _SHELLS)):
                 break
-    return found
+    return programs

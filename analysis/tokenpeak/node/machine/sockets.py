@@ -94,10 +94,10 @@ def listeners(host: str, port: int) -> list[str]:
     """`pid name` of the processes that listen on a TCP port of `host`, as far as this user may see them."""
     wanted: set[str] = set()
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
-        found = []
-    for _, _, _, _, address in found:
+        addresses = []
+    for _, _, _, _, address in addresses:
         wanted |= _addresses(str(address[0]))
     rows = [row for table in TABLES for row in _listening(read_table(table, port), wanted, port)]
     return sorted(filter(None, (shown(pid) for pid in holders(rows))))
@@ -135,7 +135,7 @@ def holders(rows: Collection[Row]) -> tuple[int, ...]:
     makers = {_ROOT, *(row.uid for row in rows)}
     left: dict[int, int] = {}
     subordinates = users.owners()
-    found = []
+    pids = []
     for pid in process_files.pids():
         other = next((uid for uid in process_files.ordered_user_ids(pid) if uid not in makers), None)
         if other is None:
@@ -145,8 +145,8 @@ def holders(rows: Collection[Row]) -> tuple[int, ...]:
             holds, number = _looked_through(pid, wanted, left.setdefault(user, MOST_DESCRIPTORS))
             left[user] -= number
         if holds:
-            found.append(pid)
-    return tuple(sorted(found))
+            pids.append(pid)
+    return tuple(sorted(pids))
 
 
 def shown(pid: int) -> str | None:

@@ -75,7 +75,7 @@ class State:
         if wrong := words.wrong_name(str(self.folder), words.PATH_CHARACTERS):
             raise ScriptError("state", f"The path of the state folder {wrong}: set another tokenpeak_state_dir.")
         try:
-            found = self.folder.stat()
+            facts = self.folder.stat()
             danger = trust.writable_by_others(self.folder, os.geteuid())
         except (FileNotFoundError, NotADirectoryError):
             raise ScriptError(
@@ -84,12 +84,12 @@ class State:
             ) from None
         except OSError as error:
             raise ScriptError("state", f"The state folder {self.folder} cannot be looked at: {error}.") from error
-        if not stat.S_ISDIR(found.st_mode):
+        if not stat.S_ISDIR(facts.st_mode):
             raise ScriptError("state", f"The state folder {self.folder} is no folder: set another tokenpeak_state_dir.")
-        if found.st_uid != os.geteuid():
+        if facts.st_uid != os.geteuid():
             raise ScriptError(
                 "state",
-                f"The state folder {self.folder} belongs to user {found.st_uid}, not to {os.geteuid()}: "
+                f"The state folder {self.folder} belongs to user {facts.st_uid}, not to {os.geteuid()}: "
                 "run as that user, or remove the folder.",
             )
         if danger:
@@ -154,12 +154,12 @@ class State:
         problem: UnreadableError | None = None
         for path in (self.path(name), self.copy_path(name)):
             try:
-                found = self._read(path)
+                content = self._read(path)
             except UnreadableError as error:
                 problem = problem or error
                 continue
-            if found is not None:
-                return found
+            if content is not None:
+                return content
         if problem:
             raise problem
         return None
@@ -275,9 +275,9 @@ class State:
 
         Nothing may depend on it.
         """
-        kept = self.read_spare()
-        value = {name: one for name, one in {**kept, **values}.items() if one is not None}
-        if value == kept:
+        before = self.read_spare()
+        value = {name: one for name, one in {**before, **values}.items() if one is not None}
+        if value == before:
             return
         try:
             if not value:
@@ -312,8 +312,8 @@ def _is_own_file(path: Path, content: bytes, mode: int) -> bool:
     """Whether this is a regular file of this user's with that content and mode."""
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as stream:
-            found = os.fstat(stream.fileno())
-            is_own = found.st_mode == stat.S_IFREG | mode and found.st_uid == os.geteuid()
+            facts = os.fstat(stream.fileno())
+            is_own = facts.st_mode == stat.S_IFREG | mode and facts.st_uid == os.geteuid()
             return is_own and stream.read(len(content) + 1) == content
     except OSError:
         return False

@@ -43,9 +43,9 @@ def steps(path: Path) -> Iterator[Step]:
             current = current.parent
             continue
         following = current / part
-        found = following.lstat()
-        yield following, found
-        if not stat.S_ISLNK(found.st_mode):
+        facts = following.lstat()
+        yield following, facts
+        if not stat.S_ISLNK(facts.st_mode):
             current = following
             continue
         links += 1
@@ -194,21 +194,21 @@ def read_own(path: Path, forbidden: int, limit_bytes: int, follow: bool = True) 
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
     with os.fdopen(os.open(path, flags), "rb") as stream:
-        found = os.fstat(stream.fileno())
-        if not stat.S_ISREG(found.st_mode):
+        facts = os.fstat(stream.fileno())
+        if not stat.S_ISREG(facts.st_mode):
             raise ScriptError("rights", f"{path} is no regular file: put one there.")
-        if found.st_uid not in (0, os.geteuid()):
+        if facts.st_uid not in (0, os.geteuid()):
             raise ScriptError(
                 "rights",
-                f"{path} belongs to user {_user_name(found.st_uid)}, who could change it: "
+                f"{path} belongs to user {_user_name(facts.st_uid)}, who could change it: "
                 f"`chown {_user_name(os.geteuid())} {path}` when you know what it says.",
             )
-        mode = stat.S_IMODE(found.st_mode)
+        mode = stat.S_IMODE(facts.st_mode)
         if mode & forbidden:
             verb = "written" if mode & forbidden & OTHERS_WRITE else "read"
             raise ScriptError("rights", f"{path} can be {verb} by others (mode {mode:04o}): `chmod 0600 {path}`.")
-        if found.st_size > limit_bytes:
-            raise ScriptError("rights", f"{path} has {found.st_size} bytes, more than {limit_bytes}: look at it.")
+        if facts.st_size > limit_bytes:
+            raise ScriptError("rights", f"{path} has {facts.st_size} bytes, more than {limit_bytes}: look at it.")
         return stream.read(limit_bytes + 1)
 
 

@@ -131,13 +131,13 @@ def of_user(account: pwd.struct_passwd) -> list[range]:
 
 def owners() -> list[tuple[range, int]]:
     """All subordinate ids, each with the user to whom they are."""
-    found = []
+    subordinates = []
     for owner, ids in _declared():
         try:
-            found.append((ids, int(owner) if owner.isdecimal() else pwd.getpwnam(owner).pw_uid))
+            subordinates.append((ids, int(owner) if owner.isdecimal() else pwd.getpwnam(owner).pw_uid))
         except KeyError:
             continue
-    return found
+    return subordinates
 
 
 def _declared() -> list[tuple[str, range]]:

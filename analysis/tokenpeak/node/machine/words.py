@@ -202,14 +202,14 @@ def hidden_env(env: dict[str, str]) -> dict[str, str]:
 
 def without_secrets(argv: Sequence[str]) -> list[str]:
     """The words of a command line less flags that may hold secrets and their values; of the rest as `hidden_words`."""
-    kept: list[str] = []
+    shown: list[str] = []
     is_secret = False
     for word in argv:
         if word.startswith("-"):
             is_secret = bool(SECRET.search(word.split("=")[0]))
         if not is_secret:
-            kept.append(word)
-    return hidden_words(kept)
+            shown.append(word)
+    return hidden_words(shown)
 
 
 def _masked(text: str) -> str:
@@ -257,8 +257,8 @@ def _last(text: str) -> str:
     """The end of a text: of one that is cut, less its first words, which may be a secret without its name."""
     if len(text) <= _WINDOW:
         return text
-    found = text[-_WINDOW:].split(None, _PARTED)
-    return f"… {found[-1]}" if len(found) > _PARTED else "…"
+    words = text[-_WINDOW:].split(None, _PARTED)
+    return f"… {words[-1]}" if len(words) > _PARTED else "…"
 
 
 def _cut(text: str, most: int) -> str:

@@ -16,7 +16,7 @@ STATIC, METRIC = ("amd-smi", "static", "--json"), ("amd-smi", "metric", "--json"
 def parse_amd_smi(static: str, metric: str) -> list[dict[str, Any]]:
     """`amd-smi static --json` and `amd-smi metric --json`; old versions answer a list, newer `{"gpu_data": […]}`."""
     metrics = {entry.get("gpu"): entry for entry in _amd_entries(metric)}
-    found = []
+    gpus = []
     for entry in _amd_entries(static):
         index = entry.get("gpu")
         asic = _mapping(entry.get("asic"))
@@ -25,7 +25,7 @@ def parse_amd_smi(static: str, metric: str) -> list[dict[str, Any]]:
         total = _amd_value(_mapping(entry.get("vram")).get("size"))
         limit = _mapping(entry.get("limit"))
         name = word(asic.get("market_name")) or "AMD GPU"
-        found.append(
+        gpus.append(
             {
                 "index": int(number(index) or 0),
                 "name": name if name.upper().startswith("AMD") else f"AMD {name}",
@@ -38,12 +38,12 @@ def parse_amd_smi(static: str, metric: str) -> list[dict[str, Any]]:
                 "mig": None,
             }
         )
-    return found
+    return gpus
 
 
 def parse_amd_sample(metric: str) -> dict[str, float]:
     """`amd-smi metric --json` as the columns of `parse_sample`."""
-    found: dict[str, float] = {}
+    columns: dict[str, float] = {}
     for entry in _amd_entries(metric):
         index = int(number(entry.get("gpu")) or 0)
         clocks = _mapping(_mapping(entry.get("clock")).get("gfx_0"))
@@ -57,8 +57,8 @@ def parse_amd_sample(metric: str) -> dict[str, float]:
             "vram_used_bytes": None if used is None else used * MIB,
             "utilization": None if busy is None else busy / 100,
         }
-        found.update({f"gpu{index}_{name}": value for name, value in values.items() if value is not None})
-    return found
+        columns.update({f"gpu{index}_{name}": value for name, value in values.items() if value is not None})
+    return columns
 
 
 def _loaded(raw: str) -> Any:

@@ -26,8 +26,8 @@ def chosen_boards(declaration: Json) -> Chosen:
     if listed is not None:
         return tuple(str(one) for one in listed)
     env = (declaration.get("engine") or {}).get("env") or {}
-    given = next((str(env[name]) for name in VISIBLE if env.get(name) not in (None, "")), None)
-    return None if given is None else tuple(word.strip() for word in given.split(",") if word.strip())
+    visible = next((str(env[name]) for name in VISIBLE if env.get(name) not in (None, "")), None)
+    return None if visible is None else tuple(word.strip() for word in visible.split(",") if word.strip())
 
 
 def chosen_for_trial(state: State) -> Chosen:
@@ -46,8 +46,8 @@ def environment(declaration: Json) -> dict[str, str]:
     chosen = chosen_boards(declaration)
     if chosen is None:
         return {}
-    seen = ",".join(chosen)
-    listed = dict.fromkeys(VISIBLE[:2], seen) if declaration.get("gpus") is not None else {}
+    listed_boards = ",".join(chosen)
+    listed = dict.fromkeys(VISIBLE[:2], listed_boards) if declaration.get("gpus") is not None else {}
     return {ORDER: "PCI_BUS_ID", **listed}
 
 
@@ -67,8 +67,8 @@ def indexes(chosen: Chosen) -> frozenset[int] | None:
         return None
     numbers = {int(word) for word in chosen if word.isdigit()}
     if len(numbers) < len(chosen):
-        found = nvidia.parse_gpus(process.run(nvidia.query("gpu", nvidia.GPU_FIELDS)).out)
-        numbers |= {gpu["index"] for gpu in only(found, chosen)}
+        gpus = nvidia.parse_gpus(process.run(nvidia.query("gpu", nvidia.GPU_FIELDS)).out)
+        numbers |= {gpu["index"] for gpu in only(gpus, chosen)}
     return frozenset(numbers)
 
 

@@ -37,9 +37,9 @@ def gpus() -> list[dict[str, Any]]:
         return nvidia.parse_gpus(ran.out)
     if ran.status != 127:
         # An old driver refuses the whole query for one field that it does not know.
-        found = nvidia.parse_gpus(_field_by_field())
-        if found:
-            return found
+        boards_read = nvidia.parse_gpus(_field_by_field())
+        if boards_read:
+            return boards_read
     static = process.run(amd.STATIC)
     return amd.parse_amd_smi(static.out, process.run(amd.METRIC).out) if static.status == 0 else []
 
@@ -182,8 +182,8 @@ def _model(declaration: Json) -> tuple[bool | None, str | None]:
 def drain_problems(declaration: Json, state: State) -> list[str]:
     """What would keep the node from leaving its load balancer before production is stopped."""
     try:
-        found = drain.drain_of(declaration.get("drain"), declaration.get("production") or {}, state)
-        problem = found.problem() if found is not None and not state.has(records.NAME) else None
+        declared_drain = drain.drain_of(declaration.get("drain"), declaration.get("production") or {}, state)
+        problem = declared_drain.problem() if declared_drain is not None and not state.has(records.NAME) else None
     except ScriptError as error:
         return [error.text]
     return [problem] if problem else []
@@ -194,22 +194,22 @@ def build_states(declaration: Json, state: State) -> tuple[InstalledEngine, ...]
 
     A simulated engine's flags are those of the release that it plays, and it has no help.
     """
-    found = []
+    states = []
     for name, build in engine_builds(declaration).items():
-        asked = declaration.get("engine") or {}
+        engine = declaration.get("engine") or {}
         made = InstalledEngine(name=name, version=build["version"], image=build.get("image"))
         try:
             if "image" in build:
                 images.require_startable(build, declaration)
                 _require_model(build, declaration)
-            own_version = installed.engine_version(asked, build, state)
-            flags = [] if declaration.get("simulated") else installed.engine_help(asked, build, own_version, state)
+            own_version = installed.engine_version(engine, build, state)
+            flags = [] if declaration.get("simulated") else installed.engine_help(engine, build, own_version, state)
         except ScriptError as error:
-            found.append(replace(made, problem=error.text))
+            states.append(replace(made, problem=error.text))
             continue
-        digest = installed.entry_digest(asked, build)
-        found.append(replace(made, installed=own_version, help=tuple(flags), digest=digest))
-    return tuple(found)
+        digest = installed.entry_digest(engine, build)
+        states.append(replace(made, installed=own_version, help=tuple(flags), digest=digest))
+    return tuple(states)
 
 
 def _require_model(build: Json, declaration: Json) -> None:
@@ -237,22 +237,22 @@ def _shown_build(build: Json) -> Json:
     return {**build, "args": hidden_words([str(word) for word in build["args"]])} if "args" in build else build
 
 
-def gpu_problems(found: list[dict[str, Any]], holders: list[dict[str, Any]], *, is_idle: bool) -> list[str]:
+def gpu_problems(gpus: list[dict[str, Any]], holders: list[dict[str, Any]], *, is_idle: bool) -> list[str]:
     """What about the boards would keep a trial from running or from being comparable.
 
     `is_idle`: production is known to be down, and no trial runs; else what is in use is theirs.
     """
     problems = []
-    partitioned = [str(gpu["index"]) for gpu in found if gpu["mig"] == "Enabled"]
+    partitioned = [str(gpu["index"]) for gpu in gpus if gpu["mig"] == "Enabled"]
     if partitioned:
         problems.append(
             f"MIG is on for GPU {', '.join(partitioned)}: vLLM would see slices of a board. "
             "Turn it off (`nvidia-smi -mig 0`) or leave this node out."
         )
-    names = sorted({gpu["name"] for gpu in found})
+    names = sorted({gpu["name"] for gpu in gpus})
     if len(names) > 1:
         problems.append(f"The GPUs differ ({', '.join(names)}): choose one kind by their numbers in tokenpeak_gpus.")
-    for gpu in found:
+    for gpu in gpus:
         total, used = gpu["vram_bytes"], gpu["vram_used_bytes"]
         if is_idle and total and used is not None and used > (1 - VRAM_NEEDED) * total:
             own = [holder_text(holder) for holder in holders if holder["gpu_uuid"] in (gpu["uuid"], None)]

@@ -26,13 +26,13 @@ REST_TIMEOUT_S = 30.0
 
 def meminfo() -> dict[str, int]:
     """/proc/meminfo in bytes."""
-    found = {}
+    sizes = {}
     for line in Path("/proc/meminfo").read_text().splitlines():
         name, _, rest = line.partition(":")
         amount = rest.split()
         if amount and amount[0].isdigit():
-            found[name] = int(amount[0]) * 1024
-    return found
+            sizes[name] = int(amount[0]) * 1024
+    return sizes
 
 
 class Gauge(NamedTuple):
@@ -63,8 +63,8 @@ def amd_used(static: str, metric: str, chosen: boards.Chosen = None) -> int | No
 
 
 def _ram_used() -> int | None:
-    found = meminfo()
-    return found.get("MemTotal", 0) - found.get("MemAvailable", 0)
+    sizes = meminfo()
+    return sizes.get("MemTotal", 0) - sizes.get("MemAvailable", 0)
 
 
 class Level(NamedTuple):

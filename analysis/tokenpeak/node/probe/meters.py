@@ -122,26 +122,26 @@ def processor_source(root: Path = POWERCAP) -> Source | None:
 
 def found_meters(declaration: Json, boards: dict[str, float], root: Path = POWERCAP) -> tuple[PowerMeter, ...]:
     """What the node can measure, by one sample of its boards and one look at each other meter."""
-    found = []
+    meters = []
     if any(name.endswith("_energy_j") for name in boards):
-        found.append(PowerMeter(boundary="gpu_boards", by="energy counter"))
+        meters.append(PowerMeter(boundary="gpu_boards", by="energy counter"))
     elif any(name.endswith("_power_w") for name in boards):
-        found.append(PowerMeter(boundary="gpu_boards", by="power readings"))
+        meters.append(PowerMeter(boundary="gpu_boards", by="power readings"))
     if node_power_w(declaration) is not None:
         declared = declared_command(declaration)
-        found.append(PowerMeter(boundary="node", by="declared command" if declared else "BMC, DCMI"))
+        meters.append(PowerMeter(boundary="node", by="declared command" if declared else "BMC, DCMI"))
     processors = processor_source(root)
     columns = processors(True) if processors else {}
     if columns:
         has_dram = "cpu_dram_energy_j" in columns
-        found.append(PowerMeter(boundary="cpu_and_dram" if has_dram else "cpu_package", by="RAPL"))
-    return tuple(found)
+        meters.append(PowerMeter(boundary="cpu_and_dram" if has_dram else "cpu_package", by="RAPL"))
+    return tuple(meters)
 
 
-def problems(declaration: Json, found: tuple[PowerMeter, ...]) -> list[str]:
+def problems(declaration: Json, meters: tuple[PowerMeter, ...]) -> list[str]:
     """What is wrong with the declared command, which is asked for and prints no watts."""
     declared = declared_command(declaration)
-    if not declared or any(meter.boundary == "node" for meter in found):
+    if not declared or any(meter.boundary == "node" for meter in meters):
         return []
     ran = process.run(declared, TIMEOUT_S)
     return [

@@ -66,16 +66,16 @@ def word(text: str | None) -> str | None:
 
 def rows(raw: str, fields: tuple[str, ...]) -> list[dict[str, str]]:
     """nvidia-smi's CSV without header as mappings; lines that are no rows (warnings, errors) are passed over."""
-    found = []
+    table = []
     for cells in csv.reader(io.StringIO(raw), skipinitialspace=True):
         if len(cells) == len(fields) and not cells[0].startswith("Field "):
-            found.append(dict(zip(fields, (cell.strip() for cell in cells))))
+            table.append(dict(zip(fields, (cell.strip() for cell in cells))))
         elif len(cells) > len(fields) and fields[0] == "index":
             # A locale with decimal commas breaks `250,00` in two: join the halves again.
             joined = _rejoin(cells, len(fields))
             if joined:
-                found.append(dict(zip(fields, joined)))
-    return found
+                table.append(dict(zip(fields, joined)))
+    return table
 
 
 def _rejoin(cells: list[str], wanted: int) -> list[str] | None:
@@ -93,12 +93,12 @@ def _rejoin(cells: list[str], wanted: int) -> list[str] | None:
 
 def parse_gpus(raw: str) -> list[dict[str, Any]]:
     """The answer to GPU_FIELDS as a mapping per board, keys as in the raw format plus mig."""
-    found = []
+    gpus = []
     for row in rows(raw, GPU_FIELDS):
         index = number(row["index"])
         if index is None:
             continue
-        found.append(
+        gpus.append(
             {
                 "index": int(index),
                 "name": word(row["name"]) or "unknown",
@@ -111,7 +111,7 @@ def parse_gpus(raw: str) -> list[dict[str, Any]]:
                 "mig": word(row["mig.mode.current"]),
             }
         )
-    return found
+    return gpus
 
 
 def _mib(cell: str) -> int | None:
@@ -142,11 +142,11 @@ def parse_topology(raw: str, indexes: Collection[int] | None = None) -> str | No
 
 def parse_apps(raw: str) -> list[dict[str, Any]]:
     """The answer to APP_FIELDS: who holds VRAM. In a container or under MIG the driver may not report how much."""
-    found = []
+    apps = []
     for row in rows(raw, APP_FIELDS):
         pid = number(row["pid"])
         if pid is not None:
-            found.append(
+            apps.append(
                 {
                     "gpu_uuid": word(row["gpu_uuid"]),
                     "pid": int(pid),
@@ -154,7 +154,7 @@ def parse_apps(raw: str) -> list[dict[str, Any]]:
                     "vram_bytes": _mib(row["used_memory"]),
                 }
             )
-    return found
+    return apps
 
 
 def parse_sample(raw: str, fields: tuple[str, ...] = SAMPLE_FIELDS) -> dict[str, float]:
@@ -167,7 +167,7 @@ def parse_sample(raw: str, fields: tuple[str, ...] = SAMPLE_FIELDS) -> dict[str,
         "utilization.gpu": ("utilization", 0.01),
         COUNTER_FIELD: ("energy_j", 0.001),
     }
-    found = {}
+    columns = {}
     for row in rows(raw, fields):
         index = number(row["index"])
         if index is None:
@@ -175,11 +175,11 @@ def parse_sample(raw: str, fields: tuple[str, ...] = SAMPLE_FIELDS) -> dict[str,
         for field, (name, factor) in units.items():
             value = number(row[field]) if field in row else None
             if value is not None:
-                found[f"gpu{int(index)}_{name}"] = round(value * factor, 3)
+                columns[f"gpu{int(index)}_{name}"] = round(value * factor, 3)
         bits = row.get(fields[-1], "") if fields[-1] in SLOWED_FIELDS else ""
         if re.fullmatch(r"0x[0-9a-fA-F]+", bits):
-            found[f"gpu{int(index)}_slowed"] = float(bool(int(bits, 16) & SLOWED))
-    return found
+            columns[f"gpu{int(index)}_slowed"] = float(bool(int(bits, 16) & SLOWED))
+    return columns
 
 
 def parse_used_bytes(raw: str) -> int | None:
@@ -211,29 +211,29 @@ class Nvml:
 
     def sample(self, whole: bool) -> dict[str, float]:
         """Columns `gpuN_…` in the raw format's units: power and energy, or all that there are."""
-        found: dict[str, float] = {}
+        columns: dict[str, float] = {}
         for index, board in enumerate(self._boards):
             power, energy = ctypes.c_uint(), ctypes.c_ulonglong()
             clock, temperature = ctypes.c_uint(), ctypes.c_uint()
             memory, utilization, reasons = _Memory(), _Utilization(), ctypes.c_ulonglong()
             call, ref = self._library, ctypes.byref
             if call.nvmlDeviceGetPowerUsage(board, ref(power)) == SUCCESS:
-                found[f"gpu{index}_power_w"] = power.value / 1000
+                columns[f"gpu{index}_power_w"] = power.value / 1000
             if call.nvmlDeviceGetTotalEnergyConsumption(board, ref(energy)) == SUCCESS:
-                found[f"gpu{index}_energy_j"] = energy.value / 1000
+                columns[f"gpu{index}_energy_j"] = energy.value / 1000
             if not whole:
                 continue
             if call.nvmlDeviceGetClockInfo(board, CLOCK_SM, ref(clock)) == SUCCESS:
-                found[f"gpu{index}_sm_clock_mhz"] = float(clock.value)
+                columns[f"gpu{index}_sm_clock_mhz"] = float(clock.value)
             if call.nvmlDeviceGetTemperature(board, TEMPERATURE_GPU, ref(temperature)) == SUCCESS:
-                found[f"gpu{index}_temperature_c"] = float(temperature.value)
+                columns[f"gpu{index}_temperature_c"] = float(temperature.value)
             if call.nvmlDeviceGetMemoryInfo(board, ref(memory)) == SUCCESS:
-                found[f"gpu{index}_vram_used_bytes"] = float(memory.used)
+                columns[f"gpu{index}_vram_used_bytes"] = float(memory.used)
             if call.nvmlDeviceGetUtilizationRates(board, ref(utilization)) == SUCCESS:
-                found[f"gpu{index}_utilization"] = utilization.gpu / 100
+                columns[f"gpu{index}_utilization"] = utilization.gpu / 100
             if call.nvmlDeviceGetCurrentClocksThrottleReasons(board, ref(reasons)) == SUCCESS:
-                found[f"gpu{index}_slowed"] = float(bool(reasons.value & SLOWED))
-        return found
+                columns[f"gpu{index}_slowed"] = float(bool(reasons.value & SLOWED))
+        return columns
 
 
 def load() -> Nvml | None:

@@ -167,24 +167,24 @@ def _page(url: str, check: OfProduction | None, ca_file: str | None) -> MetricsP
 
 def columns(page: MetricsPage) -> dict[str, float]:
     """The counts of a page by column; what it does not have is left out."""
-    found: dict[str, float] = {}
+    counts: dict[str, float] = {}
     for column, names in HISTOGRAMS.items():
         name = next((each for each in names if f"{each}_count" in page), None)
         if name is None:
             continue
-        found[f"{column}_count"] = serving.metric_total(page, f"{name}_count") or 0.0
-        found[f"{column}_sum"] = serving.metric_total(page, f"{name}_sum") or 0.0
+        counts[f"{column}_count"] = serving.metric_total(page, f"{name}_count") or 0.0
+        counts[f"{column}_sum"] = serving.metric_total(page, f"{name}_sum") or 0.0
         for labels, value in page.get(f"{name}_bucket", ()):
             key = f"{column}_le:{labels.get('le')}"
-            found[key] = found.get(key, 0.0) + value
+            counts[key] = counts.get(key, 0.0) + value
     for column, names in COUNTERS.items():
         name = next((each for each in names if each in page), None)
         if name is not None:
-            found[column] = serving.metric_total(page, name) or 0.0
+            counts[column] = serving.metric_total(page, name) or 0.0
     for labels, value in page.get("vllm:request_success_total", ()):
         key = f"finished:{labels.get('finished_reason')}"
-        found[key] = found.get(key, 0.0) + value
+        counts[key] = counts.get(key, 0.0) + value
     for labels, value in page.get("http_requests_total", ()):
         if labels.get("status", "").startswith("5"):
-            found["http_5xx"] = found.get("http_5xx", 0.0) + value
-    return found
+            counts["http_5xx"] = counts.get("http_5xx", 0.0) + value
+    return counts

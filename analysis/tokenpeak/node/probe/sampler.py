@@ -127,9 +127,9 @@ def nvidia_fields() -> tuple[tuple[str, ...], dict[str, float]]:
     for more in ((nvidia.COUNTER_FIELD, *slowed[0]), *slowed, ()):
         # A driver refuses the whole query for one field that it does not know.
         fields = (*nvidia.SAMPLE_FIELDS, *more)
-        found = nvidia.parse_sample(process.run(nvidia.query("gpu", fields)).out, fields)
-        if found:
-            return fields, found
+        values = nvidia.parse_sample(process.run(nvidia.query("gpu", fields)).out, fields)
+        if values:
+            return fields, values
     return (), {}
 
 
@@ -175,8 +175,8 @@ def machine_source() -> Source:
         busy, total = _cpu_times()
         was_busy, was_total = last[0]
         last[0] = (busy, total)
-        found = machine.meminfo()
-        row = {"memory_used_bytes": float(found.get("MemTotal", 0) - found.get("MemAvailable", 0))}
+        sizes = machine.meminfo()
+        row = {"memory_used_bytes": float(sizes.get("MemTotal", 0) - sizes.get("MemAvailable", 0))}
         if total > was_total:
             row["cpu_utilization"] = round((busy - was_busy) / (total - was_total), 4)
         return row

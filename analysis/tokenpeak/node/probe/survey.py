@@ -29,9 +29,9 @@ _SHOWN = 1000
 
 def survey(port: int = PORT) -> SurveyAnswer:
     """What the machine is and does."""
-    seen = Machine.look()
+    here = Machine.look()
     listeners = sockets.listening_at(port)
-    servers, front = seen.behind(port, sorted({pid for one in listeners for pid in one.pids}))
+    servers, front = here.behind(port, sorted({pid for one in listeners for pid in one.pids}))
     account = pwd.getpwuid(os.geteuid())
     own = [each.engine for each in servers if each.engine is not None]
     return SurveyAnswer(
@@ -46,7 +46,7 @@ def survey(port: int = PORT) -> SurveyAnswer:
         served_name=serving.served_model(_url(port, listeners)),
         listens_as=None if front is None else user_of(front),
         front=None if front is None else shown_command(without_secrets(command_line(front)), _SHOWN),
-        engines=tuple(dict.fromkeys([*own, *installed.found(seen.runtimes)])),
+        engines=tuple(dict.fromkeys([*own, *installed.found(here.runtimes)])),
     )
 
 
