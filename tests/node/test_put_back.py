@@ -1,6 +1,5 @@
 """Definitions that their manager does not load: whoever gives the node back writes the former one, and starts it."""
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from tokenpeak.node.machine import clock, process
 from tokenpeak.node.machine.process import Ran
 from tokenpeak.node.machine.state import State
 from tokenpeak.node.production.managers import make_manager, systemd
-from tokenpeak.node.production.managers.compose import BY_US
 from tokenpeak.node.production.restore import restore
 
 BAD = "BAD"
@@ -37,7 +35,7 @@ class Manager:
 
     def run(self, argv: Sequence[str], *_: object, **__: object) -> Ran:
         words = [word for word in argv[1:] if word != "--"]
-        if argv[0] in ("systemctl", "docker", "supervisorctl"):
+        if argv[0] in ("systemctl", "supervisorctl"):
             return getattr(self, argv[0])(words)
         return Ran(127, "", f"{argv[0]}: not there")
 
@@ -66,19 +64,6 @@ class Systemd(Manager):
         return Ran(0, "", "")
 
 
-class Compose(Manager):
-    def docker(self, words: list[str]) -> Ran:
-        self.read()
-        verb = next(word for word in words if word in ("config", "ps", "stop", "start", "up", "inspect"))
-        if self.is_bad:
-            return Ran(15, "", f"validating {self.file}: additional properties 'BAD' not allowed")
-        if verb in ("stop", "start"):
-            self.running = verb == "start"
-        if verb == "config":
-            return Ran(0, json.dumps({"services": {"llm": {"image": "vllm:1", "command": ["serve", "prod"]}}}), "")
-        return Ran(0, "0123abcd\n" if verb == "ps" and (self.running or "--all" in words) else "", "")
-
-
 class Supervisord(Manager):
     def supervisorctl(self, words: list[str]) -> Ran:
         if BAD in self.file.read_text():
@@ -95,12 +80,6 @@ def of_systemd(place: Path) -> tuple[Manager, dict[str, Any], str]:
     return Systemd(file), {"manager": "systemd", "unit": "prod.service"}, f"[Service]\n{BAD}=\n"
 
 
-def of_compose(place: Path) -> tuple[Manager, dict[str, Any], str]:
-    (place / "compose.yaml").write_text("services: {}\n")
-    declared = {"manager": "compose", "file": str(place / "compose.yaml"), "unit": "llm"}
-    return Compose(place / "compose.override.yaml"), declared, f'{BY_US}{{"services": {{"llm": {{"{BAD}": 1}}}}}}\n'
-
-
 def of_supervisord(place: Path) -> tuple[Manager, dict[str, Any], str]:
     file = place / "supervisord.conf"
     file.write_text("[program:prod]\ncommand=/opt/vllm serve prod\n")
@@ -108,7 +87,7 @@ def of_supervisord(place: Path) -> tuple[Manager, dict[str, Any], str]:
 
 
 @pytest.mark.parametrize("by", ["guard", "restore"])
-@pytest.mark.parametrize("kind", [of_systemd, of_compose, of_supervisord])
+@pytest.mark.parametrize("kind", [of_systemd, of_supervisord])
 def test_definition_that_is_not_loaded(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -11,17 +11,6 @@ from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State
 
 
-def test_root_only(tmp_path: Path) -> None:
-    """Folder and files are for their owner alone, also when the folder that install finds was open before."""
-    folder = tmp_path / "state"
-    folder.mkdir(mode=0o755)
-    state = State.make(folder)
-
-    state.write("record.json", {"a": 1})
-
-    assert (0o700, 0o600) == (folder.stat().st_mode & 0o777, (folder / "record.json").stat().st_mode & 0o777)
-
-
 def test_kept_twice(tmp_path: Path) -> None:
     """What production cannot come back without is read from its copy where the file itself is torn."""
     state = State.make(tmp_path / "state")
