@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -38,9 +36,6 @@ LEASE_LAPSED = "lease_lapsed"
 WRONG_ENGINE = "wrong_engine"
 MODEL_MISSING = "model_missing"
 ADDRESS_TAKEN = "address_taken"
-MANAGERS_ENVIRONMENT = ("PATH", "HOME", "KUBECONFIG", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG")
-"""What a manager's command finds its program and settings by. Whoever gives the node back may have another: systemd
-gives the guard no HOME, and a shorter PATH than a login has."""
 LEAST_ROOM_BYTES = 1_000_000
 """Room for a trial's state and the engine's log: one that cannot write its log ends without saying why."""
 
@@ -178,15 +173,8 @@ def borrow(state: State, declaration: Json, request: LaunchRequest, address: tup
                 lock.note_served(state, serving_now["model"])
             was = production.at_sweep_start(serving_now, at_start)
             record = {
-                "nonce": secrets.token_hex(8),
-                "armed_at_unix_s": time.time(),
-                "boot_id": clock.boot_id(),
-                "environment": {name: os.environ[name] for name in MANAGERS_ENVIRONMENT if name in os.environ},
-                "production": was,
-                "drain": declaration.get("drain"),
+                **records.new(was, declaration.get("drain"), request.production_ready_s, request.engine_stop_s),
                 "found_down": was["running"] and not serving_now["running"],
-                "production_ready_s": request.production_ready_s,
-                "engine_stop_s": request.engine_stop_s,
                 **_trial_part(request, declaration),
             }
             lease.renew(state, request.lease_s, request.holder)

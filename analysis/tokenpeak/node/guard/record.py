@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+import os
+import secrets
+import time
 from typing import Callable
 
+from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.error import remedy
 from tokenpeak.node.machine.state import Json, State, UnreadableError
 
 NAME = "record.json"
+MANAGERS_ENVIRONMENT = ("PATH", "HOME", "KUBECONFIG", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG")
+"""What a manager's command finds its program and settings by. Whoever gives the node back may have another: systemd
+gives the guard no HOME, and a shorter PATH than a login has."""
 _NEEDED = ("nonce", "holder", "boot_id", "trial_id", "production", "production_ready_s", "engine_stop_s")
+
+
+def new(production: Json, drain: Json | None, production_ready_s: float, engine_stop_s: float) -> Json:
+    """The part of a new record that trials and applies share."""
+    return {
+        "nonce": secrets.token_hex(8),
+        "armed_at_unix_s": time.time(),
+        "boot_id": clock.boot_id(),
+        "environment": {name: os.environ[name] for name in MANAGERS_ENVIRONMENT if name in os.environ},
+        "production": production,
+        "drain": drain,
+        "production_ready_s": production_ready_s,
+        "engine_stop_s": engine_stop_s,
+    }
 
 
 def read(state: State) -> Json | None:

@@ -6,8 +6,6 @@ done ends in the definition that was: here where something fails, by the guard w
 
 from __future__ import annotations
 
-import os
-import secrets
 import time
 from typing import Callable
 from urllib.parse import urlsplit
@@ -15,7 +13,7 @@ from urllib.parse import urlsplit
 from tokenpeak.node.engine import serving
 from tokenpeak.node.engine.builds import is_version
 from tokenpeak.node.engine.command import Command, checksum, text
-from tokenpeak.node.engine.launch import LEAST_ROOM_BYTES, MANAGERS_ENVIRONMENT
+from tokenpeak.node.engine.launch import LEAST_ROOM_BYTES
 from tokenpeak.node.guard import guard, lease, lock, mutex
 from tokenpeak.node.guard import record as records
 from tokenpeak.node.guard.phases import Phases
@@ -97,7 +95,7 @@ def _begin(state: State, declaration: Json, request: ChangeRequest, phases: Phas
     """Lock, look, prepare, record, guard; the record. Raises ScriptError with nothing touched."""
     state.require_room(LEAST_ROOM_BYTES)
     lock.take(state, request.holder)
-    nonce = secrets.token_hex(8)
+    record: Json | None = None
     try:
         with phases.span("recording"):
             _give_back_what_is_due(state, phases)
@@ -106,16 +104,9 @@ def _begin(state: State, declaration: Json, request: ChangeRequest, phases: Phas
             if not recorded["running"]:
                 raise ScriptError("production_down", "Production does not run: start it as usual, then apply.")
             apply = _prepared(state, make_manager(declared, state), request, declaration if limited else None)
-            record: Json = {
-                "nonce": nonce,
+            record = {
+                **records.new(recorded, declaration.get("drain"), request.production_ready_s, NO_ENGINE_STOP_S),
                 "holder": request.holder,
-                "armed_at_unix_s": time.time(),
-                "boot_id": clock.boot_id(),
-                "environment": {name: os.environ[name] for name in MANAGERS_ENVIRONMENT if name in os.environ},
-                "production": recorded,
-                "drain": declaration.get("drain"),
-                "production_ready_s": request.production_ready_s,
-                "engine_stop_s": NO_ENGINE_STOP_S,
                 "trial_id": request.apply_id,
                 "deadline_boot_s": clock.boot_s() + request.confirm_within_s,
                 "gpus": boards.chosen_boards(declaration),
@@ -124,10 +115,10 @@ def _begin(state: State, declaration: Json, request: ChangeRequest, phases: Phas
             lease.renew(state, request.lease_s, request.holder)
             state.write(records.NAME, record)
         with phases.span("arming"):
-            guard.arm(state, nonce)
+            guard.arm(state, record["nonce"])
     except (ScriptError, OSError):
         # Production was not touched yet, so nothing is left to restore.
-        if (records.read_if_possible(state) or {}).get("nonce") == nonce:
+        if record is not None and (records.read_if_possible(state) or {}).get("nonce") == record["nonce"]:
             state.remove_if_possible(records.NAME)
         if not state.has(records.NAME):
             lock.release(state)
