@@ -165,7 +165,7 @@ def _carry_out_request(name: str, state: State, declaration: Json, request: Any,
 def answered(
     command: str, folder: Path, request_source: str | None, *, limited: bool = False, for_apply: bool = False
 ) -> tuple[dict[str, Any], int]:
-    """What a command prints, be it an answer or an error, and its exit status."""
+    """The JSON that a command prints, be it an answer or an error, and its exit status."""
     result: dict[str, Any]
     try:
         state = State.make(folder) if command in ("put", "install") and not limited else State(folder)

@@ -47,7 +47,7 @@ def cut(log: Path) -> None:
 
 
 def _size(log: Path) -> int:
-    """What it takes of the disk, or would if it had no holes; 0 where there is none."""
+    """The bytes that it takes of the disk, or would if it had no holes; 0 where there is none."""
     try:
         facts = log.stat()
     except OSError:

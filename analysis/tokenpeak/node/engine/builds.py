@@ -20,9 +20,9 @@ ONLY = "engine"
 DOCKER, PODMAN = "docker", "podman"
 RUNTIMES = (DOCKER, PODMAN)
 OF_CONTAINERS = ("mounts", "devices", "args", "user", "rootless_user", "shm_size", "limits", "pull")
-"""What else the declaration of a build in a container may say."""
+"""Further keys that the declaration of a build in a container may say."""
 PATH_COMMAND = ["vllm", "serve"]
-"""What is started where a declaration names no command."""
+"""The command where a declaration names no command."""
 
 
 def engine_builds(declaration: Json) -> dict[str, Json]:

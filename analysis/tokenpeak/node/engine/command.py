@@ -20,7 +20,7 @@ _START_WORDS = ("serve", "api_server")
 
 
 class Command(NamedTuple):
-    """What production is started by. `words` are as its manager keeps them, the first `program` of them the program.
+    """The command of production. `words` are as its manager keeps them, the first `program` of them the program.
 
     `env` is as the engine gets it.
     """

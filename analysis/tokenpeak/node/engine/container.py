@@ -36,7 +36,7 @@ OWN_OPTIONS = (
     "--detach", "--pull", "--cidfile", "--log-driver", "--mount", "--volume", "--shm-size", "--gpus",
     "--device", "--memory", "--cpus", "--cpuset-cpus", "--pids-limit",
 )  # fmt: skip
-"""What the script decides, or a key of the build names: not for `args`."""
+"""Options that the script decides, or a key of the build names: not for `args`."""
 AMD_DEVICES = ("/dev/kfd", "/dev/dri")
 CREATE_TIMEOUT_S = 120.0
 LOG_TIMEOUT_S = 30.0
@@ -94,7 +94,7 @@ def user_option(build: Json, engine_user: str | None) -> str | None:
 
 
 def base_options(build: Json, engine_user: str | None, reads_only: bool = False) -> list[str]:
-    """What every container of a build is made with, the engine's and those in which it is asked a question.
+    """Options of every container of a build, the engine's and those in which it is asked a question.
 
     One that `reads_only` can write to no mount.
     """
@@ -119,7 +119,7 @@ def device_options(build: Json, chosen: boards.Chosen, maker: str | None) -> lis
 
 
 def limit_options(build: Json) -> list[str]:
-    """What the container may use at most; raises ScriptError for a limit that is none."""
+    """Options of the most that the container may use; raises ScriptError for a limit that is none."""
     options: list[str] = []
     for name, value in (build.get("limits") or {}).items():
         if name not in OPTIONS_OF_LIMITS:

@@ -58,7 +58,7 @@ def read_environment_file(path: str | None) -> dict[str, str]:
 
 
 def declared_environment(declaration: Json) -> dict[str, str]:
-    """What the inventory sets in an engine's environment, with its file's variables and those of the chosen boards."""
+    """The inventory's variables of an engine, with those of its file and of the chosen boards."""
     declared = declaration.get("engine") or {}
     env = {str(name): str(value) for name, value in (declared.get("env") or {}).items()}
     env.update(read_environment_file(declared.get("env_file")))
@@ -109,7 +109,7 @@ class Engine:
 
     @property
     def mark(self) -> str:
-        """What a process without a unit bears in its environment."""
+        """The mark that a process without a unit bears in its environment."""
         return f"engine-{self.state.digest}"
 
     def is_known(self) -> bool:
@@ -117,7 +117,7 @@ class Engine:
         return self.state.has(FILE) or self._found() is not None
 
     def recorded(self) -> Json | None:
-        """What was written down of it; where that is lost, what is found of it."""
+        """The record of it; where that is lost, what is there of it."""
         try:
             recorded = self.state.read(FILE)
         except UnreadableError:

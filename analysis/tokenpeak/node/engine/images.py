@@ -28,13 +28,13 @@ from tokenpeak.node.probe import boards
 
 PULL_TIMEOUT_S = 3600.0
 NOT_FOUND = (126, 127)
-"""What a runtime ends with where the image has no such program, or none that can be run."""
+"""Statuses of a runtime where the image has no such program, or none that can be run."""
 NOT_RUN = 125
-"""What a runtime ends with that could not run the container."""
+"""Status of a runtime that could not run the container."""
 QUESTION = "tokenpeak.question"
 """Label of the short-lived containers in which an image's engine is asked something."""
 COMPOSE = "com.docker.compose."
-"""What the labels begin with by which Compose finds the containers of a service."""
+"""The beginning of the labels by which Compose finds the containers of a service."""
 
 
 def found_image(build: Json) -> Json:
@@ -111,7 +111,7 @@ def require_startable(build: Json, declaration: Json) -> Json:
 
 
 def container_start(declaration: Json, build: Json) -> ContainerStart:
-    """What the build's container is made with; raises ScriptError where it cannot be, before anything is touched."""
+    """The options of the build's container; raises ScriptError where it cannot be, before anything is touched."""
     inspected = require_startable(build, declaration)
     user = (declaration.get("engine") or {}).get("user")
     devices = device_options(build, boards.chosen_boards(declaration), boards_maker(declaration))

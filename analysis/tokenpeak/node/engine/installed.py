@@ -79,7 +79,7 @@ def engine_version(declared: Json, build: Json, state: State) -> str | None:
 
 
 def _version_in_image(declared: Json, build: Json, argv: list[str], state: State) -> str | None:
-    """What the engine in an image says of its version, asked once for each image."""
+    """The version that the engine in an image reports, asked once for each image."""
     name = f"{build['image']} {' '.join(argv)}"
     key = [build["runtime"], images.digest_of(images.found_image(build))]
     answer = _kept(state).get(name)
@@ -120,7 +120,7 @@ def is_module(command: Sequence[str]) -> bool:
 
 
 def version_argv(command: Sequence[str]) -> list[str]:
-    """What says the version of a build's vLLM; that module has no option for it."""
+    """The command that prints the version of a build's vLLM; that module has no option for it."""
     if is_module(command):
         return [*command[: list(command).index("-m")], "-c", _SAY_VERSION]
     return [*(word for word in command if word != "serve"), "--version"]
@@ -146,7 +146,7 @@ def entry_digest(declared: Json, build: Json) -> str | None:
 
 
 def _as_engine(declared: Json, action: Callable[[], str | None]) -> str | None:
-    """What `action` returns when it is done with the engine's rights; None where it cannot be."""
+    """The result of `action` when it is done with the engine's rights; None where it cannot be."""
     user = str(declared["user"]) if declared.get("user") and os.geteuid() == 0 else None
     try:
         return within(user, action)
@@ -166,7 +166,7 @@ def metadata_files(interpreter: Path) -> list[Path]:
 
 
 def code_files(command: Sequence[str]) -> list[Path]:
-    """What runs with an engine's command: its program, the program's Python, and vLLM beside that."""
+    """Files that run with an engine's command: its program, the program's Python, and vLLM beside that."""
     program = Path(shutil.which(command[0]) or command[0])
     files = root_programs.of_command(command)
     for metadata in metadata_files(root_programs.interpreter_of(program) or program)[:1]:

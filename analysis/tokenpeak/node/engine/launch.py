@@ -246,7 +246,7 @@ class Readiness(NamedTuple):
     message: str = ""
     timed_out: bool = False
     engine_version: str | None = None
-    """What a ready engine reports."""
+    """The version that a ready engine reports."""
 
 
 def await_ready(
@@ -313,7 +313,7 @@ def api_key(state: State, request: Mapping[str, Any]) -> str | None:
 
 
 def environment(declaration: Json, request: LaunchRequest, key: str | None) -> dict[str, str]:
-    """What the engine's environment has beyond this script's own: the declared, and on top the config's."""
+    """The engine's environment beyond this script's own: the declared, and on top the config's."""
     env = {**declared_environment(declaration), **request.env}
     if key:
         env["VLLM_API_KEY"] = key
@@ -321,7 +321,7 @@ def environment(declaration: Json, request: LaunchRequest, key: str | None) -> d
 
 
 def secret_values(declaration: Json, key: str | None) -> list[str]:
-    """What must not appear in any log that leaves the node."""
+    """Words that must not appear in any log that leaves the node."""
     declared = declaration.get("engine") or {}
     values = list(read_environment_file(declared.get("env_file")).values())
     return [value for value in [*values, key or ""] if len(value) >= 6]

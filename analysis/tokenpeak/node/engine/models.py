@@ -129,7 +129,7 @@ def _is_seen(path: Path) -> bool:
 
 
 def _as_engine(user: str | None, action: Callable[[], Result]) -> Result:
-    """What `action` returns when it is done with the engine's rights, where this script has more."""
+    """The result of `action` when it is done with the engine's rights, where this script has more."""
     return within(user if os.geteuid() == 0 else None, action)
 
 

@@ -96,7 +96,7 @@ def request(
 
 
 def strangers(url: str, check: Check) -> list[str]:
-    """What `check` says of each who answers at one of several addresses of a url and is not who should."""
+    """The refusal of `check` for each who answers at one of several addresses of a url and is not who should."""
     parts = urlsplit(url)
     refusals = []
     try:
@@ -148,7 +148,7 @@ def _connected(host: str, port: int, timeout_s: float, check: Check | None) -> s
 
 
 def _hung_up_after(seconds: float, connection: http.client.HTTPConnection) -> threading.Timer:
-    """What ends a request that takes longer, unless it is cancelled."""
+    """A timer that ends a request which takes longer, unless it is cancelled."""
     overdue = threading.Timer(seconds, _hang_up, [connection])
     overdue.daemon = True
     overdue.start()
@@ -239,7 +239,7 @@ def complete_chat(
 
 
 def _no_completion(answer: ServerAnswer, model: str) -> str | None:
-    """What an answer is instead of a completion by `model`; None when it is one."""
+    """The answer that came instead of a completion by `model`; None when it is one."""
     if answer.status != 200:
         return f"HTTP {answer.status}: {shown_answer(answer.text)}" if answer.status else answer.text
     try:

@@ -13,8 +13,8 @@ from tokenpeak.node.machine.state import Json, State, UnreadableError
 
 NAME = "record.json"
 MANAGERS_ENVIRONMENT = ("PATH", "HOME", "KUBECONFIG", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG")
-"""What a manager's command finds its program and settings by. Whoever gives the node back may have another: systemd
-gives the guard no HOME, and a shorter PATH than a login has."""
+"""Variables by which a manager's command finds its program and settings. Whoever gives the node back may have others:
+systemd gives the guard no HOME, and a shorter PATH than a login has."""
 _NEEDED = ("nonce", "holder", "boot_id", "trial_id", "production", "production_ready_s", "engine_stop_s")
 
 

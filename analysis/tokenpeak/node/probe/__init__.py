@@ -1,1 +1,1 @@
-"""What a node is: boards, engines, models, machine."""
+"""Probe of a node: boards, engines, models, machine."""

@@ -180,7 +180,7 @@ def _model(declaration: Json) -> tuple[bool | None, str | None]:
 
 
 def drain_problems(declaration: Json, state: State) -> list[str]:
-    """What would keep the node from leaving its load balancer before production is stopped."""
+    """Problems that would keep the node from leaving its load balancer before production is stopped."""
     try:
         declared_drain = drain.drain_of(declaration.get("drain"), declaration.get("production") or {}, state)
         problem = declared_drain.problem() if declared_drain is not None and not state.has(records.NAME) else None
@@ -221,7 +221,7 @@ def _require_model(build: Json, declaration: Json) -> None:
 
 
 def shown_declaration(declaration: Json) -> Json:
-    """What of the declaration a controller goes by that has no inventory of its own for the node.
+    """The part of the declaration for a controller that has no inventory of its own for the node.
 
     Nothing else leaves: environments, commands of drains and meters, and addresses of notifications can hold tokens.
     """
@@ -238,7 +238,7 @@ def _shown_build(build: Json) -> Json:
 
 
 def gpu_problems(gpus: list[dict[str, Any]], holders: list[dict[str, Any]], *, is_idle: bool) -> list[str]:
-    """What about the boards would keep a trial from running or from being comparable.
+    """Problems of the boards that would keep a trial from running or from being comparable.
 
     `is_idle`: production is known to be down, and no trial runs; else what is in use is theirs.
     """

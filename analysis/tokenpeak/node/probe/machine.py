@@ -129,7 +129,7 @@ def why_not_bindable(host: str, port: int) -> str | None:
 
 
 def port_problem(host: str, port: int) -> str | None:
-    """What to do about an address where no engine could listen; None when one could."""
+    """The remedy for an address where no engine could listen; None when one could."""
     error = why_not_bindable(host, port)
     if error is None:
         return None

@@ -121,7 +121,7 @@ def processor_source(root: Path = POWERCAP) -> Source | None:
 
 
 def found_meters(declaration: Json, boards: dict[str, float], root: Path = POWERCAP) -> tuple[PowerMeter, ...]:
-    """What the node can measure, by one sample of its boards and one look at each other meter."""
+    """The meters of the node, by one sample of its boards and one look at each other meter."""
     meters = []
     if any(name.endswith("_energy_j") for name in boards):
         meters.append(PowerMeter(boundary="gpu_boards", by="energy counter"))
@@ -139,7 +139,7 @@ def found_meters(declaration: Json, boards: dict[str, float], root: Path = POWER
 
 
 def problems(declaration: Json, meters: tuple[PowerMeter, ...]) -> list[str]:
-    """What is wrong with the declared command, which is asked for and prints no watts."""
+    """The problem of the declared command, which is asked for and prints no watts."""
     declared = declared_command(declaration)
     if not declared or any(meter.boundary == "node" for meter in meters):
         return []

@@ -28,7 +28,7 @@ _SHOWN = 1000
 
 
 def survey(port: int = PORT) -> SurveyAnswer:
-    """What the machine is and does."""
+    """The machine as it is, and what serves on it."""
     here = Machine.look()
     listeners = sockets.listening_at(port)
     servers, front = here.behind(port, sorted({pid for one in listeners for pid in one.pids}))

@@ -40,7 +40,7 @@ def produce(state: State, declaration: Json, ready_s: float = 120.0) -> ProduceA
 
 
 def _last_words(state: State) -> str:
-    """What production printed last, with where the rest is; nothing where there is no log."""
+    """The last line that production printed, with where the rest is; nothing where there is no log."""
     lines = trust.read_end(state.path(LOG), _SAID_BYTES).decode(errors="replace").splitlines()
     last = next((line for line in reversed(lines) if line.strip()), "")
     return f" {state.path(LOG)} ends with: {shown_output(last)}" if last else ""

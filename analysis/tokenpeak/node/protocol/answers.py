@@ -42,7 +42,7 @@ class CommandFailure:
 
 @dataclass(frozen=True)
 class NodeAnswer:
-    """What every answer has beside its own fields."""
+    """An answer of a node, with what all have beside their own fields."""
 
     script: str | None = bound(parts.word)
     """Digest of the node script that answered; null where the package itself runs."""

@@ -33,7 +33,7 @@ _idle_s = field.number(0, IDLE_MAX_S, f"0 to {IDLE_MAX_S:g} s")
 
 @dataclass(frozen=True)
 class NodeRequest:
-    """What a controller asks of a node."""
+    """A request of a controller to a node."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def limits(declaration: Json) -> dict[str, float]:
 
 
 def too_long(declaration: Json, lease_s: float, trial_s: float) -> list[str]:
-    """What a node would refuse of a lease, and of how long production may be down, and by which key of the inventory.
+    """The times of a trial that a node would refuse, each with the key of the inventory that bounds it.
 
     `trial_s` is all of it: the trial's deadline, the end of its engine and the return of production.
     """
