@@ -303,6 +303,9 @@ def metric_total(samples: MetricsPage, name: str) -> float | None:
 
 
 def read_metrics(url: str, check: Check | None = None, ca_file: str | None = None) -> MetricsPage | None:
-    """The samples of `url`/metrics now; None where there is no such page."""
-    answer = request(f"{url}/metrics", timeout_s=PAGE_TIMEOUT_S, check=check, ca_file=ca_file)
+    """The samples of `url`/metrics now; None where there is no such page, or `check` refuses who answers."""
+    try:
+        answer = request(f"{url}/metrics", timeout_s=PAGE_TIMEOUT_S, check=check, ca_file=ca_file)
+    except ForeignServerError:
+        return None
     return parse_metrics(answer.text) if answer.status == 200 else None

@@ -32,7 +32,7 @@ def check(declaration: Json, state: State) -> None:
         *python_problems(),
         *tools_problems(declaration),
         *engine_problems(declaration),
-        *power_command_problems(declaration),
+        *_listed(meters.rights_problem(declaration)),
         *production_problems(declaration, state),
         *drain_problems(declaration, state),
         *notify_problems(declaration),
@@ -102,11 +102,6 @@ def _command_problems(command: list[str]) -> list[str]:
         f"Root would run the engine {command[0]}, and {danger}: whoever that is would be root. Set "
         "tokenpeak_engine_user to a user of the engine's own, or let root alone write these files."
     ]
-
-
-def power_command_problems(declaration: Json) -> list[str]:
-    """Where root would run the power meter's command from what others can write, and what to do."""
-    return _listed(meters.rights_problem(declaration))
 
 
 def production_problems(declaration: Json, state: State) -> list[str]:

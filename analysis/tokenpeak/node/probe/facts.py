@@ -125,7 +125,7 @@ def probe(state: State, declaration: Json) -> ProbeAnswer:
     has_trial = state.has(records.NAME)
     is_idle = found_production is not None and not found_production.running and not has_trial
     problems += gpu_problems(found_gpus, holders, is_idle=is_idle)
-    unsafe_meter = rights.power_command_problems(declaration)
+    unsafe_meter = meters.rights_problem(declaration)
     measured_by = (
         ()
         if unsafe_meter
@@ -133,7 +133,7 @@ def probe(state: State, declaration: Json) -> ProbeAnswer:
             declaration, boards.columns_of(sampler.boards_now(declaration.get("tools")), boards.indexes(chosen))
         )
     )
-    problems += unsafe_meter or meters.problems(declaration, measured_by)
+    problems += [unsafe_meter] if unsafe_meter else meters.problems(declaration, measured_by)
     problems += filter(None, (lock.hold_problem(state), state.why_unwritable(), guard.why_masked(state)))
     if has_trial:
         problems.append("A trial has this node in its hands, or left it so: run `make restore` if no sweep is running.")

@@ -16,7 +16,7 @@ from tokenpeak.node.engine.serving import MetricsPage
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_answer
-from tokenpeak.node.production.identity import ForeignServerError, OfProduction
+from tokenpeak.node.production.identity import OfProduction
 from tokenpeak.node.production.managers import make_manager
 from tokenpeak.node.protocol.apply import OBSERVE_MAX_S, ObserveAnswer, ObserveRequest
 from tokenpeak.node.protocol.parts import Series
@@ -132,7 +132,7 @@ def observe(state: State, declaration: Json, request: ObserveRequest) -> Observe
         began = answered = time.monotonic()
         while True:
             now = time.monotonic()
-            page = _page(url, check if not rows else None, declared.get("ca_file"))
+            page = serving.read_metrics(url, check if not rows else None, declared.get("ca_file"))
             if page is not None:
                 answered = now
                 rows.append((time.time(), columns(page)))
@@ -156,13 +156,6 @@ def observe(state: State, declaration: Json, request: ObserveRequest) -> Observe
         load_failed=load.failed,
         load_failure=load.failure,
     )
-
-
-def _page(url: str, check: OfProduction | None, ca_file: str | None) -> MetricsPage | None:
-    try:
-        return serving.read_metrics(url, check, ca_file)
-    except ForeignServerError:
-        return None
 
 
 def columns(page: MetricsPage) -> dict[str, float]:

@@ -18,7 +18,6 @@ import time
 from pathlib import Path
 
 from tokenpeak.node.guard import overlap
-from tokenpeak.node.installation.rights import power_command_problems
 from tokenpeak.node.machine import process, root_files
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.probe import amd, boards, machine, meters, nvidia
@@ -78,7 +77,7 @@ def sample_forever(state: State, declaration: Json) -> TelemetryAnswer:
     gpus, processors = gpu_source(declaration.get("tools")), meters.processor_source()
     chosen = boards.indexes(boards.chosen_boards(declaration))
     # Root runs no command that others could have replaced.
-    node = None if power_command_problems(declaration) else meters.node_source(declaration)
+    node = None if meters.rights_problem(declaration) else meters.node_source(declaration)
     sources = [source for source in (gpus, processors, node, machine_source()) if source is not None]
     due, number, has_begun = time.monotonic(), 0, False
     begins_until = due + ENGINE_AWAITED_S

@@ -19,7 +19,7 @@ from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_value
 from tokenpeak.node.production.balancers import Balancer, CommandBalancer, KubernetesBalancer, NginxBalancer
 from tokenpeak.node.production.haproxy import HaproxyBalancer
-from tokenpeak.node.production.identity import ForeignServerError, OfProduction
+from tokenpeak.node.production.identity import OfProduction
 from tokenpeak.node.production.manager import Manager
 from tokenpeak.node.production.managers import make_manager
 
@@ -176,10 +176,7 @@ class Drain:
         named = self._wait.get("metric")
         names = RUNNING if named is None else (str(named),)
         check = OfProduction(self._manager, self._manager.answered_before)
-        try:
-            page = serving.read_metrics(str(url), check, self._production.get("ca_file")) if url else None
-        except ForeignServerError:
-            page = None
+        page = serving.read_metrics(str(url), check, self._production.get("ca_file")) if url else None
         totals = [serving.metric_total(page or {}, name) for name in names]
         if totals[0] is None:
             raise ScriptError(
