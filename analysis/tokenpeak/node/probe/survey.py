@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import pwd
 import sys
-from pathlib import Path
 
 from tokenpeak.node.engine import installed, serving
 from tokenpeak.node.installation.bundle import own_digest
@@ -39,7 +38,6 @@ def survey(port: int = PORT) -> SurveyAnswer:
         is_root=os.geteuid() == 0,
         home=account.pw_dir,
         python=sys.executable,
-        has_systemd=Path("/run/systemd/system").is_dir(),
         gpus=tuple(picked(Gpu, gpu) for gpu in gpus()),
         url=_url(port, listeners),
         servers=tuple(servers),

@@ -59,7 +59,6 @@ class SurveyAnswer(NodeAnswer):
     is_root: bool = bound(field.flag, default=False)
     home: str = bound(field.text(), "/")
     python: str = bound(field.text(), "/usr/bin/python3")
-    has_systemd: bool = bound(field.flag, default=False)
     gpus: tuple[Gpu, ...] = bound(field.several(field.structure(Gpu), 1000), ())
     url: str = bound(field.word, "http://127.0.0.1:8000")
     """Where the machine itself reaches the port that was asked about."""
