@@ -182,3 +182,13 @@ def test_production_and_engine_in_docker(hosted: Node, docker: Daemon) -> None:
     assert ["prod"] == docker.containers()
     assert made == docker.docker("inspect", "--format", "{{.Id}}", "prod").strip()
     docker.docker("rm", "--force", "prod")
+
+
+def test_missing_image_is_pulled_by_install_alone(hosted: Node) -> None:
+    """Where the build says so; that it cannot be had is said, and production serves on."""
+    declare_image(hosted, image="127.0.0.1:9/none:1", pull="missing")
+
+    said = hosted.run("install")["error"]["text"]
+
+    assert "`docker pull 127.0.0.1:9/none:1` ended with status 1" in said
+    assert serves(hosted)
