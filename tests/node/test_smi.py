@@ -51,7 +51,6 @@ def test_topology(raw: str, interconnect: str | None) -> None:
         ("a100_mig.csv", 2, "NVIDIA A100-SXM4-40GB", 40960, 400.0, "8.0"),
         ("gh200.csv", 1, "NVIDIA GH200 480GB", 97871, None, "9.0"),
         ("geforce_laptop.csv", 1, "NVIDIA GeForce RTX 4060 Laptop GPU", 8188, None, "8.9"),
-        ("decimal_comma.csv", 1, "NVIDIA L40S", 46068, 350.0, "8.9"),
         ("warning_first.csv", 1, "Tesla T4", 15360, 70.0, "7.5"),
     ],
 )

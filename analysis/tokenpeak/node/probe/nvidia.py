@@ -51,11 +51,11 @@ def query(kind: str, fields: tuple[str, ...]) -> list[str]:
 
 
 def number(text: object) -> float | None:
-    """The number at the beginning of a cell, with or without a unit; a decimal comma is understood."""
+    """The number at the beginning of a cell, with or without a unit."""
     if isinstance(text, (int, float)) and not isinstance(text, bool):
         return float(text)
-    match = re.match(r"\s*([-+]?\d+(?:[.,]\d+)?)", str(text if text is not None else ""))
-    return float(match.group(1).replace(",", ".")) if match else None
+    match = re.match(r"\s*([-+]?\d+(?:\.\d+)?)", str(text if text is not None else ""))
+    return float(match.group(1)) if match else None
 
 
 def word(text: str | None) -> str | None:
@@ -66,29 +66,9 @@ def word(text: str | None) -> str | None:
 
 def rows(raw: str, fields: tuple[str, ...]) -> list[dict[str, str]]:
     """nvidia-smi's CSV without header as mappings; lines that are no rows (warnings, errors) are passed over."""
-    table = []
-    for cells in csv.reader(io.StringIO(raw), skipinitialspace=True):
-        if len(cells) == len(fields) and not cells[0].startswith("Field "):
-            table.append(dict(zip(fields, (cell.strip() for cell in cells))))
-        elif len(cells) > len(fields) and fields[0] == "index":
-            # A locale with decimal commas breaks `250,00` in two: join the halves again.
-            joined = _rejoin(cells, len(fields))
-            if joined:
-                table.append(dict(zip(fields, joined)))
-    return table
-
-
-def _rejoin(cells: list[str], wanted: int) -> list[str] | None:
-    merged = [cells[0].strip()]
-    excess = len(cells) - wanted
-    for cell in cells[1:]:
-        stripped = cell.strip()
-        if excess and re.fullmatch(r"\d{2}", stripped) and re.fullmatch(r"\d+", merged[-1]) and len(merged) > 1:
-            merged[-1] = f"{merged[-1]}.{stripped}"
-            excess -= 1
-        else:
-            merged.append(stripped)
-    return merged if len(merged) == wanted else None
+    lines = csv.reader(io.StringIO(raw), skipinitialspace=True)
+    table = [cells for cells in lines if len(cells) == len(fields) and not cells[0].startswith("Field ")]
+    return [dict(zip(fields, (cell.strip() for cell in cells))) for cells in table]
 
 
 def parse_gpus(raw: str) -> list[dict[str, Any]]:

@@ -140,7 +140,9 @@ def amd_sample() -> dict[str, float]:
 def nvidia_stream(fields: tuple[str, ...]) -> Source:
     """One nvidia-smi that goes on printing: starting one for each sample would disturb what is measured."""
     argv = [*nvidia.query("gpu", fields), f"--loop-ms={PERIOD_S * 1000:.0f}"]
-    running = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    # Without decimal commas, whatever the locale of the caller.
+    env = {**os.environ, "LC_ALL": "C.UTF-8"}
+    running = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=env)
     newest: dict[str, float] = {}
     is_fresh = threading.Event()
 
