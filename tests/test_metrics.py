@@ -3,13 +3,6 @@ from tokenpeak.records import Distribution, Energy, RunSummary
 from tokenpeak.spec.slo import Slo
 
 
-def test_names_are_unique() -> None:
-    """A metric is defined once."""
-    names = [metric.name for metric in metrics.METRICS]
-
-    assert len(set(names)) == len(names)
-
-
 def test_distributions_of_a_run_are_metrics() -> None:
     """Each distribution that a run stores is a metric, and each metric with a distribution is stored."""
     stored = {name for name, field in RunSummary.model_fields.items() if field.annotation is Distribution}

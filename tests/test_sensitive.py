@@ -93,9 +93,3 @@ def test_settings_are_secret_by_name_and_value() -> None:
     assert not is_secret_setting("TOKENIZERS_PARALLELISM", "maybe")
     assert holds_secret("Bearer abc.def-123")
     assert not holds_secret("Bearer of news")
-
-
-def test_a_word_that_ends_like_a_flag_is_none() -> None:
-    """The dash of a flag begins a word: a hyphen within one does not make what follows a secret."""
-    assert "inter-token latency is 18.59 ms" == mask("inter-token latency is 18.59 ms", lambda kind, _: f"<{kind}>")
-    assert "--token <secret>" == mask("--token hunter2kn", lambda kind, _: f"<{kind}>")

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from node_models import LLAMA, serving
 from tokenpeak.plan.baseline import baselines, parse_arguments
 from tokenpeak.plan.matrix import configs
@@ -59,14 +57,6 @@ def test_command_line_as_flags() -> None:
     } == flags
 
 
-@pytest.mark.parametrize("words", [("-O3",), ("-O=3",), ("-O", "3"), ("--optimization-level", "3")])
-def test_short_optimization_level_is_its_flag(words: tuple[str, ...]) -> None:
-    """Production started with `-O3` is a baseline like any other."""
-    assert ("m", {"optimization_level": "3", "dtype": "half"}) == parse_arguments(
-        ("m", *words, "--dtype", "half"), "0.32.0"
-    )
-
-
 def test_production_is_a_baseline_of_the_default_build() -> None:
     """Where the sweep is of another build, production's settings still run on the node's default one."""
     builds = tuple(EngineBuild(name=name, version=release) for name, release in (("old", "0.31.0"), ("new", "0.32.0")))
@@ -104,13 +94,6 @@ def test_flags_that_this_engine_lacks_are_no_baseline() -> None:
     _, notes = baselines(spec(), serving(LLAMA, old))
 
     assert "num_scheduler_steps" in notes[0]
-
-
-def test_short_level_of_an_old_engine_is_named() -> None:
-    """Before --optimization-level, -O3 was a key of the compilation config: such a production is no baseline."""
-    old = node(*ARGUMENTS, "-O3").model_copy(update={"engine_version": "0.10.2"})
-
-    assert "optimization_level" in baselines(spec(), serving(LLAMA, old))[1][0]
 
 
 def test_own_definitions_are_kept() -> None:

@@ -1,4 +1,3 @@
-import json
 from typing import Any
 
 import pytest
@@ -8,7 +7,6 @@ from tokenpeak.records import Config, ModelName
 from tokenpeak.vllm.command import (
     command_line,
     engine_argv,
-    engine_env,
     launched_program,
     paste_command,
     served_from,
@@ -93,22 +91,6 @@ def test_flags_are_written_in_the_release_s_words(
     assert expected == arguments(version, **flags)
 
 
-def test_draft_model_of_an_old_spec_becomes_a_config() -> None:
-    """0.7's speculative flags become speculative_config where that is what the release takes."""
-    flag, value = arguments("0.33.0", speculative_model="draft", num_speculative_tokens=5)
-
-    assert ("--speculative-config", {"model": "draft", "num_speculative_tokens": 5}) == (flag, json.loads(value))
-
-
-def test_speculative_config_becomes_flags_of_an_old_release() -> None:
-    """The n-gram set-up of today in 0.7's words."""
-    found = arguments("0.7.3", speculative_config='{"method":"ngram","num_speculative_tokens":3,"prompt_lookup_max":4}')
-
-    assert {"--speculative-model", "[ngram]", "--num-speculative-tokens", "3", "--ngram-prompt-lookup-max", "4"} == set(
-        found
-    )
-
-
 def test_attention_backend_is_a_variable_or_a_flag() -> None:
     """Up to 0.12 a variable says it, since 0.15 a flag; either may be written."""
     new = command_line(config(env={"VLLM_ATTENTION_BACKEND": "FLASHINFER"}), "0.33.0")
@@ -147,12 +129,6 @@ def test_error_holds_no_key() -> None:
     assert "secret-value" not in complaint("0.33.0", api_key="secret-value")
 
 
-def test_misspelt_variable_is_named() -> None:
-    """A VLLM_ variable that no release reads would be measured as nothing, so it is an error with the nearest name."""
-    with pytest.raises(PlanError, match="VLLM_ALLOW_LONG_MAX_MODEL_LEN"):
-        command_line(config(env={"VLLM_ALLOW_LONG_MODEL_LEN": "1"}), "0.33.0")
-
-
 def test_forced_config_is_passed_as_written() -> None:
     """A forced config reaches the engine as it is: its refusal is the result."""
     forced = config({"swap_space": 16, "made_up": True, "dtype": "float8"}, force=True)
@@ -167,15 +143,6 @@ def test_installed_engine_s_help_is_the_authority() -> None:
     assert ("--brand-new", "7") == command_line(config({"brand_new": 7}), "0.33.0", known).arguments
     with pytest.raises(PlanError, match="max_num_seqs"):
         command_line(config({"max_num_seqs": 8}), "0.33.0", known)
-
-
-def test_cpu_variable_makes_way_for_the_flag() -> None:
-    """VLLM_CPU_KVCACHE_SPACE would silently beat kv_cache_memory_bytes, so the config's flag empties it."""
-    base = {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "2"}
-    flagged, plain = config({"kv_cache_memory_bytes": 1048576}), config(env={"A": "b"})
-
-    assert {"VLLM_CPU_KVCACHE_SPACE": ""} == engine_env(flagged, engine_version="0.32.0", inventory=base)
-    assert {"A": "b"} == engine_env(plain, engine_version="0.32.0", inventory=base)
 
 
 def test_paste_command_is_quoted_for_a_shell() -> None:

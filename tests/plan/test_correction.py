@@ -1,9 +1,8 @@
-import math
 import random
 
 import pytest
 
-from tokenpeak.predict.correction import NOISE_SD_AT_LEAST, Z_80, PredictedTrial, errors, learn, learn_without_each
+from tokenpeak.predict.correction import PredictedTrial, errors, learn, learn_without_each
 from tokenpeak.records import Config, ModelName, Prediction
 
 
@@ -23,11 +22,6 @@ def trial(seqs: str, eager: str, ratio: float) -> PredictedTrial:
     return PredictedTrial(
         config=config(seqs, eager), prediction=PREDICTION, measured={"output_tok_per_s": 1000.0 * ratio}
     )
-
-
-def test_changes_nothing_without_trials() -> None:
-    """Before the first trial a prediction stays as it is."""
-    assert PREDICTION == learn([]).apply(config("8", "true"), PREDICTION)
 
 
 def test_takes_over_what_all_trials_share() -> None:
@@ -54,17 +48,6 @@ def test_learns_what_an_alternative_costs() -> None:
     assert eager / graphs == pytest.approx(0.7, rel=0.08)
 
 
-def test_stays_unsure_of_what_it_has_not_seen() -> None:
-    """An alternative that no trial had is predicted with more doubt than one that some had."""
-    learned = learn([trial("8", "true", 0.9), trial("16", "true", 0.9)])
-    seen = learned.apply(config("8", "true"), PREDICTION).uncertainty
-    unseen = learned.apply(config("999", "false"), PREDICTION).uncertainty
-    assert seen is not None
-    assert unseen is not None
-
-    assert seen < unseen
-
-
 def test_reports_the_error_of_each_metric() -> None:
     """The error says how far off, in which direction, and whether the stated interval held."""
     (error,) = errors([trial("8", "true", 0.8), trial("16", "true", 0.9), trial("32", "true", 0.4)])
@@ -73,13 +56,6 @@ def test_reports_the_error_of_each_metric() -> None:
     assert pytest.approx(0.8) == error.median_ratio
     assert pytest.approx(0.3) == error.mean_absolute_error
     assert pytest.approx(2 / 3) == error.within_interval
-
-
-def test_launches_that_agree_leave_the_noise_between_launches() -> None:
-    """However many trials gave exactly the same, the next launch varies as launches do."""
-    corrected = learn([trial("8", "true", 0.7)] * 200).apply(config("8", "true"), PREDICTION)
-
-    assert corrected.uncertainty == pytest.approx(math.expm1(Z_80 * NOISE_SD_AT_LEAST), rel=0.05)
 
 
 def test_each_is_predicted_as_if_it_had_not_been_there() -> None:

@@ -25,16 +25,6 @@ def test_takes_the_mean_and_the_most_of_a_distribution() -> None:
     assert pytest.approx(math.sqrt(7500) / 250) == asked.input_spread
 
 
-def test_knows_no_longest_request_of_a_normal_distribution_without_a_bound() -> None:
-    """Without a `high` nothing bounds the lengths, so no config may be merged on their account."""
-    lengths = LengthDistribution(distribution="normal", mean=100, std=10)
-    asked = demand(
-        SyntheticWorkload(name="s", input_tokens=lengths, output_tokens=10), ClosedLoad(concurrency=1, requests=1)
-    )
-
-    assert asked.longest_tokens is None
-
-
 def test_finds_a_conversation_s_history_in_the_prefix_cache() -> None:
     """Each turn resends what the engine has seen: most of the input is a prefix hit."""
     asked = demand(
@@ -56,24 +46,3 @@ def test_limits_the_requests_in_flight_of_an_open_load_by_their_number() -> None
     assert 24 == demand(workload, OpenLoad(rate_per_s=4, requests=20, warmup_requests=4)).concurrency
     assert 6 == demand(workload, OpenLoad(rate_per_s=4, requests=20, max_concurrency=6)).concurrency
     assert demand(workload, OpenLoad(rate_per_s=4, duration_s=60)).concurrency is None
-
-
-def test_conversations_grow_from_turn_to_turn() -> None:
-    """Inputs of 100, 250 and 400 tokens vary by their standard deviation; the answers do not."""
-    asked = demand(
-        ConversationWorkload(name="c", starters=2, starter_tokens=50, turns=3, turn_input_tokens=50, output_tokens=100),
-        ClosedLoad(concurrency=1, requests=1),
-    )
-
-    assert pytest.approx(math.sqrt(15000) / 250) == asked.input_spread
-    assert 0.0 == asked.output_spread
-
-
-@pytest.mark.parametrize(
-    ("arrivals", "burstiness"), [({}, 1.0), ({"arrivals": "constant"}, math.inf), ({"arrivals": "gamma"}, 0.5)]
-)
-def test_a_rate_has_its_arrival_process(arrivals: dict, burstiness: float) -> None:
-    """Poisson arrivals are a gamma distribution of shape 1, constant ones of an infinite one."""
-    level = OpenLoad(rate_per_s=1, requests=10, burstiness=0.5, **arrivals)
-
-    assert burstiness == demand(SyntheticWorkload(name="s", input_tokens=1, output_tokens=1), level).burstiness

@@ -3,10 +3,6 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.predict.deployment import Deployment
-from tokenpeak.predict.hardware import gpu_facts
-from tokenpeak.predict.memory_plan import MemoryPlan
-from tokenpeak.predict.model import model_facts
 from tokenpeak.records import (
     ClientHealth,
     Config,
@@ -99,24 +95,3 @@ def test_sees_prefill_starving_decode() -> None:
 
     assert "prefill_starves_decode" == advice.rule
     assert "20 times" in advice.evidence
-
-
-def test_asks_for_graphs_where_they_fit() -> None:
-    """An eager config on a GPU with memory to spare gets the advice to try graphs."""
-    model, gpu = model_facts("meta-llama/Llama-3.1-8B-Instruct"), gpu_facts("NVIDIA A100-SXM4-80GB")
-    assert model is not None
-    assert gpu is not None
-    memory = MemoryPlan(
-        deployment=Deployment(model=model, gpu=gpu, eager=True),
-        gpu_memory_utilization=0.9,
-        kv_cache_memory_bytes=None,
-        max_model_len=8192,
-    )
-    found = diagnose(config(max_num_seqs=64, enforce_eager=True), run(), series(40, 0, 0.5), memory)
-
-    assert ["eager_where_graphs_fit"] == [advice.rule for advice in found]
-
-
-def test_says_nothing_without_a_series() -> None:
-    """An import without series, counters or gaps gives no advice."""
-    assert () == diagnose(config(), run(), Series())

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from node_models import LLAMA, named, serving
+from node_models import LLAMA, serving
 from tokenpeak import paths
 from tokenpeak.plan.matrix import served_models
 from tokenpeak.predict.hardware import gpu_facts
@@ -44,23 +44,6 @@ def test_a_short_run_is_named_with_the_length_that_would_do() -> None:
     assert "level concurrency=32: a run of 1." in closed.words
     assert "Set requests: 24 (3 s)" in rate.words
     assert "a run of 2.0 s is too short for an energy figure within ±5%. Set duration_s: 3" in timed.words
-
-
-def test_runs_as_long_as_asked_for_are_not_named() -> None:
-    first = short_of(spec_of({"concurrency": 32, "requests": 64}, {"rate_per_s": 8, "requests": 16}), H100, LLAMA)
-    asked = [int(short.words.partition("requests: ")[2].split()[0]) for short in first]
-
-    assert [] == short_of(
-        spec_of({"concurrency": 32, "requests": asked[0]}, {"rate_per_s": 8, "requests": asked[1]}), H100, LLAMA
-    )
-
-
-def test_nothing_is_said_without_a_prediction() -> None:
-    """Neither of a model that nobody knows, nor of a node without a known board."""
-    level: dict[str, object] = {"concurrency": 32, "requests": 64}
-
-    assert [] == short_of(spec_of(level), H100, named("nobody/knows"))
-    assert [] == short_of(spec_of(level), H100.model_copy(update={"gpus": (), "cpu": "Some CPU"}), LLAMA)
 
 
 def shipped() -> list[tuple[str, str]]:

@@ -9,7 +9,6 @@ from node_models import LLAMA, serving
 from tokenpeak.errors import InventoryError, PlanError
 from tokenpeak.node.engine.builds import is_version
 from tokenpeak.plan.matrix import build_plan
-from tokenpeak.plan.node_kinds import asked_build
 from tokenpeak.records import EngineBuild, Gpu, NodeFacts, hardware_groups
 from tokenpeak.spec.engine_build import declared_builds
 from tokenpeak.spec.sweep import SweepSpec
@@ -45,15 +44,6 @@ def spec(**keys: object) -> SweepSpec:
 def test_version_that_was_asked_for(asked: str | None, found: str | None, same: bool) -> None:
     """A shorter version is met by what it begins; a local part says how it was built, not what it is."""
     assert same is is_version(asked, found)
-
-
-def test_build_of_another_version_than_declared_is_not_started() -> None:
-    """What is installed decides, and the reason has both versions."""
-    wrong = replace(NEW, installed="0.31.0")
-
-    with pytest.raises(PlanError, match=r"'new' is to be vLLM 0\.32\.0, and 0\.31\.0 is installed"):
-        asked_build("new", node(OLD, wrong))
-    assert "old" == asked_build(None, node(OLD, wrong)).name
 
 
 def test_axis_over_builds() -> None:
@@ -93,17 +83,6 @@ def test_build_that_one_node_lacks_is_dropped_there() -> None:
     assert ["engine_build"] == [each.rule for each in plans[0].dropped]
 
 
-def test_declared_builds() -> None:
-    """Several by name, in their order, or one by its command."""
-    several = {"old": {"version": "0.24.0", "command": ["/a", "serve"]}, "new": {"command": ["/b", "serve"]}}
-    short = {"tokenpeak_engine_command": ["/c", "serve"], "tokenpeak_engine_version": "0.32.0"}
-
-    assert ["old", "new"] == list(declared_builds("n", {"tokenpeak_engines": several}))
-    assert [("engine", "0.32.0", ("/c", "serve"))] == [
-        (name, build.version, build.command) for name, build in declared_builds("n", short).items()
-    ]
-
-
 def test_tag_that_names_two_images() -> None:
     """Nodes whose image of one name has another content are searched apart; a command's file does not part them."""
 
@@ -116,16 +95,6 @@ def test_tag_that_names_two_images() -> None:
     assert ["1x NVIDIA L4 (new 0.32.0 (aaaaaaaaaaaa))", "1x NVIDIA L4 (new 0.32.0 (bbbbbbbbbbbb))"] == list(apart)
     assert 1 == len(hardware_groups(boxes("aa", "aa", image="engine:1")))
     assert 1 == len(hardware_groups(boxes("aa", "bb", image=None)))
-
-
-def test_declared_image() -> None:
-    """An image needs nothing else; what a container is made with stands beside it."""
-    small = {"image": "vllm/vllm-openai:v0.32.0"}
-    large = {**small, "version": 0.32, "runtime": "podman", "user": 1000, "limits": {"memory": "64g", "cpus": 8}}
-    builds = declared_builds("n", {"tokenpeak_engines": {"small": small, "large": large}})
-
-    assert ((), None) == (builds["small"].command, builds["small"].runtime)
-    assert ("0.32", "1000", "8") == (builds["large"].version, builds["large"].user, builds["large"].limits.cpus)
 
 
 @pytest.mark.parametrize(

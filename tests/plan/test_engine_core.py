@@ -121,15 +121,6 @@ def test_defaults_follow_from_the_core(
     )
 
 
-def test_the_capability_counted_until_0_10_1() -> None:
-    """Volta has V0 in 0.10.1 and V1 in 0.10.2; an fp8 KV cache through FlashInfer likewise."""
-    flashinfer = replace(AMPERE, flags=FP8, env={"VLLM_ATTENTION_BACKEND": "FLASHINFER"})
-    releases = ((0, 10, 1), (0, 10, 2))
-
-    assert [False, True] == [runs_v1(replace(VOLTA, release=release)) for release in releases]
-    assert [False, True] == [runs_v1(replace(flashinfer, release=release)) for release in releases]
-
-
 @pytest.mark.parametrize(
     ("on", "flags", "expected"),
     [

@@ -6,11 +6,8 @@ import pytest
 
 from archive_factory import node_facts, sweep_spec
 from node_models import serving
-from tokenpeak import paths
 from tokenpeak.errors import PlanError
 from tokenpeak.node.machine import environment
-from tokenpeak.node.machine.error import ScriptError
-from tokenpeak.node.protocol import requests
 from tokenpeak.plan.matrix import build_plan, configs
 from tokenpeak.records import ModelName
 from tokenpeak.spec.sweep import SweepSpec, read_spec, sweep_names
@@ -86,11 +83,6 @@ def test_boards_that_the_inventory_chose_stay_chosen(name: str) -> None:
         assert reason.startswith(f"{name} ") and "tokenpeak_gpus of the inventory does" in reason
 
 
-def test_simulators_variables_are_for_simulated_nodes() -> None:
-    """A real node does not take them."""
-    assert "mine" in dropped(spec_with_env({"TOKENPEAK_SIM_NOISE": "0"}), simulated=False)
-
-
 def test_no_pattern_allows_vllm_names_that_load_code() -> None:
     """Of all variables that any release reads, those that name files, folders, plugins or servers stand apart."""
     every = sorted(name for name in flag_table().variables if name.startswith("VLLM_"))
@@ -142,25 +134,3 @@ def test_deadlines_beyond_what_a_node_allows(deadlines: dict[str, float], limits
     with pytest.raises(PlanError, match=said):
         require_deadlines(spec, "gpu-1", {"limits": limits})
     assert longest_trial_s(spec) > 0
-
-
-def test_request_that_no_node_would_take_is_not_sent() -> None:
-    """Both sides check with the same type."""
-    with pytest.raises(ScriptError, match=r"env has .*, which is not the name"):
-        requests.as_json(
-            requests.LaunchRequest(
-                trial_id="0000-a",
-                holder="sweep-1",
-                argv=["vllm"],
-                env={"LD\nX": "1"},
-                served_model="m",
-                deadline_s=1,
-                lease_s=1,
-                trial_deadline_s=1,
-            )
-        )
-
-
-def test_documented_default() -> None:
-    """playbooks/README.md names the key."""
-    assert environment.KEY in (paths.PLAYBOOKS / "README.md").read_text()

@@ -40,12 +40,6 @@ def cost(nodes: int = 1, gpu: str = "NVIDIA L4", *, simulated: bool = False, **k
     return cost_of(spec, plan, facts, served_models([plan]))
 
 
-def test_multiplies_trials_by_replicates_up_to_the_limit() -> None:
-    """Each config is launched once per replicate, unless the search stops earlier."""
-    assert 8 == cost(search={"replicates": 2}).trials
-    assert 3 == cost(search={"replicates": 2, "trials": 3}).trials
-
-
 @pytest.mark.parametrize(
     "search",
     [
@@ -90,19 +84,6 @@ def test_shares_trials_between_nodes() -> None:
 
     assert pytest.approx(one.duration_s / 2) == two.duration_s
     assert pytest.approx(one.gpu_hours) == two.gpu_hours
-
-
-def test_counts_production_s_return_once_when_it_stays_down() -> None:
-    """restore: per_sweep starts production once, so that it is down for less time than with a return per trial."""
-    assert cost(restore="per_sweep").production_downtime_s < cost().production_downtime_s
-
-
-def test_knows_no_energy_of_an_unknown_device() -> None:
-    """Without a TDP the energy is not guessed; the hours are."""
-    unknown = cost(gpu="NVIDIA Unheard-Of 9000")
-
-    assert unknown.energy_kwh is None
-    assert unknown.duration_s > 0
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ import pytest
 from archive_factory import sweep_spec
 from node_models import LLAMA, named, serving
 from tokenpeak.plan.matrix import build_plan
-from tokenpeak.records import EngineBuild, Gpu, ModelName, NodeFacts, Plan, Production, hardware_groups
-from tokenpeak.spec.sweep import ModelSpec
+from tokenpeak.records import EngineBuild, Gpu, NodeFacts, Plan, Production, hardware_groups
 from tokenpeak.sweep.sweep_plan import plan_nodes
 
 GIB = 2**30
@@ -59,22 +58,6 @@ def test_variable_that_one_node_refuses_is_dropped_there() -> None:
     assert 1 == len(build_plan(spec, serving(LLAMA, open_, open_.model_copy(update={"node": "c"}))))
 
 
-def test_equal_boards_with_another_interconnect_are_two_kinds() -> None:
-    """NVLink between the boards moves what they exchange several times as fast as the host does."""
-    found = groups(node("a", links="NV2"), node("b", links="PHB"), node("c", links="NV2"))
-
-    assert {
-        "2x Tesla V100-PCIE (32 GiB, driver 550, NV2)": ["a", "c"],
-        "2x Tesla V100-PCIE (32 GiB, driver 550, PHB)": ["b"],
-    } == found
-
-
-@pytest.mark.parametrize(("then", "now", "same"), [(None, "NV2", True), ("NV2", "NV2", True), ("NV2", "PHB", False)])
-def test_facts_without_interconnect_are_compared_without(then: str | None, now: str, same: bool) -> None:
-    """A sweep whose archive is older than the fact can be resumed."""
-    assert same is node("a", links=now).is_still(node("a", links=then))
-
-
 def test_equal_boards_with_other_engine_builds_are_two_kinds() -> None:
     """Another version is another plan and another search; the plan says what differs."""
     old, new = EngineBuild(name="old", installed="0.24.0"), EngineBuild(name="new", installed="0.32.0")
@@ -92,36 +75,6 @@ def test_equal_boards_with_other_engine_builds_are_two_kinds() -> None:
     ] == [plan.apart for plan in plans]
 
 
-def test_engine_environment_makes_another_kind() -> None:
-    """What the inventory sets for one node alone changes its results."""
-    other = node("b").model_copy(update={"engine_env": {"VLLM_USE_V1": "0"}})
-    plans = build_plan(sweep_spec(), serving(LLAMA, node("a"), other))
-
-    assert [("a",), ("b",)] == [plan.nodes for plan in plans]
-    assert plans[1].hardware.endswith("#2")
-    assert ("apart from b: engine environment none here, VLLM_USE_V1=0 there",) == plans[0].apart
-
-
-def test_resumed_sweep_knows_other_builds() -> None:
-    """A node whose engine was replaced is no more what was planned; a record from before builds is not compared."""
-    then = node("a").model_copy(update={"engines": (EngineBuild(name="old", installed="0.24.0"),)})
-    now = then.model_copy(update={"engines": (EngineBuild(name="old", installed="0.32.0"),)})
-
-    assert not now.is_still(then)
-    assert now.is_still(node("a"))
-
-
-@pytest.mark.parametrize(("other_gib", "kinds"), [(62.4, 1), (126.0, 2)])
-def test_machines_without_gpus(other_gib: float, kinds: int) -> None:
-    """What a system keeps of its memory makes no other kind; other modules do."""
-    cpus = [
-        NodeFacts(node=name, source="probed", cpu="Xeon", cpu_cores=8, memory_bytes=int(gib * GIB))
-        for name, gib in (("a", 62.6), ("b", other_gib))
-    ]
-
-    assert kinds == len(groups(*cpus))
-
-
 def test_models_of_their_own_are_kinds_of_their_own() -> None:
     """Nodes that serve different models are planned apart, each with its own model; every label says which."""
     nodes = [*serving(LLAMA, node("a"), node("c")), *serving(named("Qwen/Qwen2.5-7B-Instruct"), node("b"))]
@@ -136,32 +89,6 @@ def test_models_of_their_own_are_kinds_of_their_own() -> None:
     ]
     assert [("apart from b: another model",), ("apart from a, c: another model",)] == [plan.apart for plan in plans]
     assert [2, 2] == [plan.gpus for plan in plans]
-
-
-def test_model_of_the_spec_makes_one_kind() -> None:
-    """What the inventory gives each node is of no matter where the sweep names the model of all."""
-    nodes = [*serving(LLAMA, node("a")), *serving(named("Qwen/Qwen2.5-7B-Instruct"), node("b"))]
-    (plan,) = build_plan(sweep_spec().model_copy(update={"model": ModelSpec(name=LLAMA.name)}), nodes)
-
-    assert ("2x Tesla V100-PCIE", ("a", "b")) == (plan.hardware, plan.nodes)
-
-
-@pytest.mark.parametrize(
-    ("other", "words"),
-    [
-        (ModelName(name="mirror/Llama-3.1-8B-Instruct", served_name="x"), "mirror/Llama-3.1-8B-Instruct"),
-        (LLAMA.model_copy(update={"revision": "abc"}), "meta-llama/Llama-3.1-8B-Instruct at abc"),
-        (
-            LLAMA.model_copy(update={"served_name": "chat"}),
-            "meta-llama/Llama-3.1-8B-Instruct at its newest revision as chat",
-        ),
-    ],
-)
-def test_label_names_no_more_of_a_model_than_distinguishes_it(other: ModelName, words: str) -> None:
-    """Models whose last names are alike have longer ones."""
-    found = groups(*serving(LLAMA, node("a")), *serving(other, node("b")))
-
-    assert ["b"] == found[f"2x Tesla V100-PCIE serving {words}"]
 
 
 def test_each_model_has_its_production_as_baseline() -> None:

@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 
 from tokenpeak.errors import FactsError
-from tokenpeak.predict.hardware import GIB, MIB
-from tokenpeak.predict.memory_plan import device_of, missing_hardware, plan_memory
+from tokenpeak.predict.hardware import GIB
+from tokenpeak.predict.memory_plan import plan_memory
 from tokenpeak.predict.model import model_facts
 from tokenpeak.records import Config, Gpu, ModelName, NodeFacts
 
@@ -18,22 +18,6 @@ def node(*names: str, version: str = "0.32.0", **facts: Any) -> NodeFacts:
 
 def config(env: dict[str, str] | None = None, **flags: Any) -> Config:
     return Config(config_id="0" * 12, name="c", model=ModelName(name="m", served_name="m"), flags=flags, env=env or {})
-
-
-def test_takes_the_probed_memory_and_the_smallest_device() -> None:
-    """A mixed node is as large as its smallest GPU; memory as probed beats the table."""
-    mixed = NodeFacts(
-        node="n",
-        source="probed",
-        gpus=(
-            Gpu(index=0, name="NVIDIA A100-SXM4-80GB"),
-            Gpu(index=1, name="NVIDIA L4", vram_bytes=22000 * MIB),
-        ),
-    )
-    device = device_of(mixed)
-    assert device is not None
-
-    assert ("NVIDIA L4", 22000 * MIB) == (device.name, device.vram_bytes)
 
 
 def test_reads_sizes_as_the_engine_does() -> None:
@@ -71,27 +55,10 @@ def test_a_count_below_one_is_refused(flags: dict[str, Any], words: str) -> None
         plan_memory(config(**flags), node("L4"), LLAMA)
 
 
-def test_the_cpu_engine_s_cache_is_of_whole_gib() -> None:
-    """What the engine could not read as a number is refused when it is planned."""
-    cpu = NodeFacts(node="n", source="declared", cpu_cores=8, memory_bytes=32 * GIB)
-
-    with pytest.raises(FactsError, match=r"VLLM_CPU_KVCACHE_SPACE is '0\.5'"):
-        plan_memory(config(env={"VLLM_CPU_KVCACHE_SPACE": "0.5"}, max_model_len=2048), cpu, LLAMA)
-
-
 @pytest.mark.parametrize("flags", [{"quantization": "torchao"}, {"kv_cache_dtype": "turboquant_k8v4"}])
 def test_a_width_that_only_the_engine_knows_is_planned_without_prediction(flags: dict[str, Any]) -> None:
     """A method of the engine's own that is not described here keeps no sweep from trying it."""
     assert plan_memory(config(**flags), node("L4"), LLAMA) is None
-
-
-def test_names_the_device_that_the_table_lacks() -> None:
-    """The note says which device is unknown and which file to add it to."""
-    note = missing_hardware(node("NVIDIA Unheard-Of 9000"))
-    assert note is not None
-
-    assert "'NVIDIA Unheard-Of 9000'" in note
-    assert "gpus.json" in note
 
 
 @pytest.mark.parametrize(
@@ -111,22 +78,3 @@ def test_fills_in_the_batch_that_the_engine_would(gpu: str, version: str, expect
     assert memory is not None
 
     assert expected == (memory.deployment.max_num_batched_tokens, memory.deployment.max_num_seqs)
-
-
-def test_takes_what_a_config_does_not_set_from_the_inventory_s_environment() -> None:
-    """The inventory's VLLM_CPU_KVCACHE_SPACE holds, unless the config sets its own."""
-    cpu = node(cpu="AMD EPYC", cpu_cores=2, memory_bytes=16 * GIB).model_copy(
-        update={"engine_env": {"VLLM_CPU_KVCACHE_SPACE": "1"}}
-    )
-    inherited = plan_memory(config(max_model_len=2048), cpu, LLAMA)
-    own = plan_memory(config({"VLLM_CPU_KVCACHE_SPACE": "2"}, max_model_len=2048), cpu, LLAMA)
-    assert inherited is not None
-    assert own is not None
-
-    assert (GIB, 2 * GIB) == (inherited.kv_cache_bytes, own.kv_cache_bytes)
-
-
-def test_refuses_a_flag_that_should_be_a_number() -> None:
-    """A word where a number belongs is an error that names the flag."""
-    with pytest.raises(FactsError, match="max_num_seqs"):
-        plan_memory(config(max_num_seqs="many"), node("NVIDIA L4"), LLAMA)

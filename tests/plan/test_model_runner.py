@@ -74,10 +74,3 @@ def test_sizes_of_graphs(
     sizes = capture_sizes(asked, max_num_seqs=seqs, max_num_batched_tokens=8192)
 
     assert (count, largest) == (len(sizes), sizes[-1])
-
-
-def test_no_graphs_where_their_mode_is_none() -> None:
-    """`cudagraph_mode: NONE` captures nothing."""
-    asked = replace(LLAMA, flags={"compilation_config": {"cudagraph_mode": "NONE"}})
-
-    assert () == capture_sizes(asked, max_num_seqs=256, max_num_batched_tokens=8192)

@@ -7,7 +7,6 @@ import pytest
 from click.testing import CliRunner
 
 from tokenpeak.cli.plan import plan
-from tokenpeak.search.remaining import duration_text, window_s
 
 
 @pytest.fixture(autouse=True)
@@ -56,9 +55,3 @@ def test_nights_of_a_window_are_counted(tmp_path_factory: pytest.TempPathFactory
     [nights] = re.findall(r"; fits (\d) nights of 23:30-00:00 Asia/Kolkata", said)
 
     assert int(nights) in (2, 3)
-
-
-def test_spans_are_written_as_an_estimate_deserves() -> None:
-    """Seconds below 90, minutes below 90, else hours; a window may go past midnight."""
-    assert ["89 s", "50 min", "2.5 h"] == [duration_text(seconds) for seconds in (89, 3000, 9000)]
-    assert [4 * 3600, 7 * 3600] == [window_s("01:00-05:00 UTC"), window_s("22:00-05:00 UTC")]

@@ -5,10 +5,9 @@ import pytest
 from node_models import LLAMA, named, serving
 from plan.published import read_rows
 from tokenpeak.errors import PlanError
-from tokenpeak.plan.classes import agreements
 from tokenpeak.plan.matrix import build_plan, configs
 from tokenpeak.records import Gpu, NodeFacts, Plan
-from tokenpeak.spec.sweep import ModelSpec, SweepSpec, parse_spec, read_spec
+from tokenpeak.spec.sweep import SweepSpec, parse_spec, read_spec
 
 WORKLOADS = [
     {
@@ -61,46 +60,12 @@ def test_names_a_config_by_what_it_resolves_to() -> None:
     assert 12 == len(by_axis.config_id)
 
 
-def test_changes_checkpoint_and_flag_together() -> None:
-    """An alternative's model replaces the name and its revision, and keeps the served name."""
-    base = ModelSpec(name="a/base", revision="abc", served_name="base")
-    asked = spec(axes={"weights": [{"name": "awq", "model": {"name": "a/base-AWQ"}, "flags": {"quantization": "awq"}}]})
-    config = configs(asked, base)[0]
-
-    assert "a/base-AWQ" == config.model.name
-    assert config.model.revision is None
-    assert "base" == config.model.served_name
-
-
-def test_needs_a_model() -> None:
-    """Without a model anywhere the error says where one can be named."""
-    with pytest.raises(PlanError, match="tokenpeak_model"):
-        configs(spec())
-
-
-def test_drops_the_second_of_two_equal_configs() -> None:
-    """Two alternatives that resolve to the same config are one launch."""
-    same = [{"name": "a", "flags": {"max_num_seqs": 8}}, {"name": "b", "flags": {"max_num_seqs": 8}}]
-    (plan,) = build_plan(spec(axes={"seqs": same}), serving(LLAMA, node()))
-
-    assert [("duplicate", 1)] == [(dropped.rule, plan.theoretical - len(plan.feasible)) for dropped in plan.dropped]
-
-
 def test_drops_what_does_not_fit_with_the_sum_that_says_so() -> None:
     """A 70B model in 16 bits on one L4 is dropped; its reason adds up the gigabytes."""
     (plan,) = build_plan(spec(), serving(named("meta-llama/Llama-3.3-70B-Instruct"), node("NVIDIA L4")))
 
     assert () == plan.feasible
     assert "GiB" in plan.dropped[0].reason
-
-
-def test_keeps_a_forced_config_that_a_rule_forbids() -> None:
-    """`force` launches what cannot work, in a class of its own and without prediction."""
-    asked = spec(extra_configs=[{"name": "doomed", "flags": {"tensor_parallel_size": 3}, "force": True}])
-    (plan,) = build_plan(asked, serving(LLAMA, node()))
-    doomed = next(planned for planned in plan.feasible if planned.config.name == "doomed")
-
-    assert doomed.prediction is None
 
 
 def test_no_config_is_forced_onto_several_nodes() -> None:
@@ -135,14 +100,6 @@ def test_merges_configs_that_this_load_cannot_distinguish() -> None:
     assert 2 == len(classes)
 
 
-def test_keeps_memory_apart_when_the_kv_cache_is_short() -> None:
-    """With KV cache for fewer sequences than are asked for, each memory setting is a class."""
-    asked = spec(axes={"kv_cache_memory_bytes": [2**28, 2**27]}, fixed={"name": "f", "flags": {"max_model_len": 512}})
-    (plan,) = build_plan(asked, serving(LLAMA, node()))
-
-    assert 2 == len({planned.config_class for planned in plan.feasible})
-
-
 @pytest.mark.parametrize(("starters", "classes"), [(2, 1), (40, 2)])
 def test_keeps_memory_apart_when_shared_prefixes_may_not_all_stay(starters: int, classes: int) -> None:
     """Where the smaller cache cannot hold every starter that conversations share, more memory hits more of them."""
@@ -160,12 +117,6 @@ def test_keeps_memory_apart_when_shared_prefixes_may_not_all_stay(starters: int,
     (plan,) = build_plan(asked, serving(LLAMA, node()))
 
     assert classes == len({planned.config_class for planned in plan.feasible})
-
-
-def test_accounts_for_each_of_the_432_published_combinations(v100_plan: Plan) -> None:
-    """Theoretical is dropped plus feasible, and each dropped one has a reason."""
-    assert 432 == v100_plan.theoretical == len(v100_plan.feasible) + len(v100_plan.dropped)
-    assert all(dropped.reason for dropped in v100_plan.dropped)
 
 
 def test_finds_every_published_v100_row_feasible(v100_plan: Plan) -> None:
@@ -196,38 +147,6 @@ def test_shows_the_published_plateau_as_one_class(v100_plan: Plan) -> None:
 
     assert 36 == len(eager)
     assert 1 == len({planned.config_class for planned in eager})
-
-
-def test_reports_how_alike_a_class_came_out() -> None:
-    """Configs of a class that were measured are compared by their means; a class with one config says nothing."""
-    (found,) = agreements([("a", "1", 100.0), ("a", "1", 104.0), ("a", "2", 98.0), ("b", "3", 50.0)])
-
-    assert "a" == found.config_class
-    assert 2 == found.configs
-    assert 100.0 == found.mean
-    assert pytest.approx(0.04) == found.spread
-
-
-@pytest.mark.parametrize(
-    ("grid", "gpu", "count", "model"),
-    [
-        ("grid-volta", "Tesla V100-PCIE-32GB", 4, "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B"),
-        ("grid-turing", "Tesla T4", 1, "TheBloke/Mistral-7B-Instruct-v0.2-AWQ"),
-        ("grid-ampere", "NVIDIA A10", 1, "meta-llama/Llama-3.1-8B-Instruct"),
-        ("grid-ampere", "NVIDIA A100-SXM4-80GB", 8, "meta-llama/Llama-3.1-70B-Instruct"),
-        ("grid-ada", "NVIDIA L4", 1, "meta-llama/Llama-3.1-8B-Instruct"),
-        ("grid-hopper", "NVIDIA H100 80GB HBM3", 8, "meta-llama/Llama-3.3-70B-Instruct"),
-        ("grid-blackwell", "NVIDIA B200", 8, "meta-llama/Llama-3.3-70B-Instruct"),
-        ("grid-cdna", "AMD Instinct MI300X", 1, "meta-llama/Llama-3.1-8B-Instruct"),
-    ],
-)
-def test_leaves_something_to_try_of_each_default_grid(grid: str, gpu: str, count: int, model: str) -> None:
-    """On a usual machine of its family and a usual model, a default grid keeps four configs or more."""
-    version = "0.8.5.post1" if grid == "grid-volta" else "0.32.0"
-    facts = node(gpu, count).model_copy(update={"engine_version": version})
-    (plan,) = build_plan(read_spec(grid), serving(named(model), facts))
-
-    assert len(plan.feasible) >= 4
 
 
 def test_a_node_s_own_help_decides_its_flags() -> None:

@@ -1,7 +1,6 @@
 """Played runs beside a judge that shares only a step's duration with them, and beside formulas by hand."""
 
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -120,15 +119,6 @@ def test_prompts_that_come_by_chance_wait_as_in_any_queue() -> None:
     assert pytest.approx(load / (2 * (1 - load)) * service_s, rel=0.2) == wait_s
 
 
-def test_the_end_of_a_run_is_in_its_throughput() -> None:
-    """By hand: one wave and a half of equal requests take two waves of decoding."""
-    asked = demand(16, 200, concurrency=64, requests=96)
-    step = [step_time_s(H100, decode_sequences=count, decode_context_tokens=count * 116).total_s for count in (64, 32)]
-    whole_s = 199 * sum(step)
-
-    assert pytest.approx(96 * 200 / whole_s, rel=0.15) == played(H100, asked).output_tok_per_s
-
-
 @pytest.mark.parametrize(("prompt", "output"), [(1000, 250), (128, 64), (3000, 30), (600, 8), (200, 1)])
 @pytest.mark.parametrize("engine", [SMALL_BATCH, FEW_SEATS, V100], ids=["small", "seats", "v0"])
 def test_the_most_that_is_served_is_what_many_requests_get(engine: Deployment, prompt: int, output: int) -> None:
@@ -141,47 +131,3 @@ def test_the_most_that_is_served_is_what_many_requests_get(engine: Deployment, p
     assert pytest.approx(served, rel=0.15) == most_per_s(
         Rank(deployment=engine, seats=seats, chunked_prefill=engine.v1), asked
     )
-
-
-def test_what_is_not_played_is_taken_to_be_alike() -> None:
-    """A run of a hundred waves is played for a few, and gives what the judge finds for all of them."""
-    asked = demand(100, 20, concurrency=4, requests=1600)
-
-    assert pytest.approx(judged(H100, asked).output_tok_per_s, rel=0.01) == played(H100, asked).output_tok_per_s
-
-
-@pytest.mark.parametrize(("waves", "requests"), [(0.5, 16), (1.5, 32), (2.5, 48)])
-def test_a_run_bound_by_time_sends_until_then(waves: float, requests: int) -> None:
-    """Sixteen requests in flight end together: in the time of one and a half waves, two are sent."""
-    wave_s = played(H100, demand(200, 400, requests=16)).latency_s["mean"]
-    by_time = played(H100, demand(200, 400, requests=None, duration_s=waves * wave_s))
-
-    assert played(H100, demand(200, 400, requests=requests)) == by_time
-
-
-def test_lengths_have_the_mean_and_the_spread_asked_for() -> None:
-    """Of a few hundred requests, within some percent; input and output are not related."""
-    shapes = lengths(demand(1000, 200, input_spread=0.5, output_spread=1.0))
-    drawn = [next(shapes) for _ in range(400)]
-    means = [sum(values) / 400 for values in zip(*drawn, strict=True)]
-    spreads = [
-        (sum((value - mean) ** 2 for value in values) / 400) ** 0.5 / mean
-        for values, mean in zip(zip(*drawn, strict=True), means, strict=True)
-    ]
-    related = sum((a - means[0]) * (b - means[1]) for a, b in drawn) / 400 / (means[0] * means[1] * 0.5)
-
-    assert pytest.approx([1000, 200], rel=0.05) == means
-    assert pytest.approx([0.5, 1.0], rel=0.15) == spreads
-    assert abs(related) < 0.1
-
-
-def test_arrivals_have_the_rate_and_the_burstiness_asked_for() -> None:
-    """Gaps vary by the inverse root of the gamma's shape; constant ones do not vary."""
-    found = {}
-    for shape in (0.25, 1.0, float("inf")):
-        due = arrivals(demand(1, 1, rate_per_s=5.0, burstiness=shape), 2001)
-        gaps = [later - earlier for earlier, later in pairwise(due)]
-        found[shape] = (sum((gap - 0.2) ** 2 for gap in gaps) / 2000) ** 0.5 / 0.2
-        assert pytest.approx(400.0) == due[-1]
-
-    assert pytest.approx([2.0, 1.0, 0.0], rel=0.15, abs=1e-9) == list(found.values())

@@ -39,30 +39,6 @@ def ranks(memory: MemoryPlan, count: int) -> MemoryPlan:
     return replace(memory, deployment=replace(memory.deployment, data_parallel=count))
 
 
-def test_never_predicts_more_than_the_hardware_could_give() -> None:
-    """At any concurrency the prediction stays below the limit of ideal hardware."""
-    shares = [
-        steady_state(PLAN, asked).output_tok_per_s / hardware_limit_tok_per_s(PLAN, asked)
-        for asked in (replace(CLOSED, concurrency=n) for n in (1, 4, 16, 64, 256))
-    ]
-
-    assert all(0.1 < share < 1 for share in shares)
-
-
-@pytest.mark.parametrize("output_tokens", [1, 2, 4, 16])
-def test_prompts_in_flight_are_prefilled_one_after_the_other(output_tokens: int) -> None:
-    """However short the answers, more in flight give no more than the hardware's limit; a first token waits longer."""
-    asked = [
-        replace(CLOSED, output_tokens=output_tokens, longest_tokens=1000 + output_tokens, concurrency=n)
-        for n in (1, 8, 64)
-    ]
-    found = [steady_state(PLAN, each) for each in asked]
-    limits = [hardware_limit_tok_per_s(PLAN, each) for each in asked]
-
-    assert all(state.output_tok_per_s < limit for state, limit in zip(found, limits, strict=True))
-    assert found[2].ttft_s > 64 / output_tokens * found[2].prefill_s
-
-
 @pytest.mark.parametrize("name", ["meta-llama/Llama-3.1-8B-Instruct", "mistralai/Mixtral-8x7B-Instruct-v0.1"])
 def test_the_limit_is_a_roofline_by_hand(name: str) -> None:
     """For a dense model and a mixture of experts on H100s, the limit is the longer of reading and multiplying."""
@@ -90,13 +66,6 @@ def test_the_limit_is_a_roofline_by_hand(name: str) -> None:
     assert pytest.approx(by_hand, rel=1e-6) == found
 
 
-def test_names_the_kv_cache_when_it_is_what_limits() -> None:
-    """Memory for a few sequences only: the binding reason is KV capacity."""
-    tight = replace(PLAN, kv_cache_memory_bytes=1300 * 131072 * 4)
-
-    assert "kv_capacity" == predict(tight, CLOSED).binding
-
-
 def test_finds_the_rate_at_which_the_slo_just_holds() -> None:
     """A stricter limit gives a lower rate; one that no rate can hold gives zero; no limit gives none."""
     loose = slo_rate_per_s(PLAN, OPEN, Slo(tpot_p99_ms=60))
@@ -121,15 +90,6 @@ def test_a_search_is_predicted_at_the_rate_that_it_should_find() -> None:
     assert hardware_limit_tok_per_s(PLAN, replace(OPEN, rate_per_s=None)) == found.limit_output_tok_per_s
 
 
-def test_says_which_share_of_the_hardware_a_run_used() -> None:
-    """A decode at half the limit's speed reads half the weights' bandwidth, near enough, and computes little."""
-    used = utilization(PLAN, CLOSED, hardware_limit_tok_per_s(PLAN, CLOSED) / 2)
-
-    assert pytest.approx(0.5) == used.of_limit
-    assert 0.25 < used.memory_bandwidth < 0.5
-    assert "of the hardware's limit" in used.sentence()
-
-
 @pytest.mark.parametrize("batch", [4, 32])
 def test_steps_that_take_as_long_as_their_reads_use_all_of_the_bandwidth(batch: int) -> None:
     """How many sequences a step had is what the speed and the time per token say together."""
@@ -138,15 +98,6 @@ def test_steps_that_take_as_long_as_their_reads_use_all_of_the_bandwidth(batch: 
     used = utilization(PLAN, CLOSED, batch / reads_s, reads_s)
 
     assert pytest.approx(1.0) == used.memory_bandwidth
-
-
-def test_shares_the_load_between_replicas() -> None:
-    """Two data-parallel replicas serve twice as many requests in flight at the same speed each."""
-    two = steady_state(ranks(PLAN, 2), replace(CLOSED, concurrency=64, requests=800))
-    one = steady_state(PLAN, CLOSED)
-
-    assert pytest.approx(2 * one.output_tok_per_s) == two.output_tok_per_s
-    assert one.tpot_s == two.tpot_s
 
 
 def test_ranks_of_a_mixture_are_not_independent() -> None:
@@ -161,15 +112,3 @@ def test_ranks_of_a_mixture_are_not_independent() -> None:
 
     assert four.output_tok_per_s > 4 * one.output_tok_per_s
     assert pytest.approx([32 / 300, anywhere], rel=0.15) == stalls
-
-
-def test_gains_by_drafts_when_few_requests_run_and_less_when_many_do() -> None:
-    """Verifying drafts is nearly free while weights bind, and costs arithmetic once the batch is large."""
-    drafting = replace(PLAN, draft_tokens=3)
-    gains = [
-        steady_state(drafting, asked).output_tok_per_s / steady_state(PLAN, asked).output_tok_per_s
-        for asked in (replace(CLOSED, concurrency=n) for n in (2, 256))
-    ]
-
-    assert gains[0] > 2
-    assert gains[1] < gains[0]

@@ -5,10 +5,8 @@ from typing import Any
 import pytest
 
 from tokenpeak.errors import PlanError
-from tokenpeak.plan.serving import Described, Edit, Program, described_model, production_edit
+from tokenpeak.plan.serving import Described, Edit, Program, production_edit
 from tokenpeak.records import Config, ModelName
-from tokenpeak.vllm.flag_effects import TUNING, is_tuning
-from tokenpeak.vllm.flags import flag_table
 
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 PROGRAM = ("/opt/vllm/bin/vllm", "serve")
@@ -60,14 +58,6 @@ def test_what_stays_goes_and_comes() -> None:
     assert found.changes(described)
 
 
-def test_nothing_to_change() -> None:
-    """Production that runs the config already is seen to."""
-    described = production(MODEL, "--port", "8000", "--max-num-seqs", "64", env={"VLLM_X": "1"})
-
-    assert not edit(described, config(max_num_seqs=64)).changes(described)
-    assert edit(described, config(max_num_seqs=32)).changes(described)
-
-
 def test_quantized_checkpoint_keeps_the_name_that_clients_ask_for() -> None:
     """Another model is served by the name that production's had."""
     described = production(MODEL, "--port", "8000", "--revision", "abc")
@@ -76,16 +66,6 @@ def test_quantized_checkpoint_keeps_the_name_that_clients_ask_for() -> None:
     assert (*PROGRAM, "org/Llama-3.1-8B-FP8", "--port", "8000", "--served-model-name", "llama") == found.shown_words(
         described
     )
-
-
-def test_model_as_an_option() -> None:
-    """The module that older images start takes the model by --model; it stays there."""
-    described = production("--model", MODEL, "--port", "8000", words=("python3", "api_server", "--port", "8000"))
-    described = production(
-        words=("python3", "-m", "vllm.entrypoints.openai.api_server", "--model", MODEL, "--port", "8000"), program=3
-    )
-
-    assert MODEL == described_model(described, "0.8.5")
 
 
 def test_environment() -> None:
@@ -116,12 +96,3 @@ def test_weights_that_were_random() -> None:
     assert "random weights" in found.notes[0]
     with pytest.raises(PlanError, match="No command can be given"):
         edit(described, config(model="/tmp/model", load_format="dummy"))
-
-
-def test_every_tuning_flag_is_one_of_some_release() -> None:
-    """No name is misspelled, and none is what clients see."""
-    service = {"host", "port", "served_model_name", "api_key", "tool_call_parser", "chat_template", "lora_modules"}
-
-    assert [] == [name for name in sorted(TUNING) if name not in flag_table().flags]
-    assert not service & TUNING
-    assert is_tuning("no_enable_prefix_caching")

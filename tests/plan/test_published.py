@@ -3,7 +3,6 @@ from click.testing import CliRunner
 
 from plan.published import Comparison, a100x8, median_error, presets
 from tokenpeak.cli.predict import predict
-from tokenpeak.errors import FactsError
 from tokenpeak.predict.prediction import UNCERTAINTY
 
 Rows = list[Comparison]
@@ -46,14 +45,6 @@ def predicted(*options: str) -> str:
     return CliRunner().invoke(predict, arguments, catch_exceptions=False).output
 
 
-def test_a_set_up_has_the_defaults_of_its_release() -> None:
-    """0.7.3 is the V0 engine with batches of 2,048 tokens, which leaves another KV cache than 0.32, and slower."""
-    old, new = predicted("--engine-version", "0.7.3"), predicted("--engine-version", "0.32.0")
-
-    assert "(448,784 tokens)" in old and "bound by launch overhead" in old
-    assert "(448,080 tokens)" in new and "bound by weights bandwidth" in new
-
-
 @pytest.mark.parametrize(
     ("options", "why"),
     [
@@ -68,9 +59,3 @@ def test_a_set_up_that_the_engine_refuses_has_no_speed(options: list[str], why: 
 
     assert f"cannot run: {why}" in said
     assert "tok/s" not in said
-
-
-def test_an_unknown_model_says_how_to_make_it_known() -> None:
-    """The command speaks of itself, not of a plan."""
-    with pytest.raises(FactsError, match="Name the folder"):
-        CliRunner().invoke(predict, ["nobody/knows-it"], catch_exceptions=False)

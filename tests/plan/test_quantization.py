@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from tokenpeak.predict.config_json import quantization_of
-from tokenpeak.predict.hardware import gpu_facts
 
 NVFP4 = {"num_bits": 4, "type": "float", "group_size": 16, "symmetric": True}
 
@@ -30,12 +29,3 @@ def test_nvfp4_has_narrow_products_only_with_narrow_activations(config: dict[str
     assert found is not None
 
     assert (4.5, compute) == (found.bits, found.compute)
-
-
-def test_device_without_fp4_multiplies_at_16_bits() -> None:
-    """Where a device lacks units for FP4, weights are widened first; a B200 has them."""
-    hopper, blackwell = gpu_facts("NVIDIA H100 80GB HBM3"), gpu_facts("B200")
-    assert hopper is not None and blackwell is not None
-
-    assert hopper.flops["fp16"] == hopper.flops_for("fp4")
-    assert 4 * blackwell.flops["fp16"] == blackwell.flops_for("fp4")

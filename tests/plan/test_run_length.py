@@ -34,14 +34,6 @@ def test_short_run_is_named_with_what_would_do(level: dict[str, object], least: 
     assert "rate=8/s" in short.words
 
 
-def test_long_runs_and_other_levels_are_not() -> None:
-    """Neither a run that is long enough nor a concurrency or a search is named."""
-    levels: list[dict[str, object]] = [{"rate_per_s": 8, "requests": 1400}, {"rate_per_s": 9, "duration_s": 160}]
-    others: list[dict[str, object]] = [{"concurrency": 8, "requests": 24}, {"max_rate_under": {"ttft_p95_ms": 500}}]
-
-    assert [] == short_runs(spec_of(*levels, *others))
-
-
 @pytest.mark.parametrize("name", sorted(path.stem for path in paths.SWEEPS.glob("*.yml")))
 def test_shipped_sweeps_have_long_enough_runs(name: str) -> None:
     """No sweep of the repository asks for a run at a fixed rate that could not say whether the engine holds it."""

@@ -6,7 +6,7 @@ import yaml
 
 from tokenpeak.errors import SpecError
 from tokenpeak.plan.matrix import configs
-from tokenpeak.spec.sweep import SweepSpec, parse_spec, read_spec, sweep_names
+from tokenpeak.spec.sweep import SweepSpec, parse_spec, read_spec
 
 WORKLOAD: dict[str, Any] = {
     "workload": {"kind": "fixed", "name": "hello", "prompt": "Hello", "output_tokens": 8},
@@ -22,21 +22,6 @@ def complaint(**keys: object) -> str:
     with pytest.raises(SpecError) as caught:
         spec(**keys)
     return str(caught.value)
-
-
-@pytest.mark.parametrize("name", sweep_names())
-def test_shipped_spec_is_valid(name: str) -> None:
-    """Every sweep that ships can be read."""
-    assert name == read_spec(name).name
-
-
-def test_short_axis_is_a_patch_of_its_flag() -> None:
-    """`flag: [values]` is an axis whose alternatives set that flag, named as YAML writes the values."""
-    axis = spec(axes={"enforce_eager": [True, False]}).axes["enforce_eager"]
-
-    assert [("true", {"enforce_eager": True}), ("false", {"enforce_eager": False})] == [
-        (alternative.name, alternative.flags) for alternative in axis
-    ]
 
 
 def workload(**keys: object) -> list[dict[str, Any]]:
@@ -123,15 +108,6 @@ def test_a_sweep_that_could_show_nothing_is_refused(keys: dict[str, object], wor
         read_spec("mine", tmp_path)
 
 
-def test_a_rate_tried_under_an_slo_gives_the_highest_rate(tmp_path: Path) -> None:
-    """Levels with rates and limits are enough; a search is not needed."""
-    levels = [{"rate_per_s": rate, "requests": 20} for rate in (1, 2)]
-    keys = {"objective": {"metric": "max_rate_per_s"}, "slo": {"ttft_p95_ms": 500}}
-    (tmp_path / "mine.yml").write_text(yaml.safe_dump({"workloads": [{**WORKLOAD, "levels": levels}], **keys}))
-
-    assert "max_rate_per_s" == read_spec("mine", tmp_path).objective.metric
-
-
 def test_numbers_between_two_ends_are_an_axis() -> None:
     """A range gives whole numbers between whole ends, evenly by ratio where it says so, and floats between floats."""
     axes = spec(
@@ -160,20 +136,6 @@ def test_axis_of_a_choice_is_absent_without_it() -> None:
     assert "block_size" not in found[2].flags
 
 
-def test_unknown_sweep_lists_those_there_are() -> None:
-    """A sweep that does not exist is an error that names the nearest."""
-    with pytest.raises(SpecError, match="Did you mean quick"):
-        read_spec("quik")
-
-
-def test_broken_yaml_names_the_file(tmp_path: Path) -> None:
-    """A file that is not YAML is an error with its path, not a traceback."""
-    (tmp_path / "bad.yml").write_text("axes: [1, 2")
-
-    with pytest.raises(SpecError, match=r"bad\.yml is not YAML"):
-        read_spec("bad", tmp_path)
-
-
 def test_highest_is_a_word_for_the_usual_values() -> None:
     """`gpu_memory_utilization: highest` is the axis of its usual values, and the spec says of which axis it is."""
     found = spec(axes={"gpu_memory_utilization": "highest"})
@@ -181,15 +143,3 @@ def test_highest_is_a_word_for_the_usual_values() -> None:
     assert "gpu_memory_utilization" == found.highest
     assert ["0.8", "0.81", "0.98"] == [found.axes["gpu_memory_utilization"][place].name for place in (0, 1, -1)]
     assert found == parse_spec(found.model_dump(mode="json"), Path("mine.yml"))
-
-
-def test_highest_of_values_of_ones_own() -> None:
-    """In the long form the values are listed or spaced as those of any axis."""
-    listed = spec(axes={"max_num_seqs": {"highest": True, "values": [64, 128, 256]}})
-    spaced = spec(axes={"gpu_memory_utilization": {"highest": True, "from": 0.9, "to": 0.96, "steps": 4}})
-
-    assert ["64", "128", "256"] == [alternative.name for alternative in listed.axes["max_num_seqs"]]
-    assert ["0.9", "0.92", "0.94", "0.96"] == [
-        alternative.name for alternative in spaced.axes["gpu_memory_utilization"]
-    ]
-    assert ("max_num_seqs", "gpu_memory_utilization") == (listed.highest, spaced.highest)

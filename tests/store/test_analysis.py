@@ -8,8 +8,7 @@ import pytest
 
 from archive_factory import make_archive
 from tokenpeak.report import SweepView, open_archive
-from tokenpeak.store.analysis import for_analysis, with_latencies
-from tokenpeak.store.frames import open_frames
+from tokenpeak.store.analysis import with_latencies
 
 
 @pytest.fixture(scope="module")
@@ -33,31 +32,6 @@ def test_values_have_their_own_types(view: SweepView) -> None:
     assert {trial: tuple(own[name] for name in names) for trial, own in flags.items()} == {
         trial: tuple(values) for trial, *values in rows
     }
-
-
-def test_defaults_of_the_engine_are_filled_in(tmp_path: Path) -> None:
-    """A config that leaves an axis to the engine has what vLLM takes on an L4; what is not known stays null."""
-    path = tmp_path / "one"
-    make_archive(path, axes={"max_num_seqs": [8]}, gpus=["NVIDIA L4"], seconds=3)
-    record = json.loads((path / "sweep.json").read_text())
-    planned = record["plans"][0]["feasible"][0]
-    left = {
-        **planned["config"],
-        "config_id": "default00000",
-        "name": "default",
-        "choices": {},
-        "flags": {name: value for name, value in planned["config"]["flags"].items() if name != "max_num_seqs"},
-    }
-    record["plans"][0]["feasible"].append({**planned, "config": left})
-    record["spec"]["axes"]["scheduling_policy"] = ["fcfs", "priority"]
-    (path / "sweep.json").write_text(json.dumps(record))
-    configs = for_analysis(open_frames(path)).configs
-    rows = {
-        row["config_name"]: (row["value_max_num_seqs"], row["value_scheduling_policy"])
-        for row in configs.iter_rows(named=True)
-    }
-
-    assert (256, None) == rows["default"]
 
 
 @pytest.mark.parametrize(("kind", "ttft_s", "latency_s"), [("open", 1.5, 3.5), ("closed", 1.0, 3.0)])

@@ -48,13 +48,6 @@ def test_yaml_is_bounded(text: str, tmp_path: Path) -> None:
         bounded.read_yaml(tmp_path / "a.yml")
 
 
-def test_anchors_still_work(tmp_path: Path) -> None:
-    """Aliases and merges of a usual size are what they were."""
-    (tmp_path / "a.yml").write_text("base: &base {a: 1}\nmore: {<<: *base, b: 2.5}\n")
-
-    assert {"base": {"a": 1}, "more": {"a": 1, "b": 2.5}} == bounded.read_yaml(tmp_path / "a.yml")
-
-
 @pytest.mark.parametrize("data", [b"[" * 100, b'{"a": 1e999}', b"9" * 5000, b'{"a":1,"a":2}', b"[NaN]"])
 def test_json_is_bounded(data: bytes) -> None:
     """Depth, numbers that nothing holds, and keys given twice are errors."""
@@ -133,20 +126,3 @@ def test_other_readers_are_bounded(
     assert str(path) in str(caught.value)
     assert str(caught.value).isprintable()
     assert "not exist" not in str(caught.value)
-
-
-def test_a_dataset_of_lists_is_refused(tmp_path: Path) -> None:
-    """A row's list may be of any length in some kilobytes, so that lists are no prompts."""
-    path = tmp_path / "a.parquet"
-    pl.DataFrame({"prompt": [[0] * 1000]}).write_parquet(path)
-
-    with pytest.raises(TokenpeakError, match="lists or objects"):
-        samples(path, prompt_column="prompt")
-
-
-@pytest.mark.parametrize("text", [r'"\ud800"', r'{"\udfff": 1}', r'["a\uD83D"]'])
-def test_half_a_surrogate_pair_is_refused(text: str) -> None:
-    """No file, page or terminal can hold it: it is refused where it is read, in a sentence."""
-    with pytest.raises(ArchiveError, match="no JSON that can be read"):
-        bounded.parse_json(text.encode(), "x.json")
-    assert bounded.parse_json(rb'"\ud83d\ude00"', "x.json") == "\U0001f600"

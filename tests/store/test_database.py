@@ -114,21 +114,6 @@ def test_a_changed_archive_replaces_its_rows(fresh: DatabaseChoice, folder: Path
     assert [] == rows(fresh, f"SELECT 1 FROM runs WHERE trial_id = '{gone.stem}'")
 
 
-def test_room_of_replaced_rows_is_used_again(fresh: DatabaseChoice, frames: Frames) -> None:
-    """However often a sweep is loaded again, its tables take no more than twice the room."""
-    size = "SELECT sum(pg_relation_size(('tokenpeak.' || name)::regclass))::bigint FROM unnest(%s::text[]) AS name"
-    sizes = []
-    for _ in range(6):
-        with open_database(fresh) as database:
-            database.ingest(frames)
-        with psycopg.connect(fresh.conninfo) as connection:
-            [found] = connection.execute(size, (["requests", "series", "runs", "trials"],)).fetchall()
-        sizes.append(found[0])
-
-    assert sizes[0] > 100_000
-    assert sizes[-1] <= 2.2 * sizes[0], sizes
-
-
 def test_a_load_that_fails_leaves_what_was_there(fresh: DatabaseChoice, frames: Frames) -> None:
     """A load that breaks half-way is an error and changes nothing of the sweep."""
     broken = pl.concat([frames.runs, frames.runs.tail(1)])
@@ -178,24 +163,6 @@ def test_ranking_view_says_what_the_pages_say(fresh: DatabaseChoice, tmp_path: P
     assert [(*row[:3], row[4:]) for row in shown] == [(*row[:3], row[4:]) for row in ranked]
     assert [row[3] for row in shown] == pytest.approx([row[3] for row in ranked])
     assert [row[3] for row in ranked] == [row[2] for row in configs]
-
-
-def test_ranking_view_keeps_a_holdout_run_apart(fresh: DatabaseChoice, tmp_path: Path) -> None:
-    """The mean is without it; what it gave has a column of its own."""
-    archive = make_archive(tmp_path / "a", axes={"max_num_seqs": [64]}, gpus=("NVIDIA L4",), seconds=3)
-    ranked = "SELECT objective_mean, measured, objective_holdout, rank FROM v_ranking"
-    with open_database(fresh) as database:
-        database.ingest(open_frames(archive.path))
-        [(mean, measured, none, first)] = rows(fresh, ranked)
-        (trial,) = archive.trials()
-        (archive.path / "trials" / f"{trial.trial_id}.json").unlink()
-        archive.write_trial(trial.model_copy(update={"holdout": True}), None, "")
-        database.ingest(open_frames(archive.path))
-
-    assert none is None
-    assert 1 == measured
-    assert 1 == first
-    assert [(None, 0, pytest.approx(mean), None)] == rows(fresh, ranked)
 
 
 def of_another_shape(choice: DatabaseChoice, by: str = "0.0.1") -> None:
@@ -267,16 +234,6 @@ def test_choice_is_in_order_and_says_no_secret() -> None:
     assert choose({}).description.startswith("embedded Postgres in /")
     with pytest.raises(DatabaseError, match="must be like"):
         choose({"DATABASE_URL": "postgres database"})
-
-
-def test_a_server_that_cannot_be_reached_is_said(tmp_path: Path) -> None:
-    """A dead server is one line that says that raw files are kept."""
-    choice = DatabaseChoice(description="Postgres of PGHOST", conninfo=f"host={tmp_path} dbname=x")
-    with (
-        pytest.raises(DatabaseError, match=r"Cannot reach the Postgres of PGHOST: .*Raw files are kept"),
-        open_database(choice),
-    ):
-        pass
 
 
 def test_load_survives_a_lost_connection_as_an_error(fresh: DatabaseChoice, server: str, frames: Frames) -> None:

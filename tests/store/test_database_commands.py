@@ -108,32 +108,11 @@ def test_cells_are_safe(analyst: Analyst) -> None:
     assert not set("\x1b\x07\u202e") & set(table.stdout + rows.stdout + wrong.stderr)
 
 
-def test_what_is_typed_is_run(analyst: Analyst, frames: Frames) -> None:
-    """Without a query, psql reads the standard input, and stops at the first mistake."""
-    analyst.run("ingest", str(analyst.archive))
-    done = analyst.sql(lines="\\pset format unaligned\nSELECT count(*) FROM v_trials;\n")
-    wrong = analyst.sql(lines="SELECT 1/0;\nSELECT 'after';\n")
-
-    assert str(frames.trials.height) in done.stdout.splitlines()
-    assert "after" not in wrong.stdout
-    assert 2 == wrong.returncode
-
-
 @contextmanager
 def opened(analyst: Analyst) -> Iterator[Database]:
     """The analyst's database, migrated."""
     with open_database(DatabaseChoice(description="test server", conninfo=analyst.url)) as database:
         yield database
-
-
-def test_connection_string_of_a_given_postgres(analyst: Analyst) -> None:
-    """It has no password, and views are found by their plain names through it."""
-    with_password = Analyst(url=f"{analyst.url} password=hunter2", archive=analyst.archive)
-    done = with_password.run("sql", "--connection-string")
-
-    assert 0 == done.returncode, done.stderr
-    assert "hunter2" not in done.stdout
-    assert [(0,)] == analyst.rows("SELECT count(*) FROM v_runs", done.stdout.strip())
 
 
 def test_connection_string_of_the_embedded_postgres(folder: Path, analyst: Analyst) -> None:
@@ -206,20 +185,6 @@ def test_role_for_loading(analyst: Analyst, tmp_path: Path) -> None:
     assert str(hashed[0]).startswith("SCRAM-SHA-256$")
 
 
-@pytest.mark.e2e
-def test_owner_of_what_is_there_changes(analyst: Analyst) -> None:
-    """A role for loading takes over a schema that a superuser filled, and goes on with it."""
-    analyst.run("ingest", str(analyst.archive))
-    analyst.run("database", "role", "successor", "--for", "loading")
-    successor = Analyst(url=analyst.url.replace("user=postgres", "user=successor"), archive=analyst.archive)
-
-    assert 0 == successor.run("ingest", str(analyst.archive)).returncode
-    assert [("successor",)] == analyst.rows(
-        "SELECT DISTINCT pg_get_userbyid(relowner) FROM pg_class "
-        "WHERE relnamespace = 'tokenpeak'::regnamespace AND relkind IN ('r', 'v')"
-    )
-
-
 def test_sql_for_an_administrator(analyst: Analyst) -> None:
     """`--print` shows the statements, which make the role where they are run, and changes nothing itself."""
     printed = analyst.run("database", "role", "printed", "--for", "loading", "--print")
@@ -231,32 +196,3 @@ def test_sql_for_an_administrator(analyst: Analyst) -> None:
     assert [("printed",)] == analyst.rows(
         "SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = 'tokenpeak'"
     )
-
-
-def test_role_that_cannot_be(analyst: Analyst) -> None:
-    """A name that would need quotes is refused, and so are roles of the embedded Postgres."""
-    odd = analyst.run("database", "role", 'x"; DROP TABLE sweeps')
-    without = typed("database", "role", "x", DATABASE_URL=None)
-
-    assert (2, True) == (odd.returncode, "A role cannot be called" in odd.stderr)
-    assert (2, True) == (without.returncode, "set DATABASE_URL" in without.stderr)
-
-
-def test_database_of_another_version(analyst: Analyst, frames: Frames) -> None:
-    """Its state says so; `rebuild` makes it anew, and loses no sweep unasked."""
-    empty = analyst.run("database", "status")
-    analyst.run("ingest", str(analyst.archive))
-    with psycopg.connect(analyst.url, autocommit=True) as connection:
-        connection.execute("COMMENT ON SCHEMA tokenpeak IS 'Archives of TokenPeak (comments 0123)'")
-        connection.execute("UPDATE tokenpeak.sweeps SET name = 'changed'")
-    before = analyst.run("database", "status")
-    refused = analyst.run("sql", "SELECT 1")
-    done = analyst.run("database", "rebuild", str(analyst.archive))
-    after = analyst.run("database", "status")
-
-    assert "It has no tables yet" in empty.stdout
-    assert "It has the tables of another TokenPeak" in before.stdout
-    assert (1, True) == (refused.returncode, "tokenpeak database rebuild ARCHIVES" in refused.stderr)
-    assert 0 == done.returncode, done.stderr
-    assert "It has this version's tables.\n1 sweeps are loaded: " in after.stdout
-    assert [(frames.sweeps["name"][0],)] == analyst.rows("SELECT name FROM tokenpeak.sweeps")

@@ -67,17 +67,6 @@ def test_last_user_stops_the_server(base: Path) -> None:
     assert not answers(conninfo)
 
 
-def test_a_slow_server_is_stopped_too(base: Path) -> None:
-    """A server that answers after more seconds than a client waits by itself is no absent one: it ends too."""
-    with running_server(base / "postgres") as conninfo:
-        postmaster = int((base / "postgres" / "data" / "postmaster.pid").read_text().split()[0])
-        os.kill(postmaster, signal.SIGSTOP)
-        later = subprocess.Popen(["/bin/sh", "-c", f"sleep 3.5; kill -CONT {postmaster}"])
-    later.wait()
-
-    assert not answers(conninfo)
-
-
 def test_a_killed_user_keeps_no_server(base: Path) -> None:
     """After a SIGKILL the server's data are used again, and the next user stops it."""
     other = user_of(base / "postgres")
@@ -87,14 +76,6 @@ def test_a_killed_user_keeps_no_server(base: Path) -> None:
         assert answers(conninfo)
 
     assert not answers(conninfo)
-
-
-def test_data_outlive_the_server(base: Path) -> None:
-    """What was written is there at the next start."""
-    with running_server(base / "postgres") as conninfo, psycopg.connect(conninfo, autocommit=True) as connection:
-        connection.execute("CREATE TABLE kept AS SELECT 7 AS number")
-    with running_server(base / "postgres") as conninfo, psycopg.connect(conninfo) as connection:
-        assert connection.execute("SELECT number FROM kept").fetchone() == (7,)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root's server runs as another user")
@@ -123,14 +104,6 @@ def test_a_package_in_a_closed_folder_serves(base: Path) -> None:
     other.communicate("")
 
     assert command.startswith(str(base / "postgres"))
-
-
-def test_a_half_made_data_folder_is_made_anew(base: Path) -> None:
-    """What an initialization that was killed left behind does not stop the next."""
-    (base / "postgres" / "data.new").mkdir(parents=True)
-    (base / "postgres" / "data.new" / "PG_VERSION").write_text("18\n")
-    with running_server(base / "postgres") as conninfo:
-        assert answers(conninfo)
 
 
 HOLD_EVERY_LOCK = """

@@ -42,32 +42,12 @@ def test_columns_are_those_of_the_tables(frames: Frames) -> None:
         assert table.schema() == found
 
 
-def test_keys_are_unique(frames: Frames) -> None:
-    """No two rows of a table share its key."""
-    for table in TABLES:
-        frame = getattr(frames, table.name)
-        rows = frame.select(table.key).collect() if isinstance(frame, pl.LazyFrame) else frame.select(table.key)
-
-        assert rows.height == rows.unique().height, table.name
-
-
 def test_axes_are_columns(frames: Frames) -> None:
     """Every axis of any sweep is a column; a sweep without that axis has null there."""
     in_a = frames.trials.filter(pl.col("sweep_id") == "a")
 
     assert {"8", "64"} == set(in_a["axis_max_num_seqs"])
     assert [None] * in_a.height == in_a["axis_gpu_memory_utilization"].to_list()
-
-
-def test_objective_is_that_of_the_objective_run(frames: Frames) -> None:
-    """A trial's objective is its objective run's metric; failed trials have none."""
-    runs = frames.runs.filter(pl.col("level_label") == "concurrency=32").select(
-        "sweep_id", "trial_id", "output_tok_per_s"
-    )
-    both = frames.trials.join(runs, on=["sweep_id", "trial_id"], how="left")
-
-    assert both["output_tok_per_s"].to_list() == both["objective"].to_list()
-    assert {"failed"} == set(both.filter(pl.col("objective").is_null())["status"])
 
 
 def test_failed_and_dropped_are_rows(frames: Frames) -> None:
@@ -87,28 +67,6 @@ def test_energy_follows_from_the_factors(frames: Frames) -> None:
     assert pytest.approx(kwh * 0.48) == run["co2_kg_per_1m_output_tok"]
     assert pytest.approx(kwh * 1.8) == run["water_l_per_1m_output_tok"]
     assert pytest.approx(2.5 / 3600 / run["output_tok_per_s"] * 1e6) == run["cost_per_1m_output_tok"]
-
-
-def test_requests_sum_up_to_their_runs(frames: Frames) -> None:
-    """The requests of a run are those that its summary counted."""
-    sums = (
-        frames.requests.group_by("sweep_id", "trial_id", "run_index")
-        .agg(pl.col("output_tokens").sum().alias("counted"))
-        .collect()
-    )
-    both = frames.runs.join(sums, on=["sweep_id", "trial_id", "run_index"])
-
-    assert frames.runs.height == both.height
-    assert both["output_tokens"].to_list() == both["counted"].to_list()
-
-
-def test_samples_that_were_not_taken_are_null(frames: Frames) -> None:
-    """A series keeps a gap as null, and each quantity has all instants."""
-    trial = frames.series["trial_id"][0]
-    power = frames.series.filter(sweep_id="a", trial_id=trial, quantity="gpu0_power_w")
-
-    assert [0.0, 1.0, 2.0, 3.0, 4.0] == power["t_s"].to_list()
-    assert [True, True, False, False, False] == power["value"].is_null().to_list()
 
 
 def test_requests_of_older_searches_have_a_row_each(tmp_path: Path) -> None:

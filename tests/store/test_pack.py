@@ -3,7 +3,6 @@
 import hashlib
 import io
 import json
-import shutil
 import tarfile
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from hypothesis import strategies as st
 from archive_factory import make_archive
 from tokenpeak.cli.archive import archive
 from tokenpeak.errors import ArchiveError
-from tokenpeak.store import pack as pack_module
 from tokenpeak.store.frames import open_frames
 from tokenpeak.store.pack import SUFFIX, pack, unpacked
 
@@ -47,63 +45,6 @@ def test_what_is_unpacked_is_what_was_packed(folder: Path, packed: Path, tmp_pat
     assert contents(folder) == contents(found)
 
 
-def test_what_was_never_finished_is_not_packed(tmp_path: Path) -> None:
-    """Neither the beginning of a write that a dead controller left nor a link is part of an archive."""
-    path = make_archive(tmp_path / "a", axes={"max_num_seqs": [8]}, gpus=["NVIDIA L4"], seconds=3, requests=8).path
-    whole = contents(path)
-    (path / "trials" / ".0009-dead.json.part").write_text('{"format')
-    (path / "trials" / "secret").symlink_to("/etc/hostname")
-
-    assert whole == contents(unpacked(pack(path, tmp_path / f"a{SUFFIX}"), tmp_path / "kept"))
-
-
-def test_the_manifest_says_what_is_in_it(folder: Path, packed: Path) -> None:
-    """Checksums, versions and calibration stand first, and nothing of the machine that packed it."""
-    with zstandard.open(packed) as raw, tarfile.open(fileobj=raw, mode="r|") as tar:
-        entry = tar.next()
-        assert entry is not None
-        content = tar.extractfile(entry)
-        assert content is not None
-        manifest = json.loads(content.read())
-
-    assert "manifest.json" == entry.name
-    assert {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} == set(
-        manifest["files"]
-    )
-    assert {"packed_by", "made_by", "calibration", "removed", "format_version"} <= set(manifest)
-    assert {"tokenpeak"} == set(manifest["packed_by"])
-    assert "environment" not in manifest
-
-
-def test_what_another_process_unpacked_meanwhile_stays(
-    packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever was faster may be reading: its folder is used, and not replaced."""
-    unpack = pack_module._unpack
-    inodes: list[int] = []
-
-    def slowly(path: Path, staging: Path) -> None:
-        unpack(path, staging)
-        monkeypatch.setattr(pack_module, "_unpack", unpack)
-        monkeypatch.setattr(pack_module.os, "getpid", lambda: 0)
-        inodes.append(unpacked(packed, tmp_path).stat().st_ino)
-
-    monkeypatch.setattr(pack_module, "_unpack", slowly)
-
-    assert [unpacked(packed, tmp_path).stat().st_ino] == inodes
-    assert 1 == len(list(tmp_path.iterdir()))
-
-
-def test_newer_manifests_are_refused(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file packed by a newer TokenPeak says what to install."""
-    monkeypatch.setattr(pack_module, "MANIFEST_VERSION", 2)
-    newer = pack(folder, tmp_path / f"newer{SUFFIX}")
-    monkeypatch.undo()
-
-    with pytest.raises(ArchiveError, match=r"manifest version 2.*Install the TokenPeak"):
-        unpacked(newer, tmp_path / "state")
-
-
 def test_prompts_are_taken_out(tmp_path: Path) -> None:
     """No prompt and no log is left, where nobody asked for them."""
     path = make_archive(tmp_path / "a", axes={"max_num_seqs": [8]}, gpus=["NVIDIA L4"], seconds=3, requests=8).path
@@ -126,19 +67,6 @@ def test_prompts_are_taken_out(tmp_path: Path) -> None:
     assert "chats.jsonl" == workloads[1]["path"], "folders name whoever ran it"
     assert [] == list(kept.rglob("*.log.zst"))
     assert 4 == open_frames(kept).runs.height
-
-
-def test_requests_are_taken_out_and_summaries_stay(tmp_path: Path) -> None:
-    """What is left is small and says the same of every run."""
-    path = make_archive(tmp_path / "a", axes={"max_num_seqs": [8]}, gpus=["NVIDIA L4"], seconds=3, requests=8).path
-    before, target = open_frames(path).runs, tmp_path / f"small{SUFFIX}"
-    packing = CliRunner().invoke(archive, [str(path), "--summaries", "--output", str(target)])
-    assert 0 == packing.exit_code, packing.output
-    small = unpacked(target, tmp_path / "kept")
-
-    assert {".json"} == {file.suffix for file in small.rglob("*") if file.is_file()}
-    assert before.equals(open_frames(small).runs)
-    assert list(path.rglob("*.requests.parquet"))
 
 
 @given(st.integers(0, 2**32), st.integers(1, 255))
@@ -181,15 +109,6 @@ def packed_by_hand(target: Path, listed: dict[str, bytes], members: list[tuple[s
 
 
 SWEEP = {"sweep.json": b"{}"}
-
-
-def test_what_was_unpacked_before_is_checked_again(folder: Path, packed: Path, tmp_path: Path) -> None:
-    """A folder that an earlier TokenPeak unpacked under another id than its record's is not taken."""
-    base = tmp_path / hashlib.sha256(packed.read_bytes()).hexdigest()[:24]
-    shutil.copytree(folder, base / "other")
-
-    assert base / "small" == unpacked(packed, tmp_path)
-    assert ["small"] == [path.name for path in base.iterdir()]
 
 
 @pytest.mark.parametrize("name", ["../evil", "/etc/passwd", "trials/../../evil", "-flag", "sym"])

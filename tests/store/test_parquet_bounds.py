@@ -1,6 +1,5 @@
 """A Parquet file of requests that would fill the memory is named and left out before it is decoded."""
 
-import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,26 +58,3 @@ def test_requests_that_expand_are_left_out(
         export, [str(archive.path), "--format", "vllm-bench-detailed", "--keep-everything", "--output", str(tmp_path)]
     )
     assert "which no trial's requests have" in str(ended.exception)
-
-
-def test_true_requests_are_read(archive: Archive) -> None:
-    """What a trial leaves is within the bounds, written at once or in pieces and with either version of pages."""
-    path = parquet_of(archive)
-    rows = pl.read_parquet(path)
-    rows.write_parquet(path, row_group_size=1, data_page_size=64)
-
-    assert () == open_frames(archive.path).malformed
-    assert rows.height == open_frames(archive.path).requests.collect().height
-
-
-@pytest.mark.e2e
-def test_damaged_heads_end_in_a_sentence(archive: Archive) -> None:
-    """Whatever bytes are changed, a file is read or named."""
-    path, chance = parquet_of(archive), random.Random(7)
-    whole = path.read_bytes()
-    for _ in range(150):
-        data = bytearray(whole)
-        for _ in range(chance.randint(1, 4)):
-            data[chance.randrange(4, len(data) - 8)] = chance.randrange(256)
-        path.write_bytes(data)
-        assert len(open_frames(archive.path).malformed) <= 1

@@ -2,16 +2,15 @@
 
 import json
 import os
-import re
 import shutil
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-from archive_factory import START, make_archive, sweep_spec, trial_record
+from archive_factory import make_archive, sweep_spec, trial_record
 from tokenpeak.errors import ArchiveError
-from tokenpeak.records import FORMAT_VERSION, EndRecord
+from tokenpeak.records import FORMAT_VERSION
 from tokenpeak.spec.sweep import parse_spec
 from tokenpeak.store.archive import Archive, find_archives
 from tokenpeak.store.pack import pack
@@ -21,17 +20,6 @@ from tokenpeak.store.pack import pack
 def archive(tmp_path: Path) -> Archive:
     """A small archive."""
     return make_archive(tmp_path / "small", seconds=5)
-
-
-def test_trials_come_back_as_they_were_written(tmp_path: Path) -> None:
-    """What is read equals what was written, in the order of the trials' ids."""
-    spec = sweep_spec()
-    written = [trial_record(spec, number=number)[0] for number in (2, 1)]
-    archive = Archive(tmp_path)
-    for trial in written:
-        archive.write_trial(trial)
-
-    assert [written[1], written[0]] == list(archive.trials())
 
 
 def test_log_and_requests_lie_beside_the_trial(tmp_path: Path) -> None:
@@ -104,19 +92,6 @@ def test_older_specs_and_fields_that_are_gone_are_read(archive: Archive) -> None
     assert [] == archive.malformed
 
 
-@pytest.mark.parametrize("figure", ["NaN", "Infinity", "-Infinity"])
-def test_a_figure_that_is_no_number_is_refused(archive: Archive, figure: str) -> None:
-    """A trial with such a figure is named and left out; the word in a message is a word."""
-    first, second, *_ = sorted((archive.path / "trials").glob("*.json"))
-    first.write_text(re.sub(r'"duration_s":[\d.]+', f'"duration_s":{figure}', first.read_text(), count=1))
-    second.write_text(second.read_text().replace('"choices":{', f'"choices":{{"word":"{figure}",', 1))
-    trials = [trial.trial_id for trial in archive.trials()]
-
-    assert [first] == [file.path for file in archive.malformed]
-    assert "must be null" in archive.malformed[0].reason
-    assert second.stem in trials
-
-
 def test_nothing_is_written_twice(archive: Archive) -> None:
     """Neither a sweep nor a trial is ever overwritten."""
     with pytest.raises(ArchiveError, match="exists already"):
@@ -168,22 +143,6 @@ def test_a_full_disk_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(ArchiveError, match="No space left on device"):
         Archive(tmp_path).write_trial(trial_record(sweep_spec())[0])
     assert [] == list((tmp_path / "trials").iterdir())
-
-
-def test_the_end_is_rewritten_after_a_resume(archive: Archive) -> None:
-    """The last word on how the sweep ended is the one that is read."""
-    again = EndRecord(sweep_id="small", status="interrupted", ended_at=START, trials=3)
-    archive.write_end(again)
-
-    assert again == archive.read_end()
-
-
-def test_archives_are_found_at_and_below_a_path(archive: Archive) -> None:
-    """A sweep's folder and the folder that holds it both lead to it; another path is an error."""
-    assert [archive.path] == [found.path for found in find_archives([archive.path])]
-    assert [archive.path] == [found.path for found in find_archives([archive.path.parent])]
-    with pytest.raises(ArchiveError, match="No archive at"):
-        find_archives([archive.path / "trials"])
 
 
 def test_pack_beside_its_folder_is_not_read_twice(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:

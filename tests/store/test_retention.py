@@ -35,19 +35,6 @@ def test_the_newest_stay(archives: list[tuple[float, bool]], count: int) -> None
     assert all(one.started_at <= other.started_at for one in gone for other in stay if other.is_ended)
 
 
-def test_the_last_days_stay() -> None:
-    """An age keeps what began since then."""
-    assert [kept(91)] == Retention(age=timedelta(days=90)).goes(
-        [kept(1), kept(89), kept(91), kept(99, is_ended=False)], NOW
-    )
-
-
-@pytest.mark.parametrize(("text", "rule"), [("20", Retention(count=20)), ("90d", Retention(age=timedelta(days=90)))])
-def test_rule(text: str, rule: Retention) -> None:
-    """A number is a count; with a d, days."""
-    assert rule == Retention.parsed(text)
-
-
 @pytest.mark.parametrize("text", ["0", "-1", "d", "90w", "1.5", ""])
 def test_rule_that_is_none(text: str) -> None:
     """Anything else is refused with both forms."""
