@@ -78,7 +78,7 @@ def test_a_mistake_in_a_sweep_is_refused(change: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"axes": {"gpu_memory_utilization": "highest", "max_num_seqs": {"from": 8, "to": 512, "log": True}}},
+        {"axes": {"gpu_memory_utilization": "highest", "max_num_seqs": {"values": [8, 64], "when": {}}}},
         {"search": {"time": "90m"}, "max_downtime": "2h"},
         {"energy": {"pue": {"value": 1.2, "low": 1.1, "high": 1.3, "source": "our meter", "year": 2026}}},
         {"fixed": {"name": "fixed", "flags": {"speculative_config": {"method": "ngram"}}}},

@@ -156,15 +156,6 @@ METRICS: tuple[Metric, ...] = (
         derive=lambda kwh, kg_per_kwh: kwh * kg_per_kwh,
     ),
     Metric(
-        name="co2_market_kg_per_1m_output_tok",
-        title="Market-based CO₂ per million output tokens",
-        unit="kg/1M tokens",
-        direction="lower",
-        formula="kWh per 1M output tokens × kg CO₂ per kWh by contracts and certificates",
-        derived_from=("energy_kwh_per_1m_output_tok", "kg_co2_per_kwh_market"),
-        derive=lambda kwh, kg_per_kwh: kwh * kg_per_kwh,
-    ),
-    Metric(
         name="water_l_per_1m_output_tok",
         title="Water per million output tokens",
         unit="L/1M tokens",

@@ -21,7 +21,6 @@
       cell.dataset.value = number;
     };
     const times = (a, b) => (a === null || b === null ? null : a * b);
-    const perKwh = { co2: "co2_kg_per_1m_output_tok", market: "co2_market_kg_per_1m_output_tok" };
     const nodeCost = (speed, price) => (price === null || !speed ? null : price / (3600 * speed) * 1e6);
     // A factor at the low or high end of its range; a value that the reader gave has no range but the reader's own.
     const at = (key, end) => {
@@ -30,7 +29,7 @@
       return now === null || side === null || (changed(key) && !changed(`${key}.${end}`)) ? now : side;
     };
     const figures = (cell, end) => {
-      const [pue, co2, market, wue, water, price, electricity] = ["pue", "co2", "market", "wue", "water", "price", "electricity"].map((key) => at(key, end));
+      const [pue, co2, wue, water, price, electricity] = ["pue", "co2", "wue", "water", "price", "electricity"].map((key) => at(key, end));
       const joule = cell("energy_j_per_output_tok");
       const speed = cell("output_tok_per_s");
       const boards = joule === null ? null : joule / 3.6;
@@ -38,12 +37,12 @@
       const [node, electric] = [nodeCost(speed, price), times(kwh, electricity)];
       const priced = (node === null) === (price === null) && (electric === null) === (electricity === null) && (node !== null || electric !== null);
       return {
-        kwh, co2: times(kwh, co2), market: times(kwh, market),
+        kwh, co2: times(kwh, co2),
         water: kwh === null ? null : boards * (wue || 0) + kwh * (water || 0),
         cost: priced ? (node || 0) + (electric || 0) : null,
       };
     };
-    const columns = { kwh: "energy_kwh_per_1m_output_tok", ...perKwh, water: "water_l_per_1m_output_tok", cost: "cost_per_1m_output_tok" };
+    const columns = { kwh: "energy_kwh_per_1m_output_tok", co2: "co2_kg_per_1m_output_tok", water: "water_l_per_1m_output_tok", cost: "cost_per_1m_output_tok" };
     const keyed = (grid) => { const keys = all("thead th", grid).map((head) => head.dataset.key); return (row, key) => row.cells[keys.indexOf(key)]; };
     const toggle = (grid, key, off) => {
       const head = grid.querySelector(`th[data-key="${key}"]`);
@@ -84,7 +83,7 @@
         }
         for (const key of Object.keys(columns)) for (const side of ["low", "high"]) toggle(ranges, `${key}_${side}`, !wide[key]);
         toggle(months, "month_cost", rows.every(({ month }) => value(whole(month, "month_cost")) === null));
-        for (const key of ["market", "cost"]) toggle(grid, columns[key], rows.every(({ row }) => value(cell(row, columns[key])) === null));
+        toggle(grid, columns.cost, rows.every(({ row }) => value(cell(row, columns.cost)) === null));
       }
       for (const input of Object.values(inputs)) input.classList.toggle("changed", input.value !== input.dataset.given);
     };

@@ -474,8 +474,6 @@ def _folder_cases() -> Iterator[tuple[str, Callable[[Path], Path]]]:
         )
         yield f"quotes-{word}", changed(written(pick, lambda: b'{"a":"' + b'\\"' * 20_000_000))
         yield f"large-{word}", changed(written(pick, lambda: b'{"a":"' + "🙂".encode() * 60_000_000 + b'"}'))
-    steps = {"max_num_seqs": {"from": 1, "to": 1e12, "steps": 10**9}}
-    yield "steps", changed(edited(sweep, lambda raw: raw["spec"].update(axes=steps)))
     yield (
         "axes",
         changed(edited(sweep, lambda raw: raw["spec"].update(axes={f"a{n}": [{"name": "=x"}] for n in range(40_000)}))),

@@ -134,7 +134,7 @@ def test_no_spec_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ra
     "change",
     [
         {"url": "http://10.6.6.6:8000/v1"},
-        {"api_key_env": None, "api_key_file": "/home/op/.ssh/id_ed25519"},
+        {"api_key_env": "CLOUD_KEY"},
         {"headers": {"X-Key": "${CLOUD_KEY}"}},
         {"metrics_url": "http://10.6.6.6/metrics"},
         {"verify_tls": False},

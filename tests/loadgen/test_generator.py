@@ -273,10 +273,7 @@ def test_max_rate_over_http(tmp_path: Path) -> None:
     level = {
         "max_rate_under": {"ttft_p95_ms": 60},
         "arrivals": "constant",
-        "start_rate_per_s": 60,
-        "screening_requests": 60,
-        "confirming_requests": 120,
-        "max_probes": 7,
+        "budget_s": 60,
     }
     with serving(answer) as url:
         record = measure(url, tmp_path, level)

@@ -78,10 +78,7 @@ class Shared:
 
 SEARCH = {
     "max_rate_under": {"ttft_p95_ms": 2000},
-    "start_rate_per_s": 40,
-    "screening_requests": 20,
-    "confirming_requests": 20,
-    "max_probes": 2,
+    "budget_s": 5,
 }
 
 

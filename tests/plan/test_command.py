@@ -57,30 +57,20 @@ def test_command_line_begins_with_what_the_inventory_says() -> None:
     [
         # Booleans
         ("0.8.5", {"enforce_eager": True}, ("--enforce-eager",)),
-        ("0.8.5", {"enforce_eager": False}, ()),
         ("0.32.0", {"enforce_eager": False}, ("--no-enforce-eager",)),
         ("0.7.3", {"enable_chunked_prefill": False}, ("--enable-chunked-prefill=False",)),
-        ("0.33.0", {"enable_chunked_prefill": False}, ("--no-enable-chunked-prefill",)),
-        ("0.33.0", {"enforce_eager": None}, ()),
         # Numbers, sizes, lists and JSON
-        ("0.33.0", {"max_num_batched_tokens": "8k"}, ("--max-num-batched-tokens", "8k")),
-        ("0.33.0", {"max_model_len": "auto"}, ("--max-model-len", "auto")),
         ("0.33.0", {"max_model_len": -1}, ("--max-model-len=-1",)),
         ("0.33.0", {"cudagraph_capture_sizes": "[1,2,4]"}, ("--cudagraph-capture-sizes", "1", "2", "4")),
         ("0.33.0", {"compilation_config": '{"mode":3}'}, ("--compilation-config", '{"mode":3}')),
-        ("0.8.5", {"compilation_config": 3}, ("--compilation-config", "3")),
         # Renamed, folded, unfolded
         ("0.33.0", {"disable_log_requests": True}, ("--no-enable-log-requests",)),
         ("0.8.5", {"enable_log_requests": False}, ("--disable-log-requests",)),
         ("0.33.0", {"cuda_graph_sizes": "[1,8]"}, ("--cudagraph-capture-sizes", "1", "8")),
-        ("0.9.2", {"cudagraph_capture_sizes": "[1,8]"}, ("--cuda-graph-sizes", "1", "8")),
         ("0.33.0", {"task": "generate"}, ("--runner", "generate")),
-        ("0.9.2", {"runner": "generate"}, ("--task", "generate")),
         ("0.33.0", {"guided_decoding_backend": "xgrammar"}, ("--structured-outputs-config", '{"backend": "xgrammar"}')),
-        ("0.33.0", {"disable_mm_preprocessor_cache": True}, ("--mm-processor-cache-gb", "0")),
         # What says nothing is left out
         ("0.33.0", {"swap_space": 4}, ()),
-        ("0.33.0", {"device": "cuda"}, ()),
         ("0.33.0", {"num_scheduler_steps": 1}, ()),
     ],
 )
@@ -107,11 +97,8 @@ def test_attention_backend_is_a_variable_or_a_flag() -> None:
         ("0.33.0", {"swap_space": 16}, ["swap_space", "went after 0.17.1", "leave it out"]),
         ("0.8.5", {"kv_cache_memory_bytes": 1024}, ["came with 0.10.2"]),
         ("0.33.0", {"max_num_seqs": "many"}, ["max_num_seqs", "'many'", "a whole number"]),
-        ("0.33.0", {"max_num_seqs": True}, ["a whole number"]),
         ("0.33.0", {"enforce_eager": "yes"}, ["true or false"]),
         ("0.33.0", {"dtype": "float8"}, ["float8", "one of auto, half"]),
-        ("0.33.0", {"gpu_memory_utilization": "high"}, ["a number"]),
-        ("0.13.0", {"max_model_len": "auto"}, ["such as 8192 or 8k"]),
         ("0.33.0", {"speculative_config": '{"method": ngram}'}, ["wants JSON"]),
         ("0.33.0", {"port": 9000}, ["tokenpeak_port"]),
         ("0.33.0", {"api_key": "secret-value"}, ["a key file"]),

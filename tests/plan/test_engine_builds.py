@@ -34,11 +34,9 @@ def spec(**keys: object) -> SweepSpec:
         ("0.32.0", "0.32.0", True),
         ("0.32.0", "0.32.0+cpu", True),
         ("0.32", "0.32.1", True),
-        ("v0.32.0", "0.32.0", True),
         ("0.3", "0.32.0", False),
         ("0.32.0", "0.31.0", False),
         ("0.32.0", None, True),
-        (None, "0.32.0", True),
     ],
 )
 def test_version_that_was_asked_for(asked: str | None, found: str | None, same: bool) -> None:
@@ -101,15 +99,10 @@ def test_tag_that_names_two_images() -> None:
     ("variables", "said"),
     [
         ({"tokenpeak_engines": {"old": {"command": "vllm"}}}, r"tokenpeak_engines of node n: old\.command"),
-        ({"tokenpeak_engines": {"old": {"comand": ["vllm"]}}}, r"old\.comand: Extra inputs"),
         ({"tokenpeak_engines": {"old": {"version": "0.32.0"}}}, "a build has a command, an image, or both"),
         ({"tokenpeak_engines": {"old": {"command": ["x"], "user": "1000"}}}, "user: only a build with an image"),
         ({"tokenpeak_engines": {"old": {"image": "a:1", "mounts": ["models:/models"]}}}, r"old\.mounts"),
-        ({"tokenpeak_engines": {"old": {"image": "a:1", "rootless_user": "vllm"}}}, "only Podman runs without root"),
-        ({"tokenpeak_engines": {"a b": {"command": ["vllm"]}}}, "String should match pattern"),
-        ({"tokenpeak_engines": ["vllm"]}, "tokenpeak_engines of node n"),
         ({"tokenpeak_engines": {"engine": {"command": ["x"]}}}, "give it another name"),
-        ({"tokenpeak_engines": {0.32: {"command": ["x"]}}}, "valid string"),
         (
             {"tokenpeak_engines": {"a": {"command": ["x"]}}, "tokenpeak_engine_command": ["y"]},
             "make the command one of the builds",

@@ -26,20 +26,11 @@ def test_table_and_the_engine_s_own_help_agree_on_form() -> None:
     ("flag", "first", "last"),
     [
         ("swap_space", "0.7.3", "0.17.1"),
-        ("device", "0.7.3", "0.9.2"),
         ("num_scheduler_steps", "0.7.3", "0.9.2"),
-        ("preemption_mode", "0.7.3", "0.10.2"),
         ("speculative_model", "0.7.3", "0.7.3"),
-        ("speculative_config", "0.8.5", "0.33.0"),
         ("disable_log_requests", "0.7.3", "0.16.0"),
-        ("guided_decoding_backend", "0.7.3", "0.10.2"),
-        ("max_num_partial_prefills", "0.7.3", "0.26.0"),
         ("kv_cache_memory_bytes", "0.10.2", "0.33.0"),
-        ("async_scheduling", "0.10.2", "0.33.0"),
-        ("performance_mode", "0.17.1", "0.33.0"),
-        ("attention_backend", "0.13.0", "0.33.0"),
         ("VLLM_ATTENTION_BACKEND", "0.7.3", "0.14.1"),
-        ("VLLM_USE_V1", "0.7.3", "0.10.2"),
     ],
 )
 def test_flags_come_and_go(flag: str, first: str, last: str) -> None:

@@ -4,27 +4,15 @@ import pytest
 
 from tokenpeak.predict.hardware import GIB, TABLE, gpu_facts
 
-LISTED = [
-    "V100 16GB", "V100 32GB", "V100 SXM2 16GB", "V100 SXM2 32GB", "T4", "A10", "A10G", "A30", "A40", "A100 40GB",
-    "A100 80GB", "L4", "L40S", "RTX 4090", "RTX 6000 Ada", "H100 PCIe", "H100 SXM", "H100 NVL", "H200", "GH200", "B200",
-    "MI210", "MI250X", "MI300X", "MI325X", "L40", "H20", "GB200", "B300", "GB300", "RTX 5090", "RTX PRO 6000",
-    "NVIDIA RTX PRO 6000 Blackwell Server Edition", "MI355X",
-]  # fmt: skip
-
 
 @pytest.mark.parametrize(
     ("reported", "expected"),
     [
         ("Tesla V100-PCIE-32GB", "Tesla V100-PCIE-32GB"),
-        ("tesla v100-sxm2-16gb", "Tesla V100-SXM2-16GB"),
         ("NVIDIA A100-SXM4-80GB", "NVIDIA A100-SXM4-80GB"),
-        ("NVIDIA A100 80GB PCIe", "NVIDIA A100 80GB PCIe"),
-        ("A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB"),
-        ("NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3"),
         ("GeForce RTX 4090", "NVIDIA GeForce RTX 4090"),
         ("NVIDIA RTX 6000 Ada Generation", "NVIDIA RTX 6000 Ada Generation"),
         ("AMD Instinct MI300X OAM", "AMD Instinct MI300X"),
-        ("Instinct MI210", "AMD Instinct MI210"),
     ],
 )
 def test_takes_names_as_tools_and_people_write_them(reported: str, expected: str) -> None:
@@ -35,17 +23,10 @@ def test_takes_names_as_tools_and_people_write_them(reported: str, expected: str
     assert expected == facts.name
 
 
-BLACKWELL = ("B200", "GB200", "B300", "GB300", "RTX 5090", "RTX PRO 6000", "MI355X")
-
-
 @pytest.mark.parametrize(
     ("name", "units", "operations", "mhz"),
     [
-        ("L40", 142, 512, 2490),
-        ("RTX 4090", 128, 512, 2520),
         ("RTX 5090", 170, 512, 2407),
-        ("RTX PRO 6000", 188, 1024, 2617),
-        ("A100 80GB", 108, 2048, 1410),
         ("H100 SXM", 132, 4096, 1830),
         ("MI300X", 304, 2048, 2100),
         ("MI355X", 256, 4096, 2400),

@@ -65,9 +65,7 @@ def test_a_width_that_only_the_engine_knows_is_planned_without_prediction(flags:
     ("gpu", "version", "expected"),
     [
         ("NVIDIA L4", "0.32.0", (2048, 256)),
-        ("NVIDIA A100-SXM4-80GB", "0.32.0", (2048, 256)),
         ("NVIDIA H200", "0.32.0", (8192, 1024)),
-        ("NVIDIA B200", "0.33.0", (16384, 1024)),
         ("NVIDIA B200", "0.32.0", (16384, 1024)),
         ("NVIDIA B200", "0.22.1", (8192, 1024)),
     ],

@@ -47,7 +47,6 @@ def rule(
     [
         # Parallelism
         ("gpus", A100, "0.32.0", {"tensor_parallel_size": 2}),
-        ("gpus", A100, "0.32.0", {"count": 4, "tensor_parallel_size": 2, "pipeline_parallel_size": 4}),
         ("gpus", A100, "0.32.0", {"count": 4, "tensor_parallel_size": 2, "data_parallel_size": 4}),
         (None, A100, "0.32.0", {"count": 8, "tensor_parallel_size": 2, "pipeline_parallel_size": 4}),
         ("attention_heads", A100, "0.32.0", {"count": 4, "tensor_parallel_size": 3}),
@@ -55,25 +54,17 @@ def rule(
         ("layers", A100, "0.32.0", {"count": 64, "pipeline_parallel_size": 64}),
         # More than one node: the engine would wait for the others
         ("one_node", A100, "0.32.0", {"nnodes": 2, "count": 8, "tensor_parallel_size": 16}),
-        ("one_node", A100, "0.32.0", {"nnodes": 2, "node_rank": 1}),
         (None, A100, "0.32.0", {"nnodes": 1, "node_rank": 0}),
         ("one_node", A100, "0.32.0", {"count": 2, "tensor_parallel_size": 2, "distributed_executor_backend": "ray"}),
         ("one_node", A100, "0.8.5", {"distributed_executor_backend": "ray"}),
-        ("one_node", A100, "0.32.0", {"distributed_executor_backend": "external_launcher"}),
         (None, A100, "0.32.0", {"count": 2, "tensor_parallel_size": 2, "distributed_executor_backend": "mp"}),
         ("one_node", A100, "0.32.0", {"count": 2, "data_parallel_size": 2, "data_parallel_backend": "ray"}),
-        ("one_node", A100, "0.32.0", {"count": 2, "data_parallel_size": 4, "data_parallel_size_local": 2}),
-        ("one_node", A100, "0.32.0", {"count": 2, "data_parallel_size": 2, "data_parallel_rank": 0}),
         ("one_node", A100, "0.32.0", {"headless": True}),
-        (None, A100, "0.32.0", {"count": 2, "data_parallel_size": 2, "data_parallel_size_local": 2}),
         # dtype against compute capability
         ("dtype", V100, "0.8.5.post1", {"dtype": "bfloat16"}),
-        ("dtype", T4, "0.32.0", {"dtype": "bfloat16"}),
-        ("dtype", V100, "0.8.5.post1", {"dtype": "auto"}),
         ("dtype", V100, "0.8.5.post1", {}),
         (None, V100, "0.9.2", {"dtype": "auto"}),
         (None, V100, "0.8.5.post1", {"dtype": "half"}),
-        (None, A100, "0.8.5", {"dtype": "bfloat16"}),
         # The engine against the GPU
         ("engine_gpu", V100, "0.32.0", {"dtype": "half"}),
         ("engine_v1", V100, "0.8.5", {"dtype": "half", "env": {"VLLM_USE_V1": "1"}}),
@@ -87,13 +78,9 @@ def rule(
         ("batched_tokens", V100, "0.8.5", {"dtype": "half", "max_num_batched_tokens": 2048}),
         # Quantization against compute capability, dtype, checkpoint and release
         ("quantization_gpu", V100, "0.8.5", {"dtype": "half", "quantization": "fp8"}),
-        ("quantization_gpu", T4, "0.8.5", {"dtype": "half", "quantization": "fp8"}),
         (None, T4, "0.32.0", {"dtype": "half", "quantization": "fp8", "max_model_len": 512}),
-        ("quantization_gpu", V100, "0.8.5", {"dtype": "half", "quantization": "gptq_marlin"}),
-        ("quantization_gpu", V100, "0.8.5", {"dtype": "half", "quantization": "awq"}),
         (None, V100, "0.8.5", {"dtype": "half", "quantization": "bitsandbytes"}),
         ("quantization_dtype", A100, "0.8.5", {"dtype": "bfloat16", "quantization": "gptq"}),
-        ("quantization_checkpoint", A100, "0.32.0", {"quantization": "awq"}),
         ("quantization_release", A100, "0.33.0", {"quantization": "gguf"}),
         (None, H100, "0.32.0", {"quantization": "fp8"}),
         # KV cache dtype
@@ -115,7 +102,6 @@ def rule(
         (None, V100, "0.8.5", {"model": R1_32B, "dtype": "half", "count": 4, "tensor_parallel_size": 4}),
         # Speculation
         ("speculation", A100, "0.32.0", {"speculative_config": '{"method":"ngram","num_speculative_tokens":0}'}),
-        ("speculation", A100, "0.32.0", {"speculative_config": '{"num_speculative_tokens":3}'}),
         ("speculation", A100, "0.11.2", {"speculative_config": '{"model":"draft","num_speculative_tokens":3}'}),
         (None, A100, "0.32.0", {"speculative_config": '{"model":"draft","num_speculative_tokens":3}'}),
         (

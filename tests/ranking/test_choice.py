@@ -1,9 +1,6 @@
-"""The recommended config of a winner group: by settings, cost or energy, and only by what launches can separate."""
+"""The recommended config of a winner group: by settings."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
-
-import pytest
 
 from archive_factory import config_of, sweep_spec
 from tokenpeak.ranking.choice import Choice, Launch, choose
@@ -23,25 +20,12 @@ VALUES = {"fast": (101.0, 103.0, 105.0), "near": (100.0, 102.0, 104.0), "slow": 
 def chosen(
     values: Mapping[str, Sequence[float]] = VALUES,
     *,
-    prefer: Literal["closest", "cheapest", "coolest"] = "closest",
     planned: Sequence[Config] = tuple(CONFIGS.values()),
-    costs: Mapping[str, Sequence[float]] | None = None,
-    joules: Mapping[str, Sequence[float]] | None = None,
     broken: Sequence[str] = (),
 ) -> Choice:
-    """The choice among configs by their launches' objectives, costs and energies."""
+    """The choice among configs by their launches' objectives."""
     spec = sweep_spec()
-    spec = spec.model_copy(update={"search": spec.search.model_copy(update={"prefer": prefer})})
-    launches = [
-        Launch(
-            config=CONFIGS[name],
-            slo_met=name not in broken,
-            cost_per_1m_output_tok=costs[name][launch] if costs else None,
-            energy_j_per_output_tok=joules[name][launch] if joules else None,
-        )
-        for name, own in values.items()
-        for launch in range(len(own))
-    ]
+    launches = [Launch(config=CONFIGS[name], slo_met=name not in broken) for name, own in values.items() for _ in own]
     verdicts = winner_group({CONFIGS[name].config_id: own for name, own in values.items()})
     found = choose(spec, verdicts, launches, planned, "0.32.0")
     assert found is not None
@@ -67,46 +51,13 @@ def test_production_in_the_group_is_kept() -> None:
 def test_without_production_the_engines_defaults_are_what_it_is_close_to() -> None:
     """A setting written out at the engine's own default is no change of it."""
     spelled = config_of({"max_num_seqs": 64, "gpu_memory_utilization": 0.92}, name="fast")
-    launches = [
-        Launch(config=config, slo_met=None, cost_per_1m_output_tok=None, energy_j_per_output_tok=None)
-        for config in (spelled, CONFIGS["fast"])
-    ]
+    launches = [Launch(config=config, slo_met=None) for config in (spelled, CONFIGS["fast"])]
     verdicts = winner_group({spelled.config_id: [100.0], CONFIGS["fast"].config_id: [101.0]})
     found = choose(sweep_spec(), verdicts, launches, (), "0.32.0")
     assert found is not None
 
     assert spelled.config_id == found.config.config_id
     assert found.words.endswith("is closest to the engine's defaults")
-
-
-def test_the_cheapest_is_recommended_where_costs_differ() -> None:
-    """A cost that is least with confidence decides, whatever it changes."""
-    costs = {"fast": (2.0, 2.01, 2.02), "near": (3.0, 3.01, 3.02), "slow": (9.0, 9.0, 9.0)}
-    found = chosen(prefer="cheapest", costs=costs)
-
-    assert "fast" == found.config.name
-    assert found.words.endswith("costs least, 2.01 instead of 3.01 USD per 1M output tokens")
-
-
-@pytest.mark.parametrize(
-    ("prefer", "words"),
-    [("cheapest", "no energy.price_per_node_hour is given"), ("coolest", "energy was not measured")],
-)
-def test_what_is_not_known_decides_nothing(prefer: Literal["cheapest", "coolest"], words: str) -> None:
-    """Without a price or measured energy the closest is recommended, and the words say why."""
-    found = chosen(prefer=prefer)
-
-    assert "near" == found.config.name
-    assert words in found.words
-
-
-def test_the_coolest_is_recommended_by_measured_energy() -> None:
-    """Joules per token decide among those that tie."""
-    joules = {"fast": (0.10, 0.101, 0.102), "near": (0.15, 0.151, 0.152), "slow": (0.01, 0.01, 0.01)}
-    found = chosen(prefer="coolest", joules=joules)
-
-    assert "fast" == found.config.name
-    assert "needs least energy, 0.101 instead of 0.151 J per output token" in found.words
 
 
 def test_a_config_that_broke_the_slo_is_not_recommended_for_its_closeness() -> None:

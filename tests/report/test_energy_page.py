@@ -22,7 +22,6 @@ PUE, KG_CO2_PER_KWH, WATER_L_PER_KWH = 1.3, 0.48, 1.8
 """What the methodology page gives as defaults."""
 PRICE_PER_HOUR = 2.5
 """Of the archive's spec."""
-MARKET = 0.06
 """kg per kWh, of the archive's spec."""
 IDLE_W = 20.0
 RANGES = {"pue": (1.1, 1.56), "kg_co2_per_kwh": (0.03, 0.71), "water_l_per_kwh": (0.0, 4.52)}
@@ -41,7 +40,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     )
     sweep = json.loads((archive / "sweep.json").read_text())
     sweep["spec"]["energy"] |= {
-        "kg_co2_per_kwh_market": MARKET,
         OLDER: 0.03,
         "cited": {OLDER: {"low": 0.02, "high": 0.05, "source": "maker"}},
     }
@@ -131,7 +129,6 @@ def expected(archive: Path) -> dict[str, dict[str, float]]:
             "high": per_token * math.exp(half / math.sqrt(len(runs))),
             "energy_kwh_per_1m_output_tok": per_token / 3.6 * PUE,
             "co2_kg_per_1m_output_tok": per_token / 3.6 * PUE * KG_CO2_PER_KWH,
-            "co2_market_kg_per_1m_output_tok": per_token / 3.6 * PUE * MARKET,
             "water_l_per_1m_output_tok": per_token / 3.6 * PUE * WATER_L_PER_KWH,
             "cost_per_1m_output_tok": PRICE_PER_HOUR / 3600 / speed * 1e6,
             "output_tok_per_s": speed,
@@ -169,7 +166,6 @@ def test_ranges_follow_from_those_of_the_factors(built: tuple[Path, Path]) -> No
             assert kwh * RANGES["kg_co2_per_kwh"][end] == pytest.approx(ranges[config][f"co2_{name}"], rel=1e-6)
             assert kwh * RANGES["water_l_per_kwh"][end] == pytest.approx(ranges[config][f"water_{name}"], rel=1e-6)
             assert figures["cost_per_1m_output_tok"] == pytest.approx(ranges[config][f"cost_{name}"], rel=1e-6)
-            assert kwh * MARKET == pytest.approx(ranges[config][f"market_{name}"], rel=1e-6)
 
 
 def test_a_run_too_short_is_said(built: tuple[Path, Path]) -> None:

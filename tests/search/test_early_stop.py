@@ -74,11 +74,8 @@ def test_baselines_anchors_second_launches_and_finalists_are_whole() -> None:
     assert 5 < sum(first) < len(made)
 
 
-def test_nothing_is_left_out_unless_asked_for() -> None:
-    """`stop_hopeless: false`, and a grid, make every run of every trial."""
-    known = landscape("A100", 1)
-    whole = SearchSpec(strategy="adaptive", trials=6, stop_hopeless=False, finalists=0)
+def test_a_grid_leaves_nothing_out() -> None:
+    """It makes every run of every trial."""
     grid = make_strategy(SearchSpec(), plan_of("A100")).propose(launches(a=[100]), ())
 
-    assert {None} == {step.early_stop_threshold for step in proposals(known, whole)}
     assert isinstance(grid, Proposal) and grid.early_stop_threshold is None

@@ -28,7 +28,7 @@ CLIMB = {
     **SPEC,
     "axes": {
         "max_num_batched_tokens": [512, 4096],
-        "gpu_memory_utilization": {"highest": True, "from": 0.91, "to": 0.97, "steps": 4},
+        "gpu_memory_utilization": {"highest": True, "values": [0.91, 0.93, 0.95, 0.97]},
     },
     "fixed": {**SPEC["fixed"], "env": {"TOKENPEAK_SIM_FAULT": "oom_under_load:0.93"}},
 }

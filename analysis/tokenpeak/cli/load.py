@@ -40,7 +40,6 @@ OUTPUT_TOKENS = 128
 @click.option(
     "--max-rate-under", help="Search the highest rate within limits, such as ttft_p99_ms=1000,tpot_p99_ms=60."
 )
-@click.option("--start-rate", type=float, help="Where that search begins.")
 @click.option("--requests", type=int, help="How many requests are measured.")
 @click.option(
     "--duration",
@@ -178,7 +177,6 @@ def _job(url: str, folder: Path, given: dict[str, Any]) -> Any:
     if given["max_rate_under"] is not None:
         level = {
             "max_rate_under": _limits(given["max_rate_under"]),
-            "start_rate_per_s": given["start_rate"],
             **arrivals,
         }
     else:

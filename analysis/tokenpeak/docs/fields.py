@@ -15,19 +15,15 @@ from tokenpeak.errors import ReportError
 _WHOLE = {
     "burstiness": "1 is Poisson",
     "concurrency": "requests",
-    "confidence": "share",
-    "cooldown_s": "s",
     "cpus": "cores",
     "expected_prefix_hit_rate": "share",
     "gpu_hours": "GPU-hours",
     "max_concurrency": "requests",
     "max_downtime": "s, or a span",
-    "max_probes": "runs",
     "price_per_node_hour": "currency/h",
     "pue": "kWh/kWh",
     "starters": "beginnings",
     "time": "s, or a span",
-    "tolerance": "share",
     "turns": "requests",
 }
 _ENDINGS = {
@@ -40,7 +36,6 @@ _ENDINGS = {
     "_requests": "requests",
     "requests": "requests",
     "kg_co2_per_kwh": "kg/kWh",
-    "kg_co2_per_kwh_market": "kg/kWh",
     "_l_per_kwh": "L/kWh",
     "price_per_kwh": "currency/kWh",
 }

@@ -125,9 +125,9 @@ def read_samples(workload: DatasetWorkload) -> list[DatasetSample]:
     path = Path(workload.path).expanduser()
     if not path.exists():
         raise WorkloadError(f"The dataset {path} of workload {workload.name!r} does not exist; correct its path.")
-    kind = workload.format or {".parquet": "parquet", ".jsonl": "jsonl", ".json": "sharegpt"}.get(path.suffix)
+    kind = {".parquet": "parquet", ".jsonl": "jsonl", ".json": "sharegpt"}.get(path.suffix)
     if kind is None:
-        raise WorkloadError(f"{path} does not end in .json, .jsonl or .parquet; give the workload a format.")
+        raise WorkloadError(f"{path} does not end in .json, .jsonl or .parquet, which say what it holds; rename it.")
     pairs = _conversations(path) if kind == "sharegpt" else _rows(path, kind, workload)
     found, unanswered = [], 0
     for asked, answer in pairs:
@@ -136,7 +136,7 @@ def read_samples(workload: DatasetWorkload) -> list[DatasetSample]:
             raise WorkloadError(f"{path} holds chats: give workload {workload.name!r} endpoint: chat.")
         prompt = chat.text if chat is not None else str(asked)
         tokens = estimated_tokens(prompt)
-        if tokens < workload.min_input_tokens or tokens > (workload.max_input_tokens or tokens):
+        if tokens > (workload.max_input_tokens or tokens):
             continue
         output = workload.output_tokens
         if output is None and answer is not None:
@@ -145,8 +145,6 @@ def read_samples(workload: DatasetWorkload) -> list[DatasetSample]:
             # Nothing says when such an answer is long enough.
             unanswered += 1
             continue
-        if output is not None:
-            output = max(workload.min_output_tokens, min(output, workload.max_output_tokens or output))
         messages = chat.messages if chat is not None else ()
         found.append(DatasetSample(prompt=prompt, output_tokens=output, messages=messages))
     if not found:

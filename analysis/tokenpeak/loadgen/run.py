@@ -98,10 +98,8 @@ class Run:
         level = self.run.level
         if isinstance(level, MaxRateLoad):
             found = search_rate(level, self.offer, origin_s=self.setting.origin_s)
-            self._cool_down(level)
             return self._record(found.best, level.max_rate_under, found.max_rate), found.table
         offered = self.offer(level)
-        self._cool_down(level)
         return self._record(offered, self.run.slo), offered.table
 
     def _status(self, phase: str, level: LoadLevel, ended: int = 0, **rates: float | None) -> None:
@@ -208,12 +206,6 @@ class Run:
             table=request_rows.table(seen.replies, self.run.run_index, assignment.warmup_requests),
             began_at=began_at,
         )
-
-    def _cool_down(self, level: LoadLevel) -> None:
-        if level.cooldown_s > 0:
-            self._status("cooling down", level)
-            self.setting.scraper.drained(self.setting.drain_s)
-            time.sleep(level.cooldown_s)
 
     def _record(self, offered: Offered, slo: Slo, max_rate: MaxRate | None = None) -> RunRecord:
         run, seen, table = self.run, offered.seen, offered.table

@@ -26,6 +26,9 @@ ACCEPTANCE = 0.7
 """Share of drafted tokens that the model accepts, each given that those before it were: chat with a trained draft.
 What was really accepted is in the engine's counters after a run."""
 
+SEARCHED_REQUESTS = 1000
+"""At the rate that a search finds."""
+
 RATE_STEP = 1 / 256
 """Share of the highest rate within which the rate of an SLO is predicted."""
 
@@ -142,7 +145,7 @@ def steady_state(memory: MemoryPlan, demand: Demand) -> SteadyState:
     search = demand.search if demand.rate_per_s is None else None
     if search is not None:
         rate = slo_rate_per_s(memory, demand, search.max_rate_under)
-        demand = replace(demand, requests=search.confirming_requests, rate_per_s=rate or None)
+        demand = replace(demand, requests=SEARCHED_REQUESTS, rate_per_s=rate or None)
     ranks = memory.data_parallel
     one = _of_rank(memory, _share(demand, ranks))
     whole = replace(one, running=one.running * ranks, output_tok_per_s=one.output_tok_per_s * ranks)

@@ -1,19 +1,17 @@
-"""The recommended config of a winner group: the closest to what runs now, the cheapest or the coolest.
+"""The recommended config of a winner group: the closest to what runs now.
 
 The configs of a winner group are tied, so the best mean among them is no reason to recommend one. Settings decide
-instead: they can be counted. Cost and energy are measured by the same few launches; configs tied for the least of them
-are a tie again, of which the closest is recommended. A config that broke the SLO is recommended only where all did. The
-terminal and the site both use this module.
+instead: they can be counted. A config that broke the SLO is recommended only where all did. The terminal and the site
+both use this module.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from tokenpeak.errors import FactsError
 from tokenpeak.plan.baseline import DEFAULTS
 from tokenpeak.ranking.objective import objective_direction
-from tokenpeak.ranking.ties import Verdicts, winner_group
+from tokenpeak.ranking.ties import Verdicts
 from tokenpeak.records import Config
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.vllm.flags import known_flags
@@ -21,13 +19,10 @@ from tokenpeak.vllm.flags import known_flags
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """What one launch of a config gave in the objective's run; None: not known, or energy that is only estimated."""
+    """Whether one launch of a config held the SLO in the objective's run; None: not known."""
 
     config: Config
     slo_met: bool | None
-    cost_per_1m_output_tok: float | None
-    energy_j_per_output_tok: float | None
-    node: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,17 +43,6 @@ class Choice:
         return f"{', '.join(self.of_group)}; this one {' and '.join(self.merits)}" if self.of_group else ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Least:
-    """What `cheapest` and `coolest` compare, in words."""
-
-    quantity: Callable[[Launch], float | None]
-    unit: str
-    least: str
-    unknown: str
-    word: str
-
-
 def choose(
     spec: SweepSpec,
     verdicts: Verdicts,
@@ -66,7 +50,7 @@ def choose(
     planned: Sequence[Config],
     engine_version: str | None,
 ) -> Choice | None:
-    """The recommended config by the spec's `search.prefer`; None where no config gave a result.
+    """The recommended config; None where no config gave a result.
 
     `launches` are those that the verdicts rest on. `planned` holds the baselines, tried or not; what a config leaves
     unset stands at the default of `engine_version`.
@@ -87,10 +71,6 @@ def choose(
     merits: list[str] = []
     if len(left) < len(group):
         of_group.append(f"{len(group) - len(left)} broke the SLO")
-    if len(left) > 1 and spec.search.prefer != "closest":
-        left, undecided, merit = _least(spec, spec.search.prefer, left, launches)
-        of_group += undecided
-        merits += merit
     if len(left) > 1:
         left, words = _closest([configs[each] for each in left], _reference(spec, planned), engine_version)
         merits.append(words)
@@ -111,45 +91,6 @@ def _standing_words(spec: SweepSpec, verdicts: Verdicts, recommended: str) -> st
     behind = f"{abs(mean / first.mean - 1):.1%}"
     word = "above" if objective_direction(spec) == "lower" else "below"
     return f"measured {behind} {word} the best" if behind != "0.0%" else "measured the same as the best"
-
-
-def _least(
-    spec: SweepSpec, prefer: Literal["cheapest", "coolest"], group: Sequence[str], launches: Sequence[Launch]
-) -> tuple[list[str], list[str], list[str]]:
-    """The configs of the group that are tied for the least cost or energy, what stays undecided, and what decided."""
-    kinds = {
-        "cheapest": Least(
-            quantity=lambda launch: launch.cost_per_1m_output_tok,
-            unit=f"{spec.energy.currency} per 1M output tokens",
-            least="costs least",
-            unknown="no energy.price_per_node_hour is given, so cost cannot decide",
-            word="cost",
-        ),
-        "coolest": Least(
-            quantity=lambda launch: launch.energy_j_per_output_tok,
-            unit="J per output token",
-            least="needs least energy",
-            unknown="energy was not measured, so it cannot decide",
-            word="energy",
-        ),
-    }
-    kind = kinds[prefer]
-    values: dict[str, list[float]] = {}
-    nodes: dict[str, list[str]] = {}
-    for config_id in group:
-        own = [launch for launch in launches if launch.config.config_id == config_id]
-        if known := [(launch.node, value) for launch in own if (value := kind.quantity(launch))]:
-            nodes[config_id] = [node for node, _ in known]
-            values[config_id] = [value for _, value in known]
-    if not values:
-        return list(group), [kind.unknown], []
-    found = winner_group(values, nodes=nodes, higher_is_better=False, margin=spec.search.margin)
-    least = [standing.config for standing in found.standings if standing.may_be_recommended]
-    if len(least) > 1:
-        return [each for each in group if each in least], [f"{kind.word} does not separate {len(least)}"], []
-    others = ", ".join(f"{standing.mean:.3g}" for standing in found.standings[1:3])
-    instead = f" instead of {others}{' and more' if len(values) > 3 else ''}" if others else ""
-    return least, [], [f"{kind.least}, {found.standings[0].mean:.3g}{instead} {kind.unit}"]
 
 
 def _reference(spec: SweepSpec, planned: Sequence[Config]) -> Config | None:

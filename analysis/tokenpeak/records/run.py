@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from tokenpeak.node.protocol.parts import EnergyBoundary
 from tokenpeak.records.base import Distribution, Record
+from tokenpeak.records.older import level_of, workload_of
 from tokenpeak.spec.slo import Slo
 from tokenpeak.spec.workload import AnyLevel, AnyWorkload
 
@@ -282,8 +283,8 @@ class RunRecord(Record):
     """One workload at one load level within a trial."""
 
     run_index: int
-    workload: AnyWorkload
-    level: AnyLevel
+    workload: Annotated[AnyWorkload, BeforeValidator(workload_of)]
+    level: Annotated[AnyLevel, BeforeValidator(level_of)]
     level_label: str
     slo: Slo
     started_at: datetime

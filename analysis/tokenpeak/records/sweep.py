@@ -1,13 +1,13 @@
 """Sweep record and its end record: what was asked, by which software, where an import came from."""
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import field_validator
+from pydantic import BeforeValidator
 
 from tokenpeak.records.base import FORMAT_VERSION, PathName, Record
 from tokenpeak.records.node import NodeFacts
+from tokenpeak.records.older import spec_of
 from tokenpeak.records.plan import GROUPS_OF_GPUS, Config, Plan
 
 
@@ -54,10 +54,6 @@ class Imported(Record):
     """What a reader must know before taking a figure."""
 
 
-GONE_FACTORS = ("hours", "kg_co2_per_gpu_hour")
-"""Factors of energy that specs of older archives have."""
-
-
 class SweepRecord(Record):
     """What a sweep set out to do, written before its first trial."""
 
@@ -68,7 +64,7 @@ class SweepRecord(Record):
     started_at: datetime
     simulated: bool
     study: str | None = None
-    spec: dict[str, object]
+    spec: Annotated[dict[str, object], BeforeValidator(spec_of)]
     """The spec as given, every default filled in; parse with plan.spec.parse_spec."""
     nodes: tuple[NodeFacts, ...]
     plans: tuple[Plan, ...]
@@ -80,21 +76,6 @@ class SweepRecord(Record):
     paths; None: nothing was on record for them."""
     imported: Imported | None = None
     """None: measured by TokenPeak itself."""
-
-    @field_validator("spec", mode="before")
-    @classmethod
-    def _of_older(cls, spec: object) -> object:
-        """The spec of an older archive as today's: without what is gone; no comparison of answers was `null`."""
-        if not isinstance(spec, Mapping):
-            return spec
-        current = {key: value for key, value in spec.items() if key != "node_screening"}
-        if current.get("quality", False) is None:
-            current["quality"] = False
-        if isinstance(energy := current.get("energy"), Mapping):
-            current["energy"] = {name: value for name, value in energy.items() if name not in GONE_FACTORS}
-            if isinstance(cited := energy.get("cited"), Mapping):
-                current["energy"]["cited"] = {name: each for name, each in cited.items() if name not in GONE_FACTORS}
-        return current
 
     def hardware_of(self, node: NodeFacts) -> str:
         """The label of the node's kind of hardware in this sweep."""

@@ -197,11 +197,7 @@ class Adaptive:
             if point in feasible:
                 return proposal(self._space.configs[point], f"again: {reason}")
             reason += f", {better[point]:.0%} chance of more than half the margin"
-        threshold = (
-            early_stop_threshold(done, margin=self._search.margin, sign=self._sign)
-            if self._search.stop_hopeless
-            else None
-        )
+        threshold = early_stop_threshold(done, margin=self._search.margin, sign=self._sign)
         return replace(proposal(self._space.configs[point], reason), early_stop_threshold=threshold)
 
     def _chances(

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, FiniteFloat, ValidationError, model_validator
+from pydantic import BeforeValidator, ValidationError
 
 from tokenpeak.errors import suggestion
 from tokenpeak.spec.declaration import Declaration
@@ -38,13 +38,9 @@ class ModelPatch(Declaration):
     """The name that requests use."""
 
 
-class Alternative(Declaration):
-    """One choice of an axis: a patch over model, flags, environment and engine build."""
-
+class _Patch(Declaration):
     name: str
     """What tables and pages call it."""
-    when: dict[str, str] = {}
-    """It is a choice only together with these alternatives of earlier axes; an axis left without any is absent."""
     flags: dict[str, FlagValue] = {}
     """Server flags by vLLM's names, with underscores; null leaves one out that is fixed."""
     env: dict[str, str] = {}
@@ -55,57 +51,27 @@ class Alternative(Declaration):
     """An engine build of the inventory by its name, or by the version of vLLM that it is."""
 
 
-class ExtraConfig(Declaration):
+class Alternative(_Patch):
+    """One choice of an axis: a patch over model, flags, environment and engine build."""
+
+    when: dict[str, str] = {}
+    """It is a choice only together with these alternatives of earlier axes; an axis left without any is absent."""
+
+
+class ExtraConfig(_Patch):
     """A config outside the grid: the fixed part with this patch."""
 
-    name: str
-    """What tables and pages call it."""
-    flags: dict[str, FlagValue] = {}
-    """Server flags, as in an alternative."""
-    env: dict[str, str] = {}
-    """Environment variables of the engine."""
-    model: ModelPatch = ModelPatch()
-    """What it changes of the model."""
-    engine: str | None = None
-    """An engine build of the inventory, as in an alternative."""
     force: bool = False
     """Launch it even when a rule says that it cannot work; its failure is then a result."""
 
 
 class Values(Declaration):
-    """An axis in its long form: a list, or numbers evenly spaced from one to another, evenly by ratio with `log`."""
+    """An axis in its long form."""
 
-    values: list[Any] | None = None
-    """The values, or alternatives; this, or `from` and `to`."""
-    low: int | FiniteFloat | None = Field(default=None, alias="from")
-    """The first number."""
-    high: int | FiniteFloat | None = Field(default=None, alias="to")
-    """The last number."""
-    steps: int = Field(default=5, ge=2, le=1000)
-    """How many numbers, both ends counted."""
-    log: bool = False
-    """Evenly by ratio instead of by difference."""
+    values: list[Any]
+    """The values, or alternatives."""
     when: dict[str, Any] = {}
     """The axis exists only together with these alternatives of earlier axes."""
-
-    @model_validator(mode="after")
-    def _one_form(self) -> "Values":
-        low, high = self.low, self.high
-        if (self.values is None) == (low is None or high is None):
-            raise ValueError("give either values, or from and to")
-        if low is not None and high is not None and not (low < high and (low > 0 or not self.log)):
-            raise ValueError(f"from {low:g} to {high:g} is no range{' of ratios' if self.log else ''}")
-        return self
-
-    def listed(self) -> list[Any]:
-        """Every value; between two whole numbers all are whole."""
-        low, high = self.low, self.high
-        if low is None or high is None:
-            return list(self.values or ())
-        parts = [place / (self.steps - 1) for place in range(self.steps)]
-        spaced = [low * (high / low) ** part if self.log else low + (high - low) * part for part in parts]
-        whole = isinstance(low, int) and isinstance(high, int)
-        return list(dict.fromkeys(round(value) if whole else float(f"{value:.6g}") for value in spaced))
 
 
 def spelled_out(raw: object) -> object:
@@ -118,7 +84,7 @@ def spelled_out(raw: object) -> object:
         choices = given
         if isinstance(given, Mapping):
             spelled = _long_form(axis, given)
-            choices, when = spelled.listed(), {other: _word(value) for other, value in spelled.when.items()}
+            choices, when = spelled.values, {other: _word(value) for other, value in spelled.when.items()}
         if not isinstance(choices, list | tuple):
             raise ValueError(f"axis {axis!r} must be a list of values or alternatives, not {choices!r}")
         if not choices:

@@ -4,7 +4,7 @@ import re
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from tokenpeak.spec.declaration import Declaration
 
@@ -42,8 +42,6 @@ class EndpointSpec(Declaration):
     """With `/v1` or without."""
     model: str = Field(min_length=1)
     """The name that requests ask for."""
-    api_key_file: str | None = None
-    """A file on the controller that holds the API key."""
     api_key_env: str | None = None
     """An environment variable of the controller's that holds the API key."""
     headers: Annotated[dict[str, str], AfterValidator(_headers)] = {}
@@ -59,12 +57,6 @@ class EndpointSpec(Declaration):
     hosts, where it has some, offer the load."""
     simulated: bool = False
     """What is served there is a simulation, and its figures are marked so."""
-
-    @model_validator(mode="after")
-    def _one_key(self) -> "EndpointSpec":
-        if self.api_key_file is not None and self.api_key_env is not None:
-            raise ValueError("give api_key_file or api_key_env, not both")
-        return self
 
     @property
     def address(self) -> str:

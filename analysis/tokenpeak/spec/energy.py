@@ -35,9 +35,7 @@ class EnergyFactors(Declaration):
     pue: float = Field(default=1.3, ge=1)
     """kWh at the meter per kWh at the boards."""
     kg_co2_per_kwh: NonNegativeFloat = 0.48
-    """Location-based: of the grid's electricity, per kWh at the meter."""
-    kg_co2_per_kwh_market: NonNegativeFloat | None = None
-    """Market-based: by contracts and certificates, per kWh at the meter."""
+    """Of the grid's electricity, or by contracts and certificates, per kWh at the meter."""
     wue_l_per_kwh: NonNegativeFloat = 0.0
     """Water evaporated on site per kWh at the boards (WUE)."""
     water_l_per_kwh: NonNegativeFloat = 1.8

@@ -38,12 +38,6 @@ class SearchSpec(Declaration):
     """Launch the first baseline again after each so many trials, to see drift; None: never."""
     margin: float = Field(default=MARGIN, gt=0, lt=1)
     """Configs that differ by less than this share are equally good."""
-    prefer: Literal["closest", "cheapest", "coolest"] = "closest"
-    """Which of several configs tied for best to take: the one that changes the fewest settings of what runs now, that
-    costs least (`energy.price_per_node_hour`), or that needs the least measured energy for a token."""
-    stop_hopeless: bool = True
-    """Adaptive: leave out the other runs of a trial whose objective's run, which is then made first, shows that the
-    config is far behind (early stop). Baselines, anchors and finalists always carry the whole load."""
     seed: int = 0
     """Seed of the order of trials."""
 

@@ -90,7 +90,7 @@ class SyntheticWorkload(_Workload):
 
 
 class DatasetWorkload(_Workload):
-    """Prompts sampled from a file: ShareGPT JSON, JSONL or Parquet; or chat logs, rows of which have `messages`.
+    """Prompts sampled from a file: ShareGPT's `.json`, `.jsonl` or `.parquet`; or chats, rows with `messages`.
 
     Of a chat, all that stands before the last answer is asked again, and an answer of that one's length is asked for.
     Chats need `endpoint: chat`.
@@ -106,16 +106,8 @@ class DatasetWorkload(_Workload):
     """Column of reference answers, whose lengths are then asked for; None: `output_tokens` for all."""
     output_tokens: PositiveInt | None = None
     """Tokens to generate for a request, where the file does not say."""
-    format: Literal["sharegpt", "jsonl", "parquet"] | None = None
-    """None: by the file's ending; `.json` is ShareGPT."""
-    min_input_tokens: PositiveInt = 1
-    """Shorter prompts are left out."""
     max_input_tokens: PositiveInt | None = None
     """Longer prompts are left out."""
-    min_output_tokens: PositiveInt = 1
-    """Prompts with a shorter answer are left out."""
-    max_output_tokens: PositiveInt | None = None
-    """Prompts with a longer answer are left out."""
 
 
 class ConversationWorkload(_Workload):
@@ -161,8 +153,6 @@ class _LoadLevel(Declaration):
     """For how long requests are sent; this or `requests`."""
     warmup_requests: int = Field(default=0, ge=0)
     """Sent before the measured ones, at the same level, and not counted."""
-    cooldown_s: float = Field(default=0.0, ge=0)
-    """Silence after the level, once nothing runs or waits on the engine."""
 
 
 class _BoundedLevel(_LoadLevel):
@@ -276,18 +266,6 @@ class MaxRateLoad(_LoadLevel, _Arrivals):
 
     max_rate_under: Slo
     """The limits that the rate must hold."""
-    start_rate_per_s: PositiveFloat | None = None
-    """A prediction or an earlier result: where the first probe goes. None: at half of the saturated throughput."""
-    tolerance: float = Field(default=0.05, gt=0, lt=1)
-    """The rate is known well enough when its interval is within ± half this share of it."""
-    confidence: float = Field(default=0.9, gt=0.5, lt=1)
-    """Of that interval."""
-    screening_requests: PositiveInt = 200
-    """The fewest requests of a probe."""
-    confirming_requests: PositiveInt = 1000
-    """The fewest requests near the rate, as far as the time allows."""
-    max_probes: PositiveInt = 10
-    """Runs of the search at most."""
     budget_s: PositiveFloat = 600
     """No probe begins that would end after this. The search takes 4200 requests at the rate that it finds, or less."""
 
@@ -296,7 +274,7 @@ class MaxRateLoad(_LoadLevel, _Arrivals):
         if not self.max_rate_under.limits():
             raise ValueError("max_rate_under needs at least one limit, such as ttft_p99_ms: 1000")
         if self.requests is not None or self.duration_s is not None:
-            raise ValueError("screening_requests, confirming_requests and budget_s bound the search")
+            raise ValueError("budget_s bounds the search")
         return self
 
     @property

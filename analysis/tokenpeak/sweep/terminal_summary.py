@@ -119,21 +119,10 @@ def ranking(spec: SweepSpec, trials: Iterable[TrialRecord], hardware: str) -> Ra
 
 def choice(spec: SweepSpec, ranked: RankedConfigs, plan: Plan, engine_version: str | None) -> Choice | None:
     """The recommended config on the plan's hardware."""
-    launches = [_launch(spec, trial) for trial in ranked.trials]
+    runs = [(trial.config, objective_run(trial.runs, spec)) for trial in ranked.trials]
+    launches = [Launch(config=config, slo_met=run.slo_met if run is not None else None) for config, run in runs]
     planned = [each.config for each in plan.feasible]
     return choose(spec, ranked.verdicts, launches, planned, engine_version)
-
-
-def _launch(spec: SweepSpec, trial: TrialRecord) -> Launch:
-    run = objective_run(trial.runs, spec)
-    energy = run.energy if run is not None else None
-    return Launch(
-        config=trial.config,
-        slo_met=run.slo_met if run is not None else None,
-        cost_per_1m_output_tok=metric_value(run, "cost_per_1m_output_tok", spec.energy) if run is not None else None,
-        energy_j_per_output_tok=energy.energy_j_per_output_tok if energy and energy.source != "estimated_tdp" else None,
-        node=trial.node,
-    )
 
 
 def value_words(spec: SweepSpec, metric: str, value: float) -> str:

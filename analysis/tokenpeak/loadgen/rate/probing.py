@@ -58,12 +58,6 @@ def search_rate(level: MaxRateLoad, offer: Offer, *, origin_s: float) -> RateFou
         limits=slo.limits(),
         arrivals=level.arrivals,
         burstiness=level.burstiness,
-        start_per_s=level.start_rate_per_s,
-        tolerance=level.tolerance,
-        confidence=level.confidence,
-        fewest_requests=level.screening_requests,
-        near_requests=level.confirming_requests,
-        max_probes=level.max_probes,
         budget_s=level.budget_s,
     )
     probes: list[ProbeSeen] = []

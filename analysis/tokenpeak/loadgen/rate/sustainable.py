@@ -75,7 +75,6 @@ class SustainableRateSearch:
     limits: Limits
     arrivals: str = "poisson"
     burstiness: float = 1.0
-    start_per_s: float | None = None
     tolerance: float = 0.05
     confidence: float = 0.9
     fewest_requests: int = 200
@@ -95,8 +94,6 @@ class SustainableRateSearch:
         saturation, error = closed[-1].completions_per_s()
         if not opened:
             share, requests = MODERATE[0]
-            if self.start_per_s is not None:
-                share = float(np.clip(self.start_per_s / saturation, share / 2, MODERATE[1][0]))
             return self._open(share * saturation, requests)
         holding = [probe for probe in opened if not self._failing(probe)]
         if not holding:

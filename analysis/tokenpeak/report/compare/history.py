@@ -250,7 +250,7 @@ def _change(before: dict[str, Any] | None, now: dict[str, Any]) -> dict[str, Any
 
 
 FACTORS = (
-    *("pue", "kg_co2_per_kwh", "kg_co2_per_kwh_market", "water_l_per_kwh", "wue_l_per_kwh"),
+    *("pue", "kg_co2_per_kwh", "water_l_per_kwh", "wue_l_per_kwh"),
     *("price_per_kwh", "price_per_node_hour", "currency"),
 )
 """Factors of energy that the methodology page shows."""

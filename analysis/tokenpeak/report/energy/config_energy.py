@@ -29,7 +29,6 @@ RANK = "By energy per output token; configs whose intervals reach into that of t
 DERIVED = (
     "energy_kwh_per_1m_output_tok",
     "co2_kg_per_1m_output_tok",
-    "co2_market_kg_per_1m_output_tok",
     "water_l_per_1m_output_tok",
     "cost_per_1m_output_tok",
 )

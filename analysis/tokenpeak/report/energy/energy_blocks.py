@@ -32,8 +32,7 @@ DEFAULTS = {
 """Sources of the default values."""
 SHOWN = (
     ("pue", "pue", "PUE", "kWh at the meter per kWh"),
-    ("co2", "kg_co2_per_kwh", "CO₂, location-based", "kg per kWh at the meter"),
-    ("market", "kg_co2_per_kwh_market", "CO₂, market-based", "kg per kWh at the meter"),
+    ("co2", "kg_co2_per_kwh", "CO₂", "kg per kWh at the meter"),
     ("wue", "wue_l_per_kwh", "Water on site (WUE)", "L per kWh at the boards"),
     ("water", "water_l_per_kwh", "Water of electricity", "L per kWh at the meter"),
     ("price", "price_per_node_hour", "Price of a node", "{currency} per hour"),
@@ -43,12 +42,11 @@ SHOWN = (
 FIGURES = {
     "kwh": ("energy_kwh_per_1m_output_tok", "Energy at the meter", "kWh"),
     "co2": ("co2_kg_per_1m_output_tok", "CO₂", "kg"),
-    "market": ("co2_market_kg_per_1m_output_tok", "CO₂, market-based", "kg"),
     "water": ("water_l_per_1m_output_tok", "Water", "L"),
     "cost": ("cost_per_1m_output_tok", "Cost", "{currency}"),
 }
 """Column of a million output tokens, title and unit of each figure that follows from the factors."""
-OPTIONAL = ("market", "cost")
+OPTIONAL = ("cost",)
 """Figures whose factor has no default: hidden until one is given."""
 VOLUME = 1000.0
 """Million output tokens a month, until the reader gives another number."""
@@ -126,7 +124,6 @@ def _figures_at(at: Mapping[str, float | None]) -> dict[str, pl.Expr]:
     return {
         "kwh": kwh,
         "co2": kwh * known["co2"],
-        "market": kwh * known["market"],
         "water": pl.sum_horizontal(boards * known["wue"], kwh * known["water"]),
         "cost": pl.when(~unpriced).then(cost),
     }

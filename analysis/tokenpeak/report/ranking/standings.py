@@ -237,16 +237,9 @@ def _choice(view: SweepView, hardware: str, found: Verdicts, launches: pl.DataFr
     if plan is None:
         return None
     configs = {planned.config.config_id: planned.config for planned in plan.feasible}
-    costs = ("slo_met", "cost_per_1m_output_tok", "energy_j_per_output_tok", "energy_source")
     rows = [
-        Launch(
-            config=configs[config_id],
-            slo_met=slo_met,
-            cost_per_1m_output_tok=cost,
-            energy_j_per_output_tok=energy if source != "estimated_tdp" else None,
-            node=node,
-        )
-        for config_id, node, slo_met, cost, energy, source in launches.select("config_id", "node", *costs).iter_rows()
+        Launch(config=configs[config_id], slo_met=slo_met)
+        for config_id, slo_met in launches.select("config_id", "slo_met").iter_rows()
     ]
     version = nodes[0].engine_version if nodes else None
     return choose(view.spec, found, rows, tuple(configs.values()), version)

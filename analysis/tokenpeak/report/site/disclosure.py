@@ -175,9 +175,7 @@ RULES: dict[type[Any], dict[str, FieldRule]] = {
     ModelPatch: _rules(MODEL="name served_name", WORD="revision"),
     Alternative: _rules(TEXT="name when", FLAGS="flags", ENV="env", VERSION="engine"),
     ExtraConfig: _rules(TEXT="name", FLAGS="flags", ENV="env", VERSION="engine"),
-    EndpointSpec: _rules(
-        URL="url metrics_url", MODEL="model", WORD="inventory", PRIVATE="api_key_file api_key_env headers ca_file"
-    ),
+    EndpointSpec: _rules(URL="url metrics_url", MODEL="model", WORD="inventory", PRIVATE="api_key_env headers ca_file"),
     Objective: _rules(WORD="metric workload also", TEXT="level"),
     SearchSpec: _rules(TEXT="baseline"),
     EnergyFactors: _rules(WORD="currency cited"),

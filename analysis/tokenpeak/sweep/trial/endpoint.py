@@ -88,10 +88,7 @@ async def _asked(server: Server) -> tuple[HttpAnswer, HttpAnswer]:
 
 def _refuse_other_model(endpoint: EndpointSpec, models: HttpAnswer) -> None:
     if models.status in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
-        raise NodeError(
-            f"{endpoint.url} answers {models.status}: it wants another API key. Give endpoint.api_key_env or "
-            "endpoint.api_key_file."
-        )
+        raise NodeError(f"{endpoint.url} answers {models.status}: it wants another API key. Give endpoint.api_key_env.")
     try:
         served = [str(entry["id"]) for entry in models.json()["data"]] if models.status == httpx.codes.OK else []
     except (ValueError, KeyError, TypeError):
@@ -135,15 +132,8 @@ def _server(endpoint: EndpointSpec, environment: Mapping[str, str]) -> Server:
 
 
 def _api_key(endpoint: EndpointSpec, environment: Mapping[str, str]) -> str | None:
-    if endpoint.api_key_env is not None:
-        return _variable(endpoint.api_key_env, "endpoint.api_key_env", environment)
-    path = _path(endpoint.api_key_file)
-    if path is None:
-        return None
-    try:
-        return path.read_text().strip()
-    except OSError as error:
-        raise SpecError(f"endpoint.api_key_file {path} cannot be read: {error.strerror}.") from error
+    name = endpoint.api_key_env
+    return None if name is None else _variable(name, "endpoint.api_key_env", environment)
 
 
 def _headers(endpoint: EndpointSpec, environment: Mapping[str, str]) -> dict[str, str]:

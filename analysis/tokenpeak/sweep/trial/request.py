@@ -239,7 +239,7 @@ def ends_early(spec: SweepSpec) -> bool:
     With several objectives a config that is behind in the first may be ahead in another.
     """
     single = not spec.objective.also and not spec.objective.is_rate
-    return single and spec.search.strategy == "adaptive" and spec.search.stop_hopeless
+    return single and spec.search.strategy == "adaptive"
 
 
 def _early_stop(request: TrialRequest) -> EarlyStop | None:
