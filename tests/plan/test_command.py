@@ -64,11 +64,7 @@ def test_command_line_begins_with_what_the_inventory_says() -> None:
         ("0.33.0", {"cudagraph_capture_sizes": "[1,2,4]"}, ("--cudagraph-capture-sizes", "1", "2", "4")),
         ("0.33.0", {"compilation_config": '{"mode":3}'}, ("--compilation-config", '{"mode":3}')),
         # Renamed, folded, unfolded
-        ("0.33.0", {"disable_log_requests": True}, ("--no-enable-log-requests",)),
-        ("0.8.5", {"enable_log_requests": False}, ("--disable-log-requests",)),
         ("0.33.0", {"cuda_graph_sizes": "[1,8]"}, ("--cudagraph-capture-sizes", "1", "8")),
-        ("0.33.0", {"task": "generate"}, ("--runner", "generate")),
-        ("0.33.0", {"guided_decoding_backend": "xgrammar"}, ("--structured-outputs-config", '{"backend": "xgrammar"}')),
         # What says nothing is left out
         ("0.33.0", {"swap_space": 4}, ()),
         ("0.33.0", {"num_scheduler_steps": 1}, ()),

@@ -1,8 +1,6 @@
-import random
-
 import pytest
 
-from tokenpeak.predict.correction import PredictedTrial, errors, learn, learn_without_each
+from tokenpeak.predict.correction import PredictedTrial, errors, learn
 from tokenpeak.records import Config, ModelName, Prediction
 
 
@@ -56,18 +54,3 @@ def test_reports_the_error_of_each_metric() -> None:
     assert pytest.approx(0.8) == error.median_ratio
     assert pytest.approx(0.3) == error.mean_absolute_error
     assert pytest.approx(2 / 3) == error.within_interval
-
-
-def test_each_is_predicted_as_if_it_had_not_been_there() -> None:
-    """It is learning from the list without it, each in turn, also for what one alone has or lacks."""
-    lots = random.Random(4)
-    seen = [
-        trial(lots.choice("1234"), lots.choice(["true", "false"]), lots.lognormvariate(-0.2, 0.1)) for _ in range(30)
-    ]
-    seen.append(trial("alone", "true", 0.5))
-    seen.append(PredictedTrial(config=config("1", "true"), prediction=PREDICTION, measured={"ttft_s": 0.2}))
-    for place, (one, learned) in enumerate(zip(seen, learn_without_each(seen), strict=True)):
-        left = learn(seen[:place] + seen[place + 1 :]).apply(one.config, one.prediction)
-        found = learned.apply(one.config, one.prediction)
-
-        assert left.model_dump(exclude_none=True) == pytest.approx(found.model_dump(exclude_none=True), rel=1e-9)

@@ -8,9 +8,7 @@ not understood keeps configs apart.
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from statistics import fmean
+from collections.abc import Sequence
 
 from tokenpeak.predict.demand import Demand
 from tokenpeak.predict.memory_plan import MemoryPlan
@@ -65,35 +63,6 @@ def class_key(config: Config, memory: MemoryPlan | None, demands: Sequence[Deman
         settings["max_num_batched_tokens"] = deployment.max_num_batched_tokens
     content = [config.model.model_dump(), settings, config.env, config.engine_version, config.engine]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Agreement:
-    """How alike the measured configs of one class came out; `spread` is (largest - smallest) ÷ mean."""
-
-    config_class: str
-    configs: int
-    mean: float
-    spread: float
-
-
-def agreements(measured: Iterable[tuple[str, str, float]]) -> tuple[Agreement, ...]:
-    """The agreement of each class of which two or more configs were measured, widest spread first.
-
-    `measured` holds (class, config id, objective) of each trial; launches of one config count as their mean.
-    """
-    classes: dict[str, dict[str, list[float]]] = {}
-    for config_class, config_id, value in measured:
-        classes.setdefault(config_class, {}).setdefault(config_id, []).append(value)
-    spreads = []
-    for config_class, configs in classes.items():
-        if len(configs) < 2:
-            continue
-        means = [fmean(values) for values in configs.values()]
-        middle = fmean(means)
-        spread = (max(means) - min(means)) / middle if middle else 0.0
-        spreads.append(Agreement(config_class=config_class, configs=len(means), mean=middle, spread=spread))
-    return tuple(sorted(spreads, key=lambda one: (-one.spread, one.config_class)))
 
 
 def _dtype(memory: MemoryPlan) -> str:

@@ -6,7 +6,7 @@ the uncertainty of a corrected prediction shrinks only where something like it w
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,9 +27,6 @@ EFFECT_SD = 0.15
 
 NOISE_SD_AT_LEAST = 0.03
 """Spread between launches of one config that no trial may argue away."""
-
-AT_ONCE = 500
-"""Corrections that are worked out together: each needs a matrix as wide as there are alternatives."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,106 +137,39 @@ def _row(config: Config, features: Sequence[tuple[str, str]]) -> list[float]:
     return [1.0, *(1.0 if config.choices.get(axis) == name else 0.0 for axis, name in features)]
 
 
-@dataclass(frozen=True)
-class _Known:
-    """Trials as data of one metric: a row of the design each, the logarithm of measured ÷ predicted, and the width."""
-
-    places: list[int]
-    """Which of the trials they are."""
-    design: Floats
-    target: Floats
-    widths: Floats
-
-
-def _known(observations: Sequence[PredictedTrial], features: Sequence[tuple[str, str]], metric: str) -> _Known:
-    rows = [
-        (place, _row(one.config, features), math.log(measured / predicted), one.prediction.uncertainty or 0.5)
-        for place, one in enumerate(observations)
-        if (predicted := _predicted(one.prediction, metric)) and (measured := one.measured.get(metric))
-    ]
-    return _Known(
-        [place for place, *_ in rows],
-        np.array([row for _, row, _, _ in rows]),
-        np.array([target for _, _, target, _ in rows]),
-        np.array([width for *_, width in rows]),
-    )
-
-
 def _features(observations: Sequence[PredictedTrial]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted({choice for one in observations for choice in one.config.choices.items()}))
 
 
-def _regressions(
-    grams: Floats, moments: Floats, squares: Floats, count: int, widest: Floats
-) -> tuple[Floats, Floats, Floats]:
-    """Weights, their covariance and the noise of several regressions, each of `count` trials and with its own sums."""
-    size = grams.shape[-1]
-    priors = np.zeros_like(grams)
-    priors[:, range(size), range(size)] = 1 / EFFECT_SD**2
-    priors[:, 0, 0] = (np.log1p(widest) / Z_80) ** -2
-    sd = np.full(len(grams), 2 * NOISE_SD_AT_LEAST)
+def _regression(x: Floats, y: Floats, widest: float) -> tuple[Floats, Floats, float]:
+    """Weights, their covariance and the noise of a regression of `y`, the logarithms of measured ÷ predicted."""
+    prior = np.diag([(np.log1p(widest) / Z_80) ** -2, *(1 / EFFECT_SD**2,) * (x.shape[1] - 1)])
+    gram, moment = x.T @ x, x.T @ y
+    sd = 2 * NOISE_SD_AT_LEAST
     # The noise is read off what the effects leave over; a few rounds settle it.
     for _ in range(8):
-        scale = sd[:, None] ** 2
-        posterior = np.linalg.inv(priors + grams / scale[:, None])
-        weights = np.einsum("ijk,ik->ij", posterior, moments) / scale
-        left = squares - 2 * (weights * moments).sum(axis=1) + np.einsum("ij,ijk,ik->i", weights, grams, weights)
-        sd = np.maximum(NOISE_SD_AT_LEAST, np.sqrt(np.maximum(left, 0.0) / count))
+        posterior = np.linalg.inv(prior + gram / sd**2)
+        weights = posterior @ moment / sd**2
+        left = y @ y - 2 * weights @ moment + weights @ gram @ weights
+        sd = max(NOISE_SD_AT_LEAST, float(np.sqrt(max(left, 0.0) / len(y))))
     return weights, posterior, sd
 
 
 def learn(observations: Sequence[PredictedTrial]) -> Correction:
     """The correction that these trials call for."""
-    features = _features(observations)
+    features = tuple(sorted({choice for one in observations for choice in one.config.choices.items()}))
     mean: dict[str, Floats] = {}
     covariance: dict[str, Floats] = {}
     noise: dict[str, float] = {}
     for metric in METRICS:
-        known = _known(observations, features, metric)
-        if not known.places:
-            continue
-        x, y = known.design, known.target
-        weights, posterior, sd = _regressions(
-            (x.T @ x)[None], (x.T @ y)[None], np.array([y @ y]), len(y), np.array([known.widths.max()])
-        )
-        mean[metric], covariance[metric], noise[metric] = weights[0], posterior[0], float(sd[0])
+        rows = [
+            (_row(one.config, features), math.log(measured / predicted), one.prediction.uncertainty or 0.5)
+            for one in observations
+            if (predicted := _predicted(one.prediction, metric)) and (measured := one.measured.get(metric))
+        ]
+        if rows:
+            design, target, widths = zip(*rows, strict=True)
+            mean[metric], covariance[metric], noise[metric] = _regression(
+                np.array(design), np.array(target), max(widths)
+            )
     return Correction(features=features, mean=mean, covariance=covariance, noise_sd=noise)
-
-
-def learn_without_each(observations: Sequence[PredictedTrial]) -> Iterator[Correction]:
-    """For each trial the correction that all the others call for, at the cost of a few rather than of as many.
-
-    An alternative that only the trial itself has keeps its prior, which is what one not seen has.
-    """
-    features = _features(observations)
-    whole = learn(observations)
-    solved: dict[str, dict[int, tuple[Floats, Floats, float]]] = {}
-    for metric in METRICS:
-        known = _known(observations, features, metric)
-        solved[metric] = {}
-        if not known.places:
-            continue
-        # Without what a trial does not say, all is as it is with it.
-        silent = set(range(len(observations))).difference(known.places)
-        solved[metric] = dict.fromkeys(silent, (whole.mean[metric], whole.covariance[metric], whole.noise_sd[metric]))
-        for first in range(0, len(known.places) if len(known.places) > 1 else 0, AT_ONCE):
-            part = slice(first, first + AT_ONCE)
-            x, y = known.design[part], known.target[part]
-            weights, posterior, sd = _regressions(
-                known.design.T @ known.design - x[:, :, None] * x[:, None, :],
-                known.design.T @ known.target - x * y[:, None],
-                known.target @ known.target - y**2,
-                len(known.places) - 1,
-                np.array([np.delete(known.widths, first + place).max() for place in range(len(y))]),
-            )
-            solved[metric] |= dict(
-                zip(known.places[part], zip(weights, posterior, sd.tolist(), strict=True), strict=True)
-            )
-    for place in range(len(observations)):
-        own = {metric: solved[metric][place] for metric in METRICS if place in solved[metric]}
-        yield Correction(
-            features=features,
-            mean={metric: weights for metric, (weights, _, _) in own.items()},
-            covariance={metric: posterior for metric, (_, posterior, _) in own.items()},
-            noise_sd={metric: sd for metric, (_, _, sd) in own.items()},
-        )

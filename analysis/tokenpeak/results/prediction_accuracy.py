@@ -1,13 +1,12 @@
-"""Prediction accuracy of a sweep: errors, the winner's share of the hardware's limit, classes, and advice.
+"""Prediction accuracy of a sweep: errors, the winner's share of the hardware's limit, and advice.
 
 Pure: a plan, the facts of a node, and trials in; sentences out.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from tokenpeak.plan.classes import Agreement, agreements
-from tokenpeak.predict.correction import METRICS, MetricError, errors, learn, learn_without_each, observed
+from tokenpeak.predict.correction import METRICS, MetricError, errors, learn, observed
 from tokenpeak.predict.demand import Demand, objective_demand, objective_run
 from tokenpeak.predict.memory_plan import MemoryPlan, plan_memory
 from tokenpeak.predict.model import ModelFacts
@@ -64,7 +63,7 @@ def utilization(
 
 
 SHOWN = 3
-"""How many classes, corrected predictions and pieces of advice are shown."""
+"""How many corrected predictions and pieces of advice are shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,9 +71,6 @@ class Hindsight:
     """What the trials of one kind of hardware teach; empty or None where they show nothing."""
 
     errors: tuple[MetricError, ...]
-    corrected_errors: tuple[MetricError, ...]
-    """The same with each trial predicted from all the others."""
-    classes: tuple[Agreement, ...]
     share: Utilization | None
     """Of the trial with the most output throughput in the objective run."""
     best: TrialRecord | None
@@ -95,10 +91,6 @@ def hindsight(
     """What the trials, all on nodes like `node`, say of their predictions."""
     good = [trial for trial in trials if trial.status == "ok"]
     seen = [found for trial in good if (found := observed(trial, spec))]
-    others = [
-        replace(one, prediction=learned.apply(one.config, one.prediction))
-        for one, learned in zip(seen, learn_without_each(seen), strict=True)
-    ]
     runs = [(trial, run) for trial in good if (run := objective_run(trial.runs, spec))]
     best, run = max(runs, key=lambda pair: _speed(pair[1]), default=(None, None))
     share: Utilization | None = None
@@ -108,11 +100,8 @@ def hindsight(
         if memory is not None and memory.fits and _speed(run):
             share = utilization(memory, objective_demand(spec), _speed(run), run.summary.tpot_s.mean)
         advice = diagnose(best.config, run, best.series, memory)
-    measured = [(trial.config_class, trial.config.config_id, _speed(run)) for trial, run in runs if _speed(run)]
     return Hindsight(
         errors=errors(seen),
-        corrected_errors=errors(others) if len(others) > 1 else (),
-        classes=agreements(measured),
         share=share,
         best=best,
         advice=advice,
@@ -128,22 +117,13 @@ def hindsight_lines(
 ) -> list[str]:
     """Hindsight in sentences; none when no trial gave an objective run."""
     found = hindsight(spec, node, [trial for trial in trials if trial.hardware == plan.hardware], models)
-    lines = []
-    after = {error.metric: error for error in found.corrected_errors}
-    for error in found.errors:
-        line = (
-            f"prediction of {error.metric}: measured ÷ predicted {error.median_ratio:.2f} in the median of {error.n}, "
-            f"off by {error.mean_absolute_error:.0%}, {error.within_interval:.0%} inside the stated 80% interval"
-        )
-        if error.metric in after:
-            line += f"; off by {after[error.metric].mean_absolute_error:.0%} when predicted from the other trials"
-        lines.append(line)
+    lines = [
+        f"prediction of {error.metric}: measured ÷ predicted {error.median_ratio:.2f} in the median of {error.n}, "
+        f"off by {error.mean_absolute_error:.0%}, {error.within_interval:.0%} inside the stated 80% interval"
+        for error in found.errors
+    ]
     if found.best is not None and found.share is not None:
         lines.append(f"fastest ({found.best.config.name}): {found.share.sentence()}")
-    lines += [
-        f"class {one.config_class}: {one.configs} configs that should not differ came out within {one.spread:.1%}"
-        for one in found.classes[:SHOWN]
-    ]
     lines += _untried(spec, plan, trials)
     lines += [f"advice: {advice.text} ({advice.evidence})" for advice in found.advice[:SHOWN]]
     return lines

@@ -4,7 +4,6 @@ manifest.json: what it is, which TokenPeak made and packed it, what the load hos
 out, and for each file its size and SHA-256. Unpacking checks every file against it and writes nothing else.
 """
 
-import contextlib
 import hashlib
 import io
 import json
@@ -109,8 +108,8 @@ def unpacked(path: Path, keep: Path | None = None) -> Path:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     base = (keep or paths.state_dir() / "unpacked") / digest[:24]
-    if found := _archive_in(base):
-        return found
+    if base.is_dir():
+        return next(base.iterdir())
     staging = base.with_name(f".{base.name}.{os.getpid()}")
     delete(staging)
     staging.mkdir(parents=True)
@@ -119,23 +118,12 @@ def unpacked(path: Path, keep: Path | None = None) -> Path:
         try:
             staging.rename(base)
         except OSError:
-            # Another process was faster, and whoever asked it may be reading; or what is there is no archive.
-            if found := _archive_in(base):
-                return found
-            delete(base)
-            staging.rename(base)
+            # Another process was faster, and whoever asked it may be reading.
+            if not base.is_dir():
+                raise
     finally:
         delete_if_possible(staging)
     return next(base.iterdir())
-
-
-def _archive_in(base: Path) -> Path | None:
-    """The archive that was unpacked into `base`; None for one that today's checks would not have let in."""
-    for folder in base.glob("*"):
-        with contextlib.suppress(ArchiveError):
-            if _recorded_id(folder, folder) == folder.name:
-                return folder
-    return None
 
 
 def _recorded_id(folder: Path, path: Path) -> object:

@@ -22,22 +22,6 @@ SPECULATIVE = {
 }
 """0.7.3 engine/arg_utils.py → the keys of 0.8.5's speculative_config (config.py SpeculativeConfig)."""
 
-STRUCTURED = {
-    "guided_decoding_backend": "backend",
-    "guided_decoding_disable_fallback": "disable_fallback",
-    "guided_decoding_disable_any_whitespace": "disable_any_whitespace",
-    "guided_decoding_disable_additional_properties": "disable_additional_properties",
-}
-"""0.10.2 engine/arg_utils.py → the keys of 0.11's structured_outputs_config."""
-
-EXPERTS = {
-    "num_redundant_experts": "num_redundant_experts",
-    "eplb_window_size": "window_size",
-    "eplb_step_interval": "step_interval",
-    "eplb_log_balancedness": "log_balancedness",
-}
-"""0.9.2 engine/arg_utils.py → the keys of 0.10's eplb_config."""
-
 RENAMED = {
     "override_pooler_config": "pooler_config",  # 0.11.2: deprecated in favour of
     "cuda_graph_sizes": "cudagraph_capture_sizes",  # 0.11.2: deprecated in favour of
@@ -54,6 +38,15 @@ ADVICE = {
     "rope_scaling": 'Use hf_overrides: {"rope_scaling": …}.',
     "rope_theta": 'Use hf_overrides: {"rope_theta": …}.',
     "device": "The engine finds its platform itself; leave it out.",
+    "disable_log_requests": "Use enable_log_requests: false.",
+    "enable_log_requests": "Before 0.10 it is disable_log_requests: true or false.",
+    "task": "Use runner: generate.",
+    "runner": "Before 0.10 it is task: generate.",
+    "guided_decoding_backend": "Use structured_outputs_config: {backend: …}.",
+    "num_redundant_experts": "Use eplb_config: {num_redundant_experts: …}.",
+    "enable_multimodal_encoder_data_parallel": "Use mm_encoder_tp_mode: data.",
+    "disable_mm_preprocessor_cache": "Use mm_processor_cache_gb: 0.",
+    "enable_reasoning": "reasoning_parser alone enables it since 0.9; leave it out.",
     "disable_async_output_proc": "It was V0's; leave it out.",
     "calculate_kv_scales": "Scales come from the checkpoint; leave it out.",
     "VLLM_USE_V1": "V0 is gone since 0.11; pin an older engine to measure it.",
@@ -74,13 +67,9 @@ def succeed(
             if given in new and given not in known and wanted in known:
                 new[wanted] = new.pop(given)
     _speculation(new, known)
-    _fold(new, known, STRUCTURED, "structured_outputs_config")
-    _fold(new, known, EXPERTS, "eplb_config")
-    _logging(new, known)
-    _task(new, known)
-    _multimodal(new, known)
     _attention(new, environment, known, variables)
-    _platform(new, environment, known, variables)
+    if environment.get("VLLM_USE_V1") == "1" and "VLLM_USE_V1" not in variables:
+        del environment["VLLM_USE_V1"]  # there is only V1 since 0.11
     return new, environment
 
 
@@ -115,31 +104,6 @@ def _speculation(flags: dict[str, Any], known: Collection[str]) -> None:
             flags |= {names[key]: value for key, value in config.items()}
 
 
-def _logging(flags: dict[str, Any], known: Collection[str]) -> None:
-    """Requests are logged unless disabled up to 0.9, and not logged unless enabled since 0.10."""
-    if "disable_log_requests" in flags and "enable_log_requests" in known:
-        flags.setdefault("enable_log_requests", not flags.pop("disable_log_requests"))
-    elif "enable_log_requests" in flags and "enable_log_requests" not in known and "disable_log_requests" in known:
-        flags["disable_log_requests"] = not flags.pop("enable_log_requests")
-
-
-def _task(flags: dict[str, Any], known: Collection[str]) -> None:
-    """0.10.2 engine/arg_utils.py: `task` became `runner` and `convert`."""
-    if "task" in flags and "task" not in known and flags["task"] in ("auto", "generate"):
-        flags.setdefault("runner", flags.pop("task"))
-    elif flags.get("runner") in ("auto", "generate") and "runner" not in known and "task" in known:
-        flags["task"] = flags.pop("runner")
-
-
-def _multimodal(flags: dict[str, Any], known: Collection[str]) -> None:
-    """0.10.2 engine/arg_utils.py names both successors in the deprecation texts."""
-    if "enable_multimodal_encoder_data_parallel" in flags and "enable_multimodal_encoder_data_parallel" not in known:
-        parallel = flags.pop("enable_multimodal_encoder_data_parallel")
-        flags.setdefault("mm_encoder_tp_mode", "data" if parallel else "weights")
-    if "disable_mm_preprocessor_cache" not in known and flags.pop("disable_mm_preprocessor_cache", False):
-        flags.setdefault("mm_processor_cache_gb", 0)
-
-
 def _attention(flags: dict[str, Any], env: dict[str, str], known: Collection[str], variables: Collection[str]) -> None:
     """VLLM_ATTENTION_BACKEND up to 0.14.1; --attention-backend since 0.13."""
     name, flag = "VLLM_ATTENTION_BACKEND", "attention_backend"
@@ -147,15 +111,6 @@ def _attention(flags: dict[str, Any], env: dict[str, str], known: Collection[str
         flags.setdefault(flag, env.pop(name))
     elif flag in flags and flag not in known and name in variables:
         env.setdefault(name, str(flags.pop(flag)))
-
-
-def _platform(flags: dict[str, Any], env: dict[str, str], known: Collection[str], variables: Collection[str]) -> None:
-    if flags.get("device") in ("auto", "cuda") and "device" not in known:
-        del flags["device"]
-    if flags.get("enable_reasoning") is True and "enable_reasoning" not in known:
-        del flags["enable_reasoning"]  # 0.9.2: reasoning_parser alone enables it
-    if env.get("VLLM_USE_V1") == "1" and "VLLM_USE_V1" not in variables:
-        del env["VLLM_USE_V1"]  # there is only V1 since 0.11
 
 
 DRAFTLESS = ("ngram", "[ngram]", "suffix")
