@@ -12,8 +12,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tokenpeak.errors import FactsError
-
 TABLE = Path(__file__).parent / "data" / "gpus.json"
 
 MIB = 1024**2
@@ -65,12 +63,7 @@ def _normal(name: str) -> str:
 
 @cache
 def _table() -> Mapping[str, GpuFacts]:
-    try:
-        raw = json.loads(TABLE.read_text())
-    except (OSError, ValueError) as error:
-        raise FactsError(
-            f"The hardware table {TABLE} cannot be read: {error}. Restore it from the repository."
-        ) from error
+    raw = json.loads(TABLE.read_text())
     boards: dict[str, GpuFacts] = {}
     for entry in raw["gpus"]:
         facts = _facts(entry, raw["sources"])
@@ -80,36 +73,22 @@ def _table() -> Mapping[str, GpuFacts]:
 
 
 def _facts(entry: Mapping[str, Any], sources: Mapping[str, str]) -> GpuFacts:
-    name = entry.get("name", "?")
-
-    def figure(key: str) -> Any:
-        try:
-            value, source = entry[key]
-            sources[source]
-        except (KeyError, TypeError, ValueError) as error:
-            raise FactsError(
-                f"{TABLE.name}: {name} needs {key!r} as [value, source], with the source listed under sources "
-                f"(given: {entry.get(key)!r})."
-            ) from error
-        if isinstance(value, int | float) and value <= 0:
-            raise FactsError(f"{TABLE.name}: {name} has {key} = {value}; it must be above zero.")
-        return value
-
+    figures = {key: value[0] for key, value in entry.items() if isinstance(value, list) and key != "aliases"}
     return GpuFacts(
-        name=name,
+        name=entry["name"],
         vendor=entry["vendor"],
-        vram_bytes=int(figure("vram_mib") * MIB),
-        memory_bytes_per_s=figure("memory_gb_per_s") * 1e9,
+        vram_bytes=int(figures["vram_mib"] * MIB),
+        memory_bytes_per_s=figures["memory_gb_per_s"] * 1e9,
         flops={
-            dtype: figure(f"{dtype}_tflops") * 1e12
+            dtype: figures[f"{dtype}_tflops"] * 1e12
             for dtype in ("fp16", "bf16", "fp4", "fp8", "int8")
             if f"{dtype}_tflops" in entry
         },
-        tdp_w=float(figure("tdp_w")),
-        compute_capability=str(figure("compute_capability")),
+        tdp_w=float(figures["tdp_w"]),
+        compute_capability=str(figures["compute_capability"]),
         interconnect=entry["interconnect"],
-        interconnect_bytes_per_s=figure("interconnect_gb_per_s") * 1e9,
-        source={key: sources[value[1]] for key, value in entry.items() if isinstance(value, list) and key != "aliases"},
+        interconnect_bytes_per_s=figures["interconnect_gb_per_s"] * 1e9,
+        source={key: sources[entry[key][1]] for key in figures},
     )
 
 

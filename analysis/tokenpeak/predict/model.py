@@ -215,10 +215,7 @@ def _hub_cache() -> Path:
 
 @cache
 def _table() -> Mapping[str, ModelFacts]:
-    try:
-        raw = json.loads(TABLE.read_text())
-    except (OSError, ValueError) as error:
-        raise FactsError(f"The model table {TABLE} cannot be read: {error}. Restore it from the repository.") from error
+    raw = json.loads(TABLE.read_text())
     return {_short(name): facts_from_config(entry["config"], name, entry["source"]) for name, entry in raw.items()}
 
 
