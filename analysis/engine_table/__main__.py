@@ -45,16 +45,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sources", type=Path, help="folder with RELEASE/vllm/… instead of reading wheels")
     arguments = parser.parse_args()
-    found = []
+    tables = []
     for name in RELEASES:
         release = read(name, arguments.sources)
-        found.append((flags(release), variables(release), methods(release)))
-        print(f"{name}: {len(found[-1][0])} flags, {len(found[-1][1])} variables, {len(found[-1][2])} methods")
+        tables.append((flags(release), variables(release), methods(release)))
+        print(f"{name}: {len(tables[-1][0])} flags, {len(tables[-1][1])} variables, {len(tables[-1][2])} methods")
     table = {
         "releases": RELEASES,
-        "flags": spans([each[0] for each in found]),
-        "variables": spans([each[1] for each in found]),
-        "quantization": spans([each[2] for each in found]),
+        "flags": spans([each[0] for each in tables]),
+        "variables": spans([each[1] for each in tables]),
+        "quantization": spans([each[2] for each in tables]),
     }
     lines = []
     for key, part in table.items():

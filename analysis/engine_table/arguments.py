@@ -25,10 +25,10 @@ def flags(release: Release) -> dict[str, dict[str, Any]]:
         for node in ast.walk(release.trees.get(path, ast.Module([], [])))
         if isinstance(node, ast.FunctionDef) and node.name in ARG_FUNCTIONS
     ]
-    found: dict[str, dict[str, Any]] = {}
+    facts: dict[str, dict[str, Any]] = {}
     for function in functions:
-        found |= function.arguments()
-    return found
+        facts |= function.arguments()
+    return facts
 
 
 class Function:
@@ -232,11 +232,11 @@ DTYPES = {"half": "float16", "float16": "float16", "bfloat16": "bfloat16", "floa
 
 def methods(release: Release) -> dict[str, dict[str, Any]]:
     """Method → class, least capability (75 is 7.5) and dtypes, null where only running the code would show it."""
-    found: dict[str, dict[str, Any]] = {}
+    facts: dict[str, dict[str, Any]] = {}
     for name, config in _classes(release).items():
         dtypes = _dtypes(release, config)
-        found[name] = {"capability": _capability(release, config), "dtypes": dtypes}
-    return found
+        facts[name] = {"capability": _capability(release, config), "dtypes": dtypes}
+    return facts
 
 
 def _classes(release: Release) -> dict[str, str]:
@@ -261,7 +261,7 @@ def _method(release: Release, owner: str, name: str, depth: int = 0) -> ast.Func
         if isinstance(item, ast.FunctionDef) and item.name == name:
             return item
     bases = [base.id for base in definition.bases if isinstance(base, ast.Name)]
-    return next((found for base in bases if (found := _method(release, base, name, depth + 1))), None)
+    return next((function for base in bases if (function := _method(release, base, name, depth + 1))), None)
 
 
 def _returned(function: ast.FunctionDef | None) -> list[ast.expr]:

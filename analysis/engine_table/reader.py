@@ -113,11 +113,11 @@ class Release:
     def _literal(self, node: ast.Subscript, depth: int) -> Any:
         if isinstance(node.value, ast.Name) and node.value.id == "Literal":
             elements = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-            found: list[Any] = []
+            choices: list[Any] = []
             for element in elements:
                 value = self.value(element, depth + 1)
-                found += value if isinstance(value, list) else [value]
-            return UNKNOWN if UNKNOWN in found else found
+                choices += value if isinstance(value, list) else [value]
+            return UNKNOWN if UNKNOWN in choices else choices
         return UNKNOWN
 
     def _enum_values(self, node: ast.expr) -> Any:
@@ -137,14 +137,14 @@ class Release:
         definition = self.classes.get(name)
         if definition is None:
             return {}
-        found: dict[str, tuple[ast.expr, ast.expr | None]] = {}
+        fields: dict[str, tuple[ast.expr, ast.expr | None]] = {}
         for base in definition.bases:
             if isinstance(base, ast.Name):
-                found |= self.fields(base.id)
+                fields |= self.fields(base.id)
         for item in definition.body:
             if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
-                found[item.target.id] = (item.annotation, item.value)
-        return found
+                fields[item.target.id] = (item.annotation, item.value)
+        return fields
 
     def types(self, annotation: ast.expr, depth: int = 0) -> Iterator[ast.expr]:
         """The members of an annotation's union, with aliases and Optional followed."""
@@ -212,8 +212,8 @@ class Release:
         return named
 
     def _choices(self, literal: ast.expr) -> list[Any]:
-        found = self.value(literal)
-        return found if isinstance(found, list) else []
+        choices = self.value(literal)
+        return choices if isinstance(choices, list) else []
 
     def _is_config(self, name: str) -> bool:
         definition = self.classes.get(name)

@@ -38,7 +38,7 @@ MOST_YAML_NODES = 50_000
 _MERGE = "tag:yaml.org,2002:merge"
 LARGEST_LOG_BYTES = 32 * MEGABYTE
 WIDEST_WINDOW_BYTES = 128 * MEGABYTE
-"""What `zstd` itself unpacks without being asked to; TokenPeak packs with a sixteenth of it."""
+"""The most that `zstd` itself unpacks without being asked to; TokenPeak packs with a sixteenth of it."""
 LARGEST_NUMBER = 2**63
 
 _STRING_OR_BRACKET = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{\]}]', re.DOTALL)
@@ -80,23 +80,23 @@ def _raise(most: int | None) -> str:
 
 
 def unpacked(data: bytes, path: Path, most: int = LARGEST_LOG_BYTES) -> bytes:
-    """What a zstd file's content unpacks to, at most `most` bytes; `path` is named in errors."""
+    """The unpacked content of a zstd file, at most `most` bytes; `path` is named in errors."""
     # Commands that look at nodes alone are to start soon.
     import zstandard
 
     unpacker = zstandard.ZstdDecompressor(max_window_size=WIDEST_WINDOW_BYTES)
     try:
         with unpacker.stream_reader(data) as reader:
-            found = bytes(reader.read(most + 1))
-            if len(found) <= most and reader.read(1):
+            content = bytes(reader.read(most + 1))
+            if len(content) <= most and reader.read(1):
                 raise ArchiveError(f"{path}: holds more than its first frame.")
     except zstandard.ZstdError as reason:
         raise ArchiveError(
             f"{path} is not a whole zstd file ({reason}). The trial's other files still load."
         ) from reason
-    if len(found) > most:
+    if len(content) > most:
         raise ArchiveError(f"{path}: unpacks to more than {most:,} bytes, which no engine's log has. It was not read.")
-    return found
+    return content
 
 
 def parse_json(
@@ -138,12 +138,12 @@ def parse_json(
 def _refuse_size(data: bytes, path: Path | str, bound: int, error: Error) -> None:
     values, lists = data.count(b","), data.count(b"[") + data.count(b"{")
     scale = max(bound, LARGEST_MB * MEGABYTE) // MEGABYTE
-    for count, most, what in ((values, VALUES_PER_MB * scale, "values"), (lists, LISTS_PER_MB * scale, "lists")):
+    for count, most, kind in ((values, VALUES_PER_MB * scale, "values"), (lists, LISTS_PER_MB * scale, "lists")):
         if count > most:
-            raise error(f"{path}: {count:,} {what}, more than any such file has (at most {most:,}).")
+            raise error(f"{path}: {count:,} {kind}, more than any such file has (at most {most:,}).")
     depth = 0
-    for found in _STRING_OR_BRACKET.finditer(data):
-        sign = data[found.start()]
+    for match in _STRING_OR_BRACKET.finditer(data):
+        sign = data[match.start()]
         if sign in b"[{":
             depth += 1
             if depth > DEEPEST:
@@ -155,12 +155,12 @@ def _refuse_size(data: bytes, path: Path | str, bound: int, error: Error) -> Non
 def _once(pairs: list[tuple[str, Any]], most_keys: int) -> dict[str, Any]:
     if len(pairs) > most_keys:
         raise ValueError(f"an object of {len(pairs):,} keys, at most {most_keys:,} make sense")
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"the key {shown(twice)} is given twice in one object")
-    return found
+    return values
 
 
 def _whole(text: str) -> int:

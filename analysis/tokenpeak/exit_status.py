@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class ExitStatus(IntEnum):
-    """What the end of a command says to a script."""
+    """Exit statuses of commands, for scripts."""
 
     GOOD = 0
     """All that was asked was done."""
@@ -13,9 +13,9 @@ class ExitStatus(IntEnum):
     USAGE = 2
     """Options, a spec, an inventory or facts that were given are wrong; nothing was begun."""
     MISSED = 3
-    """What was measured misses the SLO, or regressed."""
+    """The measurement misses the SLO, or regressed."""
     INVALID = 4
-    """What was measured is invalid, or is not comparable."""
+    """The measurement is invalid, or not comparable."""
     FENCED = 5
     """Another controller has the sweep: one that was stopped touches nothing any more, one that would resume waits."""
     INTERRUPTED = 130

@@ -24,7 +24,7 @@ class Metric:
     derived_from: tuple[str, ...] = ()
     """Columns of a run, factors of the spec's energy and earlier metrics that `derive` takes, in its order."""
     derive: Callable[..., float | None] | None = None
-    """What makes it of these, for a metric that no raw file holds."""
+    """The function of these, for a metric that no raw file holds."""
     takes_null: bool = False
     """Whether `derive` also takes null for what is not known; else one null makes the metric null."""
 
@@ -239,13 +239,13 @@ def with_derived(known: Mapping[str, float | None]) -> dict[str, float | None]:
 
 
 STATISTICS: tuple[str, ...] = ("mean", "std", "p25", "p50", "p75", "p90", "p95", "p99")
-"""What a run keeps of each distribution; a column is `METRIC_STATISTIC`, such as `ttft_s_p95`."""
+"""Statistics that a run keeps of each distribution; a column is `METRIC_STATISTIC`, such as `ttft_s_p95`."""
 
 
 def title_of(column: str) -> str:
     """A column's title with its statistic, such as `Time to first token p95`."""
-    found = metric_of(column)
-    return titled(*found) if found else column
+    metric = metric_of(column)
+    return titled(*metric) if metric else column
 
 
 def titled(metric: Metric, statistic: str | None) -> str:

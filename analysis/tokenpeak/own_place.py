@@ -14,7 +14,7 @@ from tokenpeak.errors import InputError
 from tokenpeak.node.machine import trust
 
 PARTS = ("inventory", "sweeps", "analysis", "notebooks", "results", "site")
-"""What a working folder has."""
+"""Parts of a working folder."""
 READ = ("inventory", "sweeps", "analysis/sweeps", "notebooks")
 """Of these, what is read and run."""
 

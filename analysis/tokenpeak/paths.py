@@ -45,9 +45,9 @@ def _home() -> Path:
         here = Path.cwd()
     except FileNotFoundError:  # The current folder was removed.
         here = Path("/")
-    found = working_folder(here)
-    if found is not None:
-        return found
+    folder = working_folder(here)
+    if folder is not None:
+        return folder
     if given := os.environ.get("TOKENPEAK_HOME"):
         return Path(given)
     return here if IS_INSTALLED else ROOT

@@ -11,7 +11,7 @@ from functools import partial
 from urllib.parse import urlsplit
 
 Mask = Callable[[str, str], str]
-"""What stands for a text of a kind: (kind, text) → word."""
+"""The word for a text of a kind: (kind, text) → word."""
 
 HARMLESS_HOSTS = frozenset({"127.0.0.1", "0.0.0.0", "::1", "::", "localhost"})  # noqa: S104
 PUBLIC_HOSTS = re.compile(
@@ -166,7 +166,7 @@ KINDS = {
 """Each kind as a summary says it."""
 
 LABEL = re.compile(rf"<?(?:node|load-host|{'|'.join(KINDS)})-\d+>?", re.IGNORECASE)
-"""What stands in a cleaned text for something sensitive."""
+"""The words in a cleaned text for something sensitive."""
 
 
 def mask(text: str, word: Mask, *, secrets_only: bool = False) -> str:
@@ -269,11 +269,11 @@ def holds_token(text: str) -> bool:
 
 def holds_secret(text: str) -> bool:
     """A token, a key, or a URL with a password stands in the text."""
-    found: list[str] = []
+    kinds: list[str] = []
 
     def note(kind: str, given: str) -> str:
-        found.append(kind)
+        kinds.append(kind)
         return given
 
     mask(text, note, secrets_only=True)
-    return "secret" in found
+    return "secret" in kinds

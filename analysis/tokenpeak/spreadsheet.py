@@ -33,7 +33,7 @@ def cell(value: object) -> object:
 
 
 def plain(text: str) -> str:
-    """What a cell's text was before `cell`."""
+    """A cell's text before `cell`."""
     return text.removeprefix("'")
 
 

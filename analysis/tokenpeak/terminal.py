@@ -48,5 +48,5 @@ def echo_text(text: str, *, err: bool = False) -> None:
 
 
 def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> Any:
-    """What is printed of an error that nothing caught."""
+    """Print an error that nothing caught."""
     sys.stderr.write(words.no_command(visible("".join(traceback.format_exception(kind, error, trace)))))

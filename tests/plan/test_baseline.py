@@ -94,11 +94,3 @@ def test_flags_that_this_engine_lacks_are_no_baseline() -> None:
     _, notes = baselines(spec(), serving(LLAMA, old))
 
     assert "num_scheduler_steps" in notes[0]
-
-
-def test_own_definitions_are_kept() -> None:
-    """A spec that defines its baseline, or wants none, gets no other."""
-    own = {"extra_configs": [{"name": "defaults", "flags": {"max_num_seqs": 4}}], "search": {"baseline": ["defaults"]}}
-
-    assert () == baselines(spec(**own), serving(LLAMA, node(*ARGUMENTS)))[0]
-    assert () == baselines(spec(search={"baseline": []}), serving(LLAMA, node(*ARGUMENTS)))[0]

@@ -1,6 +1,6 @@
 import pytest
 
-from tokenpeak.predict.correction import PredictedTrial, errors, learn
+from tokenpeak.predict.correction import PredictedTrial, learn
 from tokenpeak.records import Config, ModelName, Prediction
 
 
@@ -44,13 +44,3 @@ def test_learns_what_an_alternative_costs() -> None:
     assert graphs is not None
 
     assert eager / graphs == pytest.approx(0.7, rel=0.08)
-
-
-def test_reports_the_error_of_each_metric() -> None:
-    """The error says how far off, in which direction, and whether the stated interval held."""
-    (error,) = errors([trial("8", "true", 0.8), trial("16", "true", 0.9), trial("32", "true", 0.4)])
-
-    assert ("output_tok_per_s", 3) == (error.metric, error.n)
-    assert pytest.approx(0.8) == error.median_ratio
-    assert pytest.approx(0.3) == error.mean_absolute_error
-    assert pytest.approx(2 / 3) == error.within_interval

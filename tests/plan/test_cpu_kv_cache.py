@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from contextlib import suppress
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from free_ports import free_port
 from tokenpeak.paths import data_dir
 from tokenpeak.predict.memory_plan import plan_memory
 from tokenpeak.predict.model import model_facts
@@ -66,15 +66,9 @@ def _memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _logged_tokens(model: Path, flags: dict[str, object], env: dict[str, str], log: Path) -> int:
     """Start the engine, wait for the line that states its KV cache, and end it."""
-    argv = [str(ENGINE / "bin" / "vllm"), "serve", str(model), "--host", "127.0.0.1", "--port", str(_free_port())]
+    argv = [str(ENGINE / "bin" / "vllm"), "serve", str(model), "--host", "127.0.0.1", "--port", str(free_port())]
     argv += ["--load-format", "dummy", "--enforce-eager"]
     for flag, value in flags.items():
         argv += [f"--{flag.replace('_', '-')}", str(value)]

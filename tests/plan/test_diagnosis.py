@@ -1,54 +1,26 @@
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from archive_factory import sweep_spec, trial_record
 from tokenpeak.records import (
-    ClientHealth,
     Config,
     Distribution,
     EngineCounters,
     ModelName,
     RunRecord,
-    RunSummary,
     Series,
-    Verdict,
 )
 from tokenpeak.results.diagnosis import diagnose
-from tokenpeak.spec.slo import Slo
-from tokenpeak.spec.workload import ClosedLoad, SyntheticWorkload
 
 NONE = Distribution(n=0)
 
 
 def run(*, itl: Distribution = NONE, preemptions: int | None = None) -> RunRecord:
-    return RunRecord(
-        run_index=0,
-        workload=SyntheticWorkload(name="short", input_tokens=100, output_tokens=50),
-        level=ClosedLoad(concurrency=32, requests=64),
-        level_label="concurrency=32",
-        slo=Slo(),
-        started_at=datetime(2026, 1, 1, tzinfo=UTC),
-        started_s=4.0,
-        measured_from_s=10.0,
-        seed=0,
-        summary=RunSummary(
-            duration_s=10.0,
-            requests_sent=64,
-            requests_ok=64,
-            requests_failed=0,
-            input_tokens=6400,
-            output_tokens=3200,
-            request_output_tok_per_s=NONE,
-            ttft_s=NONE,
-            tpot_s=NONE,
-            itl_s=itl,
-            latency_s=NONE,
-        ),
-        client=ClientHealth(dispatch_delay_s=NONE, loop_lag_s=NONE),
-        engine=EngineCounters(preemptions=preemptions),
-        verdict=Verdict(status="valid"),
-    )
+    made = trial_record(sweep_spec())[0].runs[0]
+    summary = made.summary.model_copy(update={"duration_s": 10.0, "requests_sent": 64, "itl_s": itl})
+    engine = EngineCounters(preemptions=preemptions)
+    return made.model_copy(update={"measured_from_s": 10.0, "summary": summary, "engine": engine})
 
 
 def series(running: float, waiting: float, kv_usage: float) -> Series:

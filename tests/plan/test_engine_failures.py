@@ -1,14 +1,13 @@
 """Failures produced for real: the CPU engine refuses a config, and its own log is classified."""
 
 import os
-import socket
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from free_ports import free_port
 from tokenpeak.paths import data_dir
 from tokenpeak.plan.rules import dropped_because
 from tokenpeak.predict.model import model_facts
@@ -28,13 +27,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def taken() -> Iterator[socket.socket]:
-    """A port that something else listens on."""
-    with socket.create_server((HOST, 0)) as listening:
-        yield listening
-
-
 def config(model: Path, **flags: Any) -> Config:
     common = {"max_model_len": 2048, "enforce_eager": True, "kv_cache_memory_bytes": 64 * 2**20}
     return Config(
@@ -46,17 +38,12 @@ def config(model: Path, **flags: Any) -> Config:
     )
 
 
-def free_port() -> int:
-    with socket.create_server((HOST, 0)) as listening:
-        return int(listening.getsockname()[1])
-
-
-def refused(asked: Config, log: Path, port: int | None = None) -> Failure:
+def refused(asked: Config, log: Path) -> Failure:
     """Launches a config that the engine refuses and classifies what it wrote; ends the engine at the deadline."""
     argv = engine_argv(
         asked,
         host=HOST,
-        port=port or free_port(),
+        port=free_port(),
         engine_version=VERSION,
         executable=(str(ENGINE / "bin" / "vllm"), "serve"),
     )
@@ -74,51 +61,21 @@ def refused(asked: Config, log: Path, port: int | None = None) -> Failure:
 
 
 @pytest.mark.parametrize(
-    ("cause", "flags"),
+    ("cause", "rule", "flags"),
     [
-        ("unknown_flag", {"swap_space": 4}),
-        ("bad_flag_value", {"dtype": "float8"}),
-        ("bad_flag_value", {"max_num_batched_tokens": 64, "max_num_seqs": 128}),
-        ("context_too_long", {"max_model_len": 16384}),
-        ("tensor_parallel_mismatch", {"tensor_parallel_size": 3}),
-        ("quantization_unsupported", {"quantization": "awq"}),
-        ("kv_cache_too_small", {"kv_cache_memory_bytes": 2**20}),
+        ("unknown_flag", None, {"swap_space": 4}),
+        ("bad_flag_value", "sequences", {"max_num_batched_tokens": 64, "max_num_seqs": 128}),
+        ("context_too_long", "context", {"max_model_len": 16384}),
+        ("tensor_parallel_mismatch", "attention_heads", {"tensor_parallel_size": 3}),
+        ("quantization_unsupported", "quantization_checkpoint", {"quantization": "awq"}),
+        ("kv_cache_too_small", "memory", {"kv_cache_memory_bytes": 2**20}),
     ],
 )
-def test_real_refusal_is_classified(tmp_path: Path, cause: str, flags: dict[str, Any]) -> None:
-    """The real engine refuses the config, and its own words give the cause with evidence."""
+def test_real_refusal_is_classified(tmp_path: Path, cause: str, rule: str | None, flags: dict[str, Any]) -> None:
+    """The real engine's own words give the cause with evidence; a rule forbids the config before it is launched."""
     found = refused(config(SMALL, **flags), tmp_path / "engine.log")
+    node = NodeFacts(node="n", source="declared", cpu="x86", cpu_cores=2, memory_bytes=24 * 2**30)
+    dropped = dropped_because(config(SMALL, **flags), node, model_facts(str(SMALL)), VERSION)
 
     assert (cause, True) == (found.cause, bool(found.evidence))
-
-
-def test_real_missing_model_is_classified(tmp_path: Path) -> None:
-    """A model's folder that is not there."""
-    found = refused(config(tmp_path / "nowhere"), tmp_path / "engine.log")
-
-    assert ("model_missing", True) == (found.cause, str(tmp_path / "nowhere") in found.message)
-
-
-def test_real_taken_port_is_classified(tmp_path: Path, taken: socket.socket) -> None:
-    """A port that somebody else listens on."""
-    found = refused(config(SMALL), tmp_path / "engine.log", port=taken.getsockname()[1])
-
-    assert "port_taken" == found.cause
-
-
-@pytest.mark.parametrize(
-    ("code", "flags"),
-    [
-        ("sequences", {"max_num_batched_tokens": 64, "max_num_seqs": 128}),
-        ("context", {"max_model_len": 16384}),
-        ("attention_heads", {"tensor_parallel_size": 3}),
-        ("quantization_checkpoint", {"quantization": "awq"}),
-        ("memory", {"kv_cache_memory_bytes": 2**20}),
-    ],
-)
-def test_rules_predict_what_the_real_engine_refused(code: str, flags: dict[str, Any]) -> None:
-    """What the real engine refuses above, a rule forbids before anything is launched."""
-    node = NodeFacts(node="n", source="declared", cpu="x86", cpu_cores=2, memory_bytes=24 * 2**30)
-    found = dropped_because(config(SMALL, **flags), node, model_facts(str(SMALL)), VERSION)
-
-    assert code == (found[0] if found else None)
+    assert rule == (dropped[0] if dropped else None)

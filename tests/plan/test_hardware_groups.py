@@ -1,12 +1,9 @@
 """Which nodes are the same kind of hardware: by facts, whatever their label says."""
 
-import pytest
-
 from archive_factory import sweep_spec
 from node_models import LLAMA, named, serving
 from tokenpeak.plan.matrix import build_plan
-from tokenpeak.records import EngineBuild, Gpu, NodeFacts, Plan, Production, hardware_groups
-from tokenpeak.sweep.sweep_plan import plan_nodes
+from tokenpeak.records import EngineBuild, Gpu, NodeFacts, hardware_groups
 
 GIB = 2**30
 
@@ -89,36 +86,3 @@ def test_models_of_their_own_are_kinds_of_their_own() -> None:
     ]
     assert [("apart from b: another model",), ("apart from a, c: another model",)] == [plan.apart for plan in plans]
     assert [2, 2] == [plan.gpus for plan in plans]
-
-
-def test_each_model_has_its_production_as_baseline() -> None:
-    """Gains are stated against what serves that model now, not against another model's settings."""
-    nodes = [
-        each.model_copy(
-            update={
-                "production": Production(
-                    manager="systemd", running=True, model=model.name, arguments=(model.name, "--max-num-seqs", seqs)
-                )
-            }
-        )
-        for name, model, seqs in (("a", LLAMA, "48"), ("b", named("Qwen/Qwen2.5-7B-Instruct"), "96"))
-        for each in serving(model, node(name))
-    ]
-    spec = sweep_spec({"max_num_seqs": [8]}).model_copy(update={"model": None})
-    planned = plan_nodes(spec, nodes)
-
-    assert () == planned.notes
-    assert [48, 96] == [
-        each.config.flags["max_num_seqs"]
-        for plan in planned.plans
-        for each in (*plan.feasible, *plan.dropped)
-        if each.config.name == "production"
-    ]
-
-
-@pytest.mark.parametrize(("label", "gpus"), [("4x NVIDIA L4", 4), ("CPU Xeon (8 cores)", 1), ("server at x", 1)])
-def test_older_plan_has_its_boards_in_its_label(label: str, gpus: int) -> None:
-    """An archive whose plans have no number of boards reads as before."""
-    older = {"hardware": label, "nodes": ["a"], "theoretical": 0, "feasible": []}
-
-    assert gpus == Plan.model_validate(older).gpus

@@ -77,29 +77,6 @@ def test_times(runs: list[tuple[int, SteadyState, RunRecord]], parity: int) -> N
     assert ttft[-1] < 0.75
 
 
-def test_requests_of_equal_length_wait_for_one_another(runs: list[tuple[int, SteadyState, RunRecord]]) -> None:
-    """Sixteen prompts that end together come together: a first token takes several times its own prefill."""
-    few = [(state, run.summary.ttft_s.mean) for _, state, run in runs if run.level_label == "concurrency=16"]
-
-    assert len(few) == 7
-    for state, measured_s in few:
-        assert measured_s is not None
-        assert 0.65 < state.ttft_s / measured_s < 1.35
-        assert state.ttft_s > 3 * state.prefill_s
-
-
-def test_best(launches: list[tuple[Prediction, TrialRecord]]) -> None:
-    """Of these eight, the two predicted best are the two that were measured best, and the worst is the worst.
-
-    Which of the two comes first is not held to: they differ by 2%, and each was launched once.
-    """
-    predicted = sorted(launches, key=lambda launch: -(launch[0].output_tok_per_s or 0.0))
-    measured = sorted(launches, key=lambda launch: -throughput(launch[1]))
-
-    assert {id(launch) for launch in predicted[:2]} == {id(launch) for launch in measured[:2]}
-    assert predicted[-1] is measured[-1]
-
-
 def test_kv_cache(launches: list[tuple[Prediction, TrialRecord]]) -> None:
     """Its size is predicted within 2%: 0.24 sets neither graphs nor a sort of the logits aside for a Llama."""
     for prediction, trial in launches:

@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,22 @@ def test_says_where_facts_can_be_declared() -> None:
 
     assert "make probe INVENTORY=far" in str(caught.value)
     assert "tokenpeak_facts" in str(caught.value)
+
+
+@pytest.mark.integration
+def test_the_published_case_takes_less_than_an_hour() -> None:
+    """Ten launches and three finalists by default; the grid of all 72 stays to be asked for, with its price."""
+    said = CliRunner().invoke(plan, ["--inventory", "v100"], catch_exceptions=False).stdout
+    [line] = [each for each in said.splitlines() if each.startswith("will do: ")]
+    arguments = ["--inventory", "v100", "--format", "json"]
+    document = json.loads(CliRunner().invoke(plan, arguments, catch_exceptions=False).stdout)
+
+    assert document["estimate"]["duration_s"] < 3600
+    assert document["estimate"]["trials"] < len(document["feasible"])
+    assert re.match(
+        rf"will do: an adaptive search makes {document['estimate']['trials']} launches with 72 configs to choose from, "
+        rf"in \d+ min; production of v100-1 is stopped {document['estimate']['trials']} times, for \d+ min in all\. ",
+        line,
+    )
+    assert "search: {strategy: grid} would make 7" in line
+    assert line.removeprefix("will do: ") in document["notes"]

@@ -3,7 +3,6 @@ from pathlib import Path
 import pytest
 
 from node_models import LLAMA, named, serving
-from plan.published import read_rows
 from tokenpeak.errors import PlanError
 from tokenpeak.plan.matrix import build_plan, configs
 from tokenpeak.records import Gpu, NodeFacts, Plan
@@ -98,43 +97,6 @@ def test_merges_configs_that_this_load_cannot_distinguish() -> None:
 
     assert [8, 8, 64, 64, 128, 128] == seats
     assert 2 == len(classes)
-
-
-@pytest.mark.parametrize(("starters", "classes"), [(2, 1), (40, 2)])
-def test_keeps_memory_apart_when_shared_prefixes_may_not_all_stay(starters: int, classes: int) -> None:
-    """Where the smaller cache cannot hold every starter that conversations share, more memory hits more of them."""
-    workload = {"kind": "conversation", "name": "c", "starters": starters, "starter_tokens": 8000, "turns": 2}
-    asked = spec(
-        axes={"gpu_memory_utilization": [0.5, 0.9]},
-        fixed={"name": "fixed", "flags": {"max_model_len": 16384, "max_num_seqs": 64}},
-        workloads=[
-            {
-                "workload": {**workload, "turn_input_tokens": 100, "output_tokens": 100},
-                "levels": [{"concurrency": 8, "requests": 64}],
-            }
-        ],
-    )
-    (plan,) = build_plan(asked, serving(LLAMA, node()))
-
-    assert classes == len({planned.config_class for planned in plan.feasible})
-
-
-def test_finds_every_published_v100_row_feasible(v100_plan: Plan) -> None:
-    """The 13 published rows are configs of the plan that may be tried."""
-    feasible = [planned.config.flags for planned in v100_plan.feasible]
-    missing = [
-        row["rank"]
-        for row in read_rows("v100-deepseek-r1-32b")
-        if not any(
-            flags["gpu_memory_utilization"] == float(row["gpu_memory_utilization"])
-            and flags["max_num_seqs"] == int(row["max_num_seqs"])
-            and flags["max_model_len"] == int(row["max_model_len"])
-            and (flags["dtype"], flags["enforce_eager"], flags["tensor_parallel_size"]) == ("float16", True, 4)
-            for flags in feasible
-        )
-    ]
-
-    assert [] == missing
 
 
 def test_shows_the_published_plateau_as_one_class(v100_plan: Plan) -> None:

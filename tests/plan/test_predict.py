@@ -7,8 +7,7 @@ from tokenpeak.predict.deployment import Deployment
 from tokenpeak.predict.hardware import gpu_facts
 from tokenpeak.predict.memory_plan import MemoryPlan
 from tokenpeak.predict.model import model_facts
-from tokenpeak.predict.prediction import decode_bytes, hardware_limit_tok_per_s, predict, slo_rate_per_s, steady_state
-from tokenpeak.results.prediction_accuracy import utilization
+from tokenpeak.predict.prediction import hardware_limit_tok_per_s, predict, slo_rate_per_s, steady_state
 from tokenpeak.spec.slo import Slo
 from tokenpeak.spec.workload import MaxRateLoad
 
@@ -88,16 +87,6 @@ def test_a_search_is_predicted_at_the_rate_that_it_should_find() -> None:
 
     assert pytest.approx(rate * OPEN.output_tokens, rel=0.01) == found.output_tok_per_s
     assert hardware_limit_tok_per_s(PLAN, replace(OPEN, rate_per_s=None)) == found.limit_output_tok_per_s
-
-
-@pytest.mark.parametrize("batch", [4, 32])
-def test_steps_that_take_as_long_as_their_reads_use_all_of_the_bandwidth(batch: int) -> None:
-    """How many sequences a step had is what the speed and the time per token say together."""
-    devices = PLAN.deployment.tensor_parallel * PLAN.deployment.pipeline_parallel
-    reads_s = decode_bytes(PLAN.deployment, CLOSED, batch) / (PLAN.deployment.gpu.memory_bytes_per_s * devices)
-    used = utilization(PLAN, CLOSED, batch / reads_s, reads_s)
-
-    assert pytest.approx(1.0) == used.memory_bandwidth
 
 
 def test_ranks_of_a_mixture_are_not_independent() -> None:

@@ -2,9 +2,6 @@
 
 from typing import Any
 
-import pytest
-
-from tokenpeak.errors import PlanError
 from tokenpeak.plan.serving import Described, Edit, Program, production_edit
 from tokenpeak.records import Config, ModelName
 
@@ -85,14 +82,3 @@ def test_program_of_another_build() -> None:
 
     assert ("/opt/vllm-0.33/bin/vllm", "serve", MODEL, "--port", "8000") == command.shown_words(described)
     assert "vllm:2" == image.image
-
-
-def test_weights_that_were_random() -> None:
-    """A config that was measured with random weights is served with real ones, which is said."""
-    described = production(MODEL)
-    found = edit(described, config(load_format="dummy", max_num_seqs=8))
-
-    assert "--load-format" not in found.shown_words(described)
-    assert "random weights" in found.notes[0]
-    with pytest.raises(PlanError, match="No command can be given"):
-        edit(described, config(model="/tmp/model", load_format="dummy"))

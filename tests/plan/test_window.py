@@ -36,13 +36,6 @@ def test_window_past_midnight() -> None:
     assert at("2026-11-21T22:00") == window.next_opening(at("2026-11-21T05:00"))
 
 
-def test_window_when_clocks_change() -> None:
-    """In the night in which summer time ends, one to five lasts five hours."""
-    span = parse_window("01:00-05:00 Europe/Berlin").current(at("2026-10-25T02:00"))
-
-    assert span == (at("2026-10-24T23:00"), at("2026-10-25T04:00"))
-
-
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [

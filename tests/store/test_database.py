@@ -234,19 +234,3 @@ def test_choice_is_in_order_and_says_no_secret() -> None:
     assert choose({}).description.startswith("embedded Postgres in /")
     with pytest.raises(DatabaseError, match="must be like"):
         choose({"DATABASE_URL": "postgres database"})
-
-
-def test_load_survives_a_lost_connection_as_an_error(fresh: DatabaseChoice, server: str, frames: Frames) -> None:
-    """A server that ends the connection during the work is an error, and the next load catches up."""
-    with pytest.raises(DatabaseError, match="make ingest"), open_database(fresh) as database:
-        end_connections(server, fresh)
-        database.ingest(frames)
-    with open_database(fresh) as database:
-        assert frames.trials.height == database.ingest(frames)["trials"]
-
-
-def end_connections(server: str, choice: DatabaseChoice) -> None:
-    """Make the server drop everyone who uses the database."""
-    name = choice.conninfo.rsplit("=", 1)[1]
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))

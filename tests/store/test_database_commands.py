@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +15,6 @@ import pytest
 
 from archive_factory import make_archive
 from commands import typed
-from tokenpeak.store.database import Database, DatabaseChoice, open_database
 from tokenpeak.store.frames import Frames, open_frames
 
 pytestmark = pytest.mark.integration
@@ -108,13 +106,6 @@ def test_cells_are_safe(analyst: Analyst) -> None:
     assert not set("\x1b\x07\u202e") & set(table.stdout + rows.stdout + wrong.stderr)
 
 
-@contextmanager
-def opened(analyst: Analyst) -> Iterator[Database]:
-    """The analyst's database, migrated."""
-    with open_database(DatabaseChoice(description="test server", conninfo=analyst.url)) as database:
-        yield database
-
-
 def test_connection_string_of_the_embedded_postgres(folder: Path, analyst: Analyst) -> None:
     """The embedded server runs for others until it is interrupted, then ends."""
     environment = {name: value for name, value in analyst.environment.items() if name != "DATABASE_URL"}
@@ -183,16 +174,3 @@ def test_role_for_loading(analyst: Analyst, tmp_path: Path) -> None:
     assert 0 == loaded.returncode, loaded.stderr
     assert "permission denied for database" in elsewhere.stderr
     assert str(hashed[0]).startswith("SCRAM-SHA-256$")
-
-
-def test_sql_for_an_administrator(analyst: Analyst) -> None:
-    """`--print` shows the statements, which make the role where they are run, and changes nothing itself."""
-    printed = analyst.run("database", "role", "printed", "--for", "loading", "--print")
-    before = analyst.rows("SELECT count(*) FROM pg_roles WHERE rolname = 'printed'")
-    done = analyst.sql(lines=printed.stdout)
-
-    assert [(0,)] == before
-    assert 0 == done.returncode, done.stderr
-    assert [("printed",)] == analyst.rows(
-        "SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = 'tokenpeak'"
-    )

@@ -3,14 +3,12 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
 from archive_factory import MANY_AXES, make_archive
 from tokenpeak.errors import ArchiveError
-from tokenpeak.records.quality import AnswersQuality, QualityInterval, QualityVerdict, SweepQuality
 from tokenpeak.store import request_files
 from tokenpeak.store.frames import Frames, frames_of_each, open_frames
 from tokenpeak.store.tables import TABLES
@@ -121,48 +119,6 @@ def test_two_archives_of_one_sweep_are_refused_before_any_is_read(tmp_path: Path
 
     with pytest.raises(ArchiveError, match="both hold sweep same"):
         next(frames_of_each([first.path, tmp_path / "b" / "same"]))
-
-
-def test_quality_and_drafting_are_columns(tmp_path: Path) -> None:
-    """As the raw files have them: a config whose answers failed has its speed and no rank; null where none compared."""
-    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [32, 64]}, seconds=3)
-    path = min((archive.path / "trials").glob("*.json"))
-    trial = json.loads(path.read_text())
-    trial["quality"] = {"tokens": 9, "duration_s": 12.5, "accepted_tokens": 7}
-    trial["runs"][0]["engine"] |= {"draft_acceptance_rate": 0.75, "draft_accepted_length": 4.0}
-    path.write_text(json.dumps(trial))
-    before = open_frames(archive.path).trials.filter(pl.col("trial_id") == trial["trial_id"])["objective"]
-    interval = QualityInterval(estimate=0.09, low=0.08, high=0.1)
-    verdict = QualityVerdict(status="fail", reason="It is 0.09.", margin_nats=0.02, kl=interval, log_ratio=interval)
-    found = AnswersQuality(
-        hardware=trial["hardware"],
-        answers="a",
-        config_ids=(trial["config"]["config_id"],),
-        trial_ids=(trial["trial_id"],),
-        is_reference=False,
-        changes=("fp8 weights",),
-        verdict=verdict,
-    )
-    archive.write_quality(SweepQuality(sweep_id=archive.read_sweep().sweep_id, references={}, verdicts=(found,)))
-    frames = open_frames(archive.path)
-    own = frames.trials.filter(pl.col("trial_id") == trial["trial_id"]).row(0, named=True)
-    config = frames.configs.filter(pl.col("config_id") == trial["config"]["config_id"]).row(0, named=True)
-    other = frames.configs.filter(pl.col("config_id") != trial["config"]["config_id"])
-
-    assert ("fail", 0.09, 12.5, 7) == tuple(
-        own[f"quality{name}"] for name in ("", "_kl_nats", "_duration_s", "_accepted_tokens")
-    )
-    assert (None, before[0]) == (own["objective"], own["objective_unproven"])
-    assert (None, "It is 0.09.", ["fp8 weights"]) == (
-        config["rank"],
-        config["quality_reason"],
-        config["quality_changes"],
-    )
-    assert np.exp(0.08) == pytest.approx(config["quality_perplexity_ratio_low"])
-    assert before[0] == pytest.approx(config["objective_unproven_mean"])
-    assert {None} == set(other["quality"])
-    drafts = frames.runs.sort("trial_id", "run_index").select("^engine_draft.*$").rows()
-    assert [(0.75, 4.0), (None, None)] == drafts[:2]
 
 
 def test_fields_of_raw_files_are_columns(tmp_path: Path) -> None:

@@ -62,8 +62,8 @@ def on_node(config: Config, node: NodeFacts) -> Config:
     build = asked_build(config.engine, node)
     if build.name != ONLY:
         return _identified(config.model_copy(update={"engine": build.name, "engine_version": build.release}))
-    asked = None if config.engine == ONLY else config.engine
-    return _identified(config.model_copy(update={"engine": None, "engine_version": build.version or asked}))
+    version = None if config.engine == ONLY else config.engine
+    return _identified(config.model_copy(update={"engine": None, "engine_version": build.version or version}))
 
 
 def _identified(config: Config) -> Config:
@@ -166,7 +166,7 @@ def _config(
     resolved = ModelName(
         name=model["name"], revision=model["revision"], served_name=model["served_name"] or model["name"]
     )
-    asked = Config(
+    config = Config(
         config_id="unresolved",
         name=name,
         choices=dict(choices or {}),
@@ -176,7 +176,7 @@ def _config(
         engine=engine,
         force=force,
     )
-    return _identified(asked)
+    return _identified(config)
 
 
 def build_plan(

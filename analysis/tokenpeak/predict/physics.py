@@ -84,7 +84,7 @@ class StepTime:
     attention_s: float
     interconnect_s: float
     launch_s: float
-    """What the host needs to launch the step's kernels one by one; 0 with graphs."""
+    """Time of the host to launch the step's kernels one by one; 0 with graphs."""
     floor_s: float
     """Ramp-up and drain of the kernels on the device."""
     scheduler_s: float

@@ -172,8 +172,8 @@ def _share(demand: Demand, ranks: int) -> Demand:
 def _of_rank(memory: MemoryPlan, demand: Demand) -> SteadyState:
     """The same of one rank."""
     seats, kv_short = _sequences_at_most(memory, demand)
-    rate, asked = demand.rate_per_s, float(demand.concurrency or (1 if demand.rate_per_s is None else math.inf))
-    most = min(seats, asked)
+    rate, in_flight = demand.rate_per_s, float(demand.concurrency or (1 if demand.rate_per_s is None else math.inf))
+    most = min(seats, in_flight)
     rank = _rank(memory, demand, most)
     played = play(rank, demand)
     ttft_s, running, saturated = played.ttft_s["mean"], most, False

@@ -40,13 +40,13 @@ class ModelPatch(Declaration):
 
 class _Patch(Declaration):
     name: str
-    """What tables and pages call it."""
+    """Its name in tables and on pages."""
     flags: dict[str, FlagValue] = {}
     """Server flags by vLLM's names, with underscores; null leaves one out that is fixed."""
     env: dict[str, str] = {}
     """Environment variables of the engine."""
     model: ModelPatch = ModelPatch()
-    """What it changes of the model."""
+    """Its changes to the model."""
     engine: str | None = None
     """An engine build of the inventory by its name, or by the version of vLLM that it is."""
 
@@ -132,11 +132,11 @@ def _long_form(axis: str, given: Mapping[str, Any]) -> Values:
     try:
         return Values.model_validate(given)
     except ValidationError as error:
-        found = ", ".join(
+        mistakes = ", ".join(
             f"{'.'.join(map(str, each['loc']))} {each['msg'].removeprefix('Value error, ')}".strip()
             for each in error.errors()
         )
-        raise ValueError(f"axis {axis!r}: {found}") from error
+        raise ValueError(f"axis {axis!r}: {mistakes}") from error
 
 
 def _conditions(

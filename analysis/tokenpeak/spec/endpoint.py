@@ -56,7 +56,7 @@ class EndpointSpec(Declaration):
     """The inventory of the machines behind it, for their GPUs' names and power; nothing is done to them. Its load
     hosts, where it has some, offer the load."""
     simulated: bool = False
-    """What is served there is a simulation, and its figures are marked so."""
+    """A simulation is served there, and its figures are marked so."""
 
     @property
     def address(self) -> str:

@@ -27,7 +27,7 @@ class Citation(Declaration):
 
 
 class EnergyFactors(Declaration):
-    """What energy and time at the boards stand for elsewhere.
+    """Factors from energy and time at the boards to CO₂, water and money.
 
     The default of `water_l_per_kwh` stands for all water; where `wue_l_per_kwh` is given, it gives way.
     """
@@ -41,7 +41,7 @@ class EnergyFactors(Declaration):
     water_l_per_kwh: NonNegativeFloat = 1.8
     """Water of making electricity, off site, or all water, per kWh at the meter."""
     price_per_node_hour: PositiveFloat | None = None
-    """What an hour of a node costs."""
+    """Price of an hour of a node."""
     price_per_kwh: float | None = None
     """Of electricity at the meter, where the node's price does not contain it."""
     currency: str = "USD"
@@ -68,13 +68,13 @@ class EnergyFactors(Declaration):
 
     @model_validator(mode="after")
     def _ranges(self) -> "EnergyFactors":
-        for name, found in self.cited.items():
+        for name, citation in self.cited.items():
             if name not in FACTORS:
                 raise ValueError(f"cited has {name!r}. {suggestion(name, FACTORS)}")
             value = getattr(self, name)
-            low, high = (value if end is None else end for end in (found.low, found.high))
+            low, high = (value if end is None else end for end in (citation.low, citation.high))
             if value is None or not low <= value <= high:
-                raise ValueError(f"{name} is {value}, which is not within its range, {found.low} to {found.high}")
+                raise ValueError(f"{name} is {value}, which is not within its range, {citation.low} to {citation.high}")
             if low < 0 and name != "price_per_kwh":
                 raise ValueError(f"{name} has a range from {low}, below zero")
         return self

@@ -20,7 +20,7 @@ def _word(value: object) -> object:
 
 
 class ContainerLimits(Declaration):
-    """What an engine's container may use at most."""
+    """Limits of an engine's container."""
 
     memory: str | None = None
     """Memory, as the runtime writes it: `200g`."""
@@ -43,13 +43,13 @@ class DeclaredBuild(Declaration):
     command: tuple[str, ...] = Field(default=(), validate_default=False)
     """On the node, or in the image, where it is `vllm serve` by default."""
     image: str | None = Field(default=None, min_length=1, pattern=r"^[^\s-]\S*$")
-    """What `docker images` lists, or a name with a digest; without it the build is a command."""
+    """A name that `docker images` lists, or a name with a digest; without it the build is a command."""
     runtime: Literal["docker", "podman"] | None = None
-    """What runs the image; Docker when absent."""
+    """The runtime of the image; Docker when absent."""
     mounts: tuple[Annotated[str, Field(pattern=MOUNT)], ...] = ()
     """`NODE:CONTAINER` or `NODE:CONTAINER:ro`: folders or files that are there."""
     devices: tuple[str, ...] | None = None
-    """What the container gets by `--device`; `[]`: no boards; when absent, the boards of `tokenpeak_gpus`, else all."""
+    """The container's `--device`; `[]`: no boards; when absent, the boards of `tokenpeak_gpus`, else all."""
     args: tuple[str, ...] = ()
     """More options of the runtime's `create`."""
     user: Annotated[str | None, BeforeValidator(_word)] = None
@@ -59,7 +59,7 @@ class DeclaredBuild(Declaration):
     shm_size: str | None = None
     """Shared memory, through which the ranks of an engine talk; 10g when absent."""
     limits: ContainerLimits = ContainerLimits()
-    """What the container may use at most."""
+    """Limits of the container."""
     pull: Literal["missing", "never"] | None = None
     """`missing`: `make install` pulls an image that is not there; no image is pulled when absent."""
 

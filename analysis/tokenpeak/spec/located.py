@@ -14,7 +14,7 @@ from tokenpeak.errors import InputError, TokenpeakError
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Mistake:
-    """What is wrong in a line of a file, and what to write instead."""
+    """A mistake in a line of a file, with its correction."""
 
     path: Path
     line: int

@@ -43,7 +43,7 @@ FACTORS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters:
-    """What is asked otherwise; empty or None: as the sweep has it."""
+    """A reader's own parameters; empty or None: as the sweep has it."""
 
     objective: str = ""
     workload: str = ""
@@ -79,14 +79,14 @@ class Parameters:
 
     def _energy(self, before: EnergyFactors) -> EnergyFactors:
         """The factors with those asked for; what was cited of one goes with its value."""
-        asked = {key: value for name, key in FACTORS.items() if (value := getattr(self, name)) is not None}
-        if "wue_l_per_kwh" in asked and before.wue_l_per_kwh == 0 and self.water_l_per_kwh is None:
-            asked["water_l_per_kwh"] = 0.0  # What stood for all water gives way.
-        if not asked:
+        changes = {key: value for name, key in FACTORS.items() if (value := getattr(self, name)) is not None}
+        if "wue_l_per_kwh" in changes and before.wue_l_per_kwh == 0 and self.water_l_per_kwh is None:
+            changes["water_l_per_kwh"] = 0.0  # What stood for all water gives way.
+        if not changes:
             return before
-        cited = {name: found for name, found in before.cited.items() if name not in asked}
+        cited = {name: citation for name, citation in before.cited.items() if name not in changes}
         try:
-            return EnergyFactors.model_validate({**before.model_dump(), **asked, "cited": cited})
+            return EnergyFactors.model_validate({**before.model_dump(), **changes, "cited": cited})
         except ValidationError as error:
             first = error.errors()[0]
             name = next(name for name, key in FACTORS.items() if key == first["loc"][0])
@@ -144,7 +144,7 @@ def parameters_of(asked: Mapping[str, object]) -> Parameters:
 
 
 def choices(spec: SweepSpec, hardware: tuple[str, ...]) -> dict[str, str]:
-    """What each parameter may be in a sweep, in words."""
+    """The valid values of each parameter in a sweep, in words."""
     levels = {level.label: None for plan in spec.workloads for level in plan.levels}
     return {
         "objective": "a metric, or METRIC_p50, METRIC_p95 and so on",
@@ -156,7 +156,7 @@ def choices(spec: SweepSpec, hardware: tuple[str, ...]) -> dict[str, str]:
 
 
 def values(spec: SweepSpec) -> dict[str, str]:
-    """What each parameter is by the spec, in words."""
+    """The value of each parameter by the spec, in words."""
     workload, level = spec.objective_run()
     factors = {name: getattr(spec.energy, key) for name, key in FACTORS.items()}
     return {

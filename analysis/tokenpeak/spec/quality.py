@@ -15,7 +15,7 @@ MEASUREMENT_LIMIT_S = 300.0
 
 
 class QualitySpec(Declaration):
-    """What can change answers is measured after the load; a config whose answers do not pass is not recommended."""
+    """Comparison of answers, after the load; a config whose answers do not pass is not recommended."""
 
     reference: str | None = Field(default=None, min_length=1)
     """The name of a config, such as `production`, or a file that `tokenpeak quality record` wrote, from the working
@@ -29,7 +29,7 @@ class QualitySpec(Declaration):
 
 
 class QualityJob(Declaration):
-    """What is measured of one launch. All launches that are compared are asked the same."""
+    """Measurement of one launch's answers. All launches that are compared are asked the same."""
 
     tokens: PositiveInt = TOKENS
     """That a pass processes, about, tasks apart."""

@@ -24,11 +24,11 @@ from tokenpeak.spec.workload import Workload
 
 def field_docstrings(declared: type) -> Mapping[str, str]:
     """Field → the docstring below it, each in one line; of the classes that it is derived from too."""
-    found: dict[str, str] = {}
+    docstrings: dict[str, str] = {}
     for base in reversed(declared.__mro__):
         if base.__module__.partition(".")[0] == "tokenpeak":
-            found |= _of_module(base.__module__).get(base.__name__, {})
-    return found
+            docstrings |= _of_module(base.__module__).get(base.__name__, {})
+    return docstrings
 
 
 @cache

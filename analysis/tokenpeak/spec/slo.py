@@ -41,12 +41,12 @@ class Slo(Declaration):
 
     def limits(self) -> list[tuple[str, str, float]]:
         """The limits given: (metric as in metrics.py, percentile, limit in seconds)."""
-        found = []
+        limits = []
         for field, limit_ms in self:
             if limit_ms is not None:
                 metric, percentile, _ = field.split("_")
-                found.append((f"{metric}_s", percentile, limit_ms / 1000))
-        return found
+                limits.append((f"{metric}_s", percentile, limit_ms / 1000))
+        return limits
 
     def requests_needed(self) -> int:
         """The fewest requests that can show whether every limit holds."""

@@ -48,16 +48,16 @@ class WorkloadPlan(Declaration):
     """A workload and the load levels at which it is run, in order, within one launch."""
 
     workload: AnyWorkload
-    """What is asked of the engine."""
+    """The requests."""
     levels: tuple[AnyLevel, ...] = Field(min_length=1)
-    """How it is asked; each level is a run of the trial."""
+    """Their load levels; each is a run of the trial."""
 
 
 RATES = ("max_rate_per_s", PER_GPU["max_rate_per_s"])
 
 
 class Objective(Declaration):
-    """What is to be best: a metric of one run of each trial."""
+    """The objective: a metric of one run of each trial."""
 
     metric: str = "output_tok_per_s"
     """A metric, or a statistic of one such as `ttft_s_p95`."""
@@ -101,28 +101,28 @@ class SweepSpec(Declaration):
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=60)
     """Part of the sweep's id; the file's name when absent."""
     description: str = ""
-    """What it is for, in words."""
+    """Its purpose, in words."""
     study: str | None = None
     """Sweeps that name the same study are compared by study stage on the site's rates pages."""
     model: ModelSpec | None = None
     """None: the model that the inventory names."""
     axes: Annotated[dict[str, tuple[Alternative, ...]], BeforeValidator(spelled_out)] = {}
-    """What is varied: name → a list of values of the flag of that name, a list of alternatives, or the long form."""
+    """The axes: name → a list of values of the flag of that name, a list of alternatives, or the long form."""
     highest: str | None = None
     """The axis of which only the highest value is wanted that launches and survives the load; it is found first. Given
     by writing `AXIS: highest`, or `highest: true` in the axis's long form."""
     fixed: Alternative = Alternative(name="fixed")
-    """What every config has."""
+    """The part that every config has."""
     extra_configs: tuple[ExtraConfig, ...] = ()
     """Configs beside those of the axes."""
     endpoint: EndpointSpec | None = None
     """A server that is there already, to be measured as it is; nothing is launched or stopped."""
     workloads: tuple[WorkloadPlan, ...] = Field(min_length=1)
-    """What is asked of each config, and how."""
+    """Workloads of each config, with their load levels."""
     slo: Slo = Slo()
     """Limits that a run is held against."""
     objective: Objective = Objective()
-    """What is to be best."""
+    """The metric that is to be best, and of which run."""
     search: SearchSpec = SearchSpec()
     """Which configs are tried, in which order, and when it is enough."""
     restore: Literal["per_trial", "per_sweep"] = "per_trial"
@@ -138,7 +138,7 @@ class SweepSpec(Declaration):
     deadlines: Deadlines = Deadlines()
     """How long each phase of a trial may take."""
     energy: EnergyFactors = EnergyFactors()
-    """What energy stands for in CO₂, water and money."""
+    """Factors from energy to CO₂, water and money."""
     quality: QualitySpec | Literal[False] = QualitySpec()
     """How answers are compared with a reference's; `false`: they are not."""
 
@@ -150,10 +150,10 @@ class SweepSpec(Declaration):
         if not isinstance(raw, Mapping) or not isinstance(axes, Mapping):
             return raw
         sought = {axis: without_highest(axis, given) for axis, given in axes.items() if seeks_highest(given)}
-        said = raw.get("highest")
-        if said is not None and not isinstance(said, str):
-            raise ValueError(f"highest is {said!r}; name one axis")
-        named = {axis: None for axis in (*sought, said) if axis is not None}
+        axis_named = raw.get("highest")
+        if axis_named is not None and not isinstance(axis_named, str):
+            raise ValueError(f"highest is {axis_named!r}; name one axis")
+        named = {axis: None for axis in (*sought, axis_named) if axis is not None}
         if len(named) > 1:
             raise ValueError(f"the highest value of one axis can be found, not of {', '.join(map(str, named))}")
         return {**raw, "axes": {**axes, **sought}, "highest": next(iter(named), None)}
@@ -245,10 +245,10 @@ def _known_keys(loc: tuple[int | str, ...]) -> list[str]:
     def resolve(node: dict[str, Any]) -> list[dict[str, Any]]:
         if "$ref" in node:
             return resolve(definitions[node["$ref"].rsplit("/", 1)[-1]])
-        found = [node]
+        choices = [node]
         for choice in [*node.get("anyOf", []), *node.get("oneOf", [])]:
-            found += resolve(choice)
-        return found
+            choices += resolve(choice)
+        return choices
 
     nodes = resolve(schema)
     for part in loc:
@@ -300,8 +300,13 @@ def read_spec(name: str, folder: Path = paths.SWEEPS) -> SweepSpec:
     """
     path = sweep_path(name, folder)
     spec = parse_spec(bounded.read_yaml(path, error=SpecError), path)
-    if found := secret_in(spec.model_dump(mode="json")) or _untold(spec) or _too_few_requests(spec) or _ambiguous(spec):
-        raise SpecError(f"{path} is not a sweep spec:\n  {found}")
+    if (
+        reason := secret_in(spec.model_dump(mode="json"))
+        or _untold(spec)
+        or _too_few_requests(spec)
+        or _ambiguous(spec)
+    ):
+        raise SpecError(f"{path} is not a sweep spec:\n  {reason}")
     return spec
 
 

@@ -51,7 +51,7 @@ Length = PositiveInt | LengthDistribution
 
 class _Workload(Declaration):
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=60)
-    """What tables, pages and `objective.workload` call it."""
+    """Its name in tables, on pages and in `objective.workload`."""
     endpoint: Literal["completions", "chat"] = "completions"
     """Which endpoint of the API is asked."""
     seed: int = 0
@@ -122,7 +122,7 @@ class ConversationWorkload(_Workload):
     turns: PositiveInt
     """Requests of a chat."""
     turn_input_tokens: Length
-    """What the user adds in a turn."""
+    """Length of the user's words in a turn."""
     output_tokens: Length
     """Tokens to generate in a turn."""
     think_time_s: float = Field(default=0.0, ge=0)
@@ -288,20 +288,20 @@ LoadLevel = ClosedLoad | OpenLoad | StagedLoad | ReplayLoad | MaxRateLoad
 
 
 class ExternalWorkload(Declaration):
-    """What another tool asked of an engine, as far as its results show; TokenPeak cannot ask it again."""
+    """The workload of another tool, as far as its results show; TokenPeak cannot ask it again."""
 
     kind: Literal["external"] = "external"
     """Says that another tool asked."""
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=60)
-    """What tables and pages call it."""
+    """Its name in tables and on pages."""
     description: str = ""
-    """What is known of it, in words."""
+    """A description, in words."""
     input_tokens: PositiveFloat | None = None
     """Mean prompt tokens of a request."""
     output_tokens: PositiveFloat | None = None
     """Mean output tokens of a request."""
     max_output_tokens: PositiveInt | None = None
-    """What a request asked for at most."""
+    """The most output tokens that a request asked for."""
 
 
 class ExternalLoad(Declaration):

@@ -16,7 +16,7 @@ from tokenpeak.store.archive import parse_record
 from tokenpeak.store.frames import Frames
 
 VALUE = "value_"
-"""What stands before an axis's name in the column of its values; `axis_` stands before that of the words for them."""
+"""Prefix of an axis's name in the column of its values; `axis_` stands before that of the words for them."""
 VALUE_MEANING = "The value of axis {}, a number where all are; the engine's default where it is known and none was set"
 LATENCIES = {
     name: f"{BY_NAME[name].title}: {BY_NAME[name].formula}; null for a failed request"
@@ -76,17 +76,17 @@ def axes_of(frames: Frames) -> list[str]:
 
 
 def _values(row: Mapping[str, Any], axes: Iterable[str], record: SweepRecord) -> dict[str, object]:
-    """What each axis is for a config: the flag of its name, else the alternative, else the engine's default."""
+    """The value of each axis for a config: the flag of its name, else the alternative, else the engine's default."""
     flags, choices = json.loads(row["flags"]), json.loads(row["choices"])
-    found = {axis: flags.get(axis, choices.get(axis)) for axis in axes}
-    if None not in found.values() or record.imported is not None:
-        return found
+    values = {axis: flags.get(axis, choices.get(axis)) for axis in axes}
+    if None not in values.values() or record.imported is not None:
+        return values
     known = _defaults(row, flags, record)
-    return {axis: known.get(axis) if value is None else value for axis, value in found.items()}
+    return {axis: known.get(axis) if value is None else value for axis, value in values.items()}
 
 
 def _defaults(row: Mapping[str, Any], flags: Mapping[str, Any], record: SweepRecord) -> dict[str, object]:
-    """What the engine takes for flags that the config leaves to it, on that hardware; empty where that is not known."""
+    """The engine's defaults of flags that the config leaves to it, on that hardware; empty where that is not known."""
     node = next((each for each in record.nodes if record.hardware_of(each) == row["hardware"]), None)
     if node is None or record.spec.get("endpoint") is not None:
         return {}

@@ -106,13 +106,13 @@ class Archive:
 
     def applies(self) -> list[ApplyRecord]:
         """The applies in the order in which they began; one that cannot be read is named in `malformed`."""
-        found = []
+        records = []
         for path in sorted((self.path / "applies").glob("[!.]*.json")):
             try:
-                found.append(parse_record(bounded.read_bytes(path), ApplyRecord, path))
+                records.append(parse_record(bounded.read_bytes(path), ApplyRecord, path))
             except ArchiveError as error:
                 self.malformed.append(Malformed(path=path, reason=str(error).removeprefix(f"{path}: ")))
-        return found
+        return records
 
     def trial_path(self, trial_id: str) -> Path:
         """Where the trial's JSON is."""
@@ -131,7 +131,7 @@ class Archive:
         return inside(self.path / "trials", f"{trial_id}.quality.json.zst")
 
     def read_answers(self, trial_id: str) -> QualityPasses | None:
-        """What the trial's launch answered; None when that was not measured."""
+        """Answers of the trial's launch; None when that was not measured."""
         path = self.answers_path(trial_id)
         return read_passes(path) if path.exists() else None
 
@@ -148,7 +148,7 @@ class Archive:
         return bounded.unpacked(bounded.read_bytes(path), path).decode("utf-8", "replace")
 
     def read_sweep(self) -> SweepRecord:
-        """What the sweep set out to do; an archive without it cannot be read."""
+        """The sweep's record; an archive without it cannot be read."""
         path = self.path / "sweep.json"
         if not path.is_file():
             raise ArchiveError(f"{self.path} is no archive: it has no sweep.json.")
@@ -190,7 +190,7 @@ class Archive:
 
     @contextmanager
     def _replacing(self, target: Path) -> Iterator[Path]:
-        """What is written to the path that this gives is then at `target`: all of it, or nothing."""
+        """A path to write to, whose content is then at `target`: all of it, or nothing."""
         try:
             with replacing(target) as part:
                 yield part
@@ -213,12 +213,12 @@ def find_archives(paths: list[Path]) -> list[Archive]:
 
     A packed one (.tar.zst) counts as the folder that it holds; beside the folder that it was packed from, not at all.
     """
-    found: list[Archive] = []
+    archives: list[Archive] = []
     for given in paths:
         _require_plain_name(given)
         path = unpacked(given) if given.name.endswith(SUFFIX) and given.is_file() else given
         if (path / "sweep.json").is_file():
-            found.append(open_archive(path))
+            archives.append(open_archive(path))
             continue
         below = sorted(sweep.parent for sweep in path.glob("*/sweep.json"))
         folders = {folder.name for folder in below}
@@ -228,8 +228,8 @@ def find_archives(paths: list[Path]) -> list[Archive]:
         below += [unpacked(pack) for pack in packs if pack.name.removesuffix(SUFFIX) not in folders]
         if not below:
             raise ArchiveError(f"No archive at {path}: neither it nor a folder in it has a sweep.json.")
-        found += [open_archive(folder) for folder in below]
-    return found
+        archives += [open_archive(folder) for folder in below]
+    return archives
 
 
 def archive_below(folder: Path, sweep_id: str) -> Archive:
@@ -265,9 +265,9 @@ def open_archive(folder: Path) -> Archive:
                 _require_plain_name(place / entry.name)
                 facts = entry.stat(follow_symlinks=False)
                 if not stat.S_ISREG(facts.st_mode) and not stat.S_ISDIR(facts.st_mode):
-                    what = "a link" if entry.is_symlink() else "no plain file"
+                    kind = "a link" if entry.is_symlink() else "no plain file"
                     raise ArchiveError(
-                        f"{place}: {shown(entry.name)} is {what}. Put the file itself there, or remove it."
+                        f"{place}: {shown(entry.name)} is {kind}. Put the file itself there, or remove it."
                     )
                 if count > MOST_FILES or facts.st_size > LARGEST_PARQUET_BYTES:
                     raise ArchiveError(
@@ -296,7 +296,7 @@ UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     1: lambda raw: {**raw, "format_version": 2},
     2: lambda raw: _renamed(raw, "other_requests", "holdout") | {"format_version": 3},
 }
-"""What turns a file of each older version into one of the next."""
+"""Upgrades of a file of each older version to the next."""
 
 GONE = ("node_screening",)
 """Fields of older files, of any version, that nothing reads any more."""

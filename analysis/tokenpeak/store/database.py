@@ -113,7 +113,7 @@ class Database:
 
     @property
     def client(self) -> tuple[str, dict[str, str]]:
-        """What `psql` takes to connect here: a connection string without a password, and variables with it."""
+        """Arguments for `psql` to connect here: a connection string without a password, and variables with it."""
         found = self._connection.info.get_parameters()
         # An older client knows fewer of them.
         parts = {name: str(found[name]) for name in CLIENT_PARAMETERS if found.get(name)}

