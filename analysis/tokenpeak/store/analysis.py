@@ -108,29 +108,13 @@ def _defaults(row: Mapping[str, Any], flags: Mapping[str, Any], record: SweepRec
 
 def _typed(values: list[object]) -> pl.Series:
     """The values as whole numbers, numbers or booleans where all of them are; else as text."""
-    given = [value for value in values if value is not None]
-    if all(isinstance(value, bool) for value in given):
+    if all(value is None or isinstance(value, bool) for value in values):
         return pl.Series(values, dtype=pl.Boolean)
-    numbers = [_number(value) for value in values]
-    if any(number is None and value is not None for number, value in zip(numbers, values, strict=True)):
-        words = [None if value is None else value if isinstance(value, str) else json.dumps(value) for value in values]
-        return pl.Series(words, dtype=pl.String)
-    is_whole = all(isinstance(number, int) for number in numbers if number is not None)
-    return pl.Series(numbers, dtype=pl.Int64 if is_whole else pl.Float64, strict=False)
-
-
-def _number(value: object) -> int | float | None:
-    """A number, also of an alternative whose name is one; None for anything else."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int | float):
-        return value
-    for kind in (int, float):
-        try:
-            return kind(str(value))
-        except ValueError:
-            continue
-    return None
+    words = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
+    text = pl.Series(words, dtype=pl.String)
+    # The name of an alternative may be a number, too.
+    numbers = (text.cast(kind, strict=False) for kind in (pl.Int64, pl.Float64))
+    return next((each for each in numbers if each.null_count() == text.null_count()), text)
 
 
 def with_latencies(requests: pl.LazyFrame, runs: pl.DataFrame) -> pl.LazyFrame:

@@ -21,7 +21,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import Enum
 from pathlib import Path
 
 from tokenpeak import paths
@@ -76,13 +75,8 @@ def psql() -> Path:
     return Path(program) if program else _installed(None) / "bin" / "psql"
 
 
-class _State(Enum):
-    """State of a server by pg_isready's exit status."""
-
-    ANSWERS = 0
-    REJECTS = 1
-    """It starts or stops."""
-    ABSENT = 2
+_ANSWERS, _REJECTS = 0, 1
+"""Exit statuses of pg_isready: the server serves, or starts or stops."""
 
 
 class _EmbeddedServer:
@@ -151,9 +145,9 @@ class _EmbeddedServer:
     def start(self) -> None:
         """Start the server unless it answers, now or once it has started or stopped for a user who was killed."""
         until = time.monotonic() + START_LIMIT_S
-        while (state := self._state()) is _State.REJECTS and time.monotonic() < until:
+        while (state := self._state()) == _REJECTS and time.monotonic() < until:
             time.sleep(0.1)
-        if state is _State.ANSWERS:
+        if state == _ANSWERS:
             return
         log = self.data / "server.log"
         try:
@@ -173,10 +167,9 @@ class _EmbeddedServer:
             if self._call("pg_ctl", "status", "-D", str(self.data)).returncode == 0:
                 self._run("pg_ctl", "-w", "-m", "fast", "-D", str(self.data), "stop")
 
-    def _state(self) -> _State:
-        """State of the server on the socket; a busy one may take long to answer, an absent one costs no time."""
-        result = self._call("pg_isready", "-q", "-t", str(START_LIMIT_S), "-h", str(self.data), "-p", "5432")
-        return _State(min(result.returncode, _State.ABSENT.value))
+    def _state(self) -> int:
+        """Status of the server on the socket; a busy one may take long to answer, an absent one costs no time."""
+        return self._call("pg_isready", "-q", "-t", str(START_LIMIT_S), "-h", str(self.data), "-p", "5432").returncode
 
     def _run(self, program: str, *arguments: str) -> None:
         result = self._call(program, *arguments)
