@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from node_models import known_board, known_model
 from tokenpeak import paths
 from tokenpeak.predict.demand import Demand
 from tokenpeak.predict.deployment import Deployment
-from tokenpeak.predict.hardware import GpuFacts, gpu_facts
 from tokenpeak.predict.memory_plan import MemoryPlan
-from tokenpeak.predict.model import ModelFacts, model_facts
 from tokenpeak.predict.prediction import steady_state
 
 TABLES: Mapping[str, Path] = {
@@ -69,18 +68,6 @@ def read_rows(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def _gpu(name: str) -> GpuFacts:
-    facts = gpu_facts(name)
-    assert facts is not None, name
-    return facts
-
-
-def _model(name: str) -> ModelFacts:
-    facts = model_facts(name)
-    assert facts is not None, name
-    return facts
-
-
 def _compare(
     published: float,
     deployment: Deployment,
@@ -132,8 +119,8 @@ def presets() -> Iterator[Comparison]:
         gpu, count = PRESETS[row["preset"]]
         speed = float(row["request_generation_tok_per_s"])
         deployment = Deployment(
-            model=_model(row["model"]),
-            gpu=_gpu(gpu),
+            model=known_model(row["model"]),
+            gpu=known_board(gpu),
             tensor_parallel=count,
             dtype="float16",
             eager=True,
@@ -159,8 +146,8 @@ def a100x8() -> Iterator[Comparison]:
         batched = int(row["max_num_batched_tokens"] or 2048)
         tensor, pipeline = int(row["tensor_parallel_size"]), int(row["pipeline_parallel_size"])
         deployment = Deployment(
-            model=_model("deepseek-ai/DeepSeek-R1-Distill-Llama-70B"),
-            gpu=_gpu("NVIDIA A100-SXM4-80GB"),
+            model=known_model("deepseek-ai/DeepSeek-R1-Distill-Llama-70B"),
+            gpu=known_board("NVIDIA A100-SXM4-80GB"),
             tensor_parallel=tensor,
             pipeline_parallel=pipeline,
             v1=False,

@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from tokenpeak.predict.hardware import GIB, TABLE, gpu_facts
+from node_models import known_board
+from tokenpeak.predict.hardware import GIB, TABLE
 
 
 @pytest.mark.parametrize(
@@ -17,9 +18,8 @@ from tokenpeak.predict.hardware import GIB, TABLE, gpu_facts
 )
 def test_takes_names_as_tools_and_people_write_them(reported: str, expected: str) -> None:
     """A device is found whatever vendor, brand, case and punctuation its name carries."""
-    facts = gpu_facts(reported)
+    facts = known_board(reported)
 
-    assert facts is not None
     assert expected == facts.name
 
 
@@ -34,17 +34,14 @@ def test_takes_names_as_tools_and_people_write_them(reported: str, expected: str
 )
 def test_rate_is_what_units_do_at_their_clock(name: str, units: int, operations: int, mhz: int) -> None:
     """The 16-bit rate is multiprocessors times their operations a clock times the boost clock."""
-    facts = gpu_facts(name)
+    facts = known_board(name)
 
-    assert facts is not None
     assert pytest.approx(units * operations * mhz * 1e6, rel=0.005) == facts.flops["fp16"]
 
 
 def test_takes_a_mig_slice_for_its_share() -> None:
     """A slice has its gigabytes of memory, eighths of the bandwidth and sevenths of the arithmetic."""
-    whole, part = gpu_facts("NVIDIA A100-SXM4-80GB"), gpu_facts("NVIDIA A100-SXM4-80GB MIG 3g.40gb")
-    assert whole is not None
-    assert part is not None
+    whole, part = known_board("NVIDIA A100-SXM4-80GB"), known_board("NVIDIA A100-SXM4-80GB MIG 3g.40gb")
 
     assert 40 * GIB == part.vram_bytes
     assert whole.memory_bytes_per_s / 2 == part.memory_bytes_per_s

@@ -2,22 +2,20 @@
 
 import pytest
 
+from node_models import known_board, known_model
 from plan.published import read_rows
 from tokenpeak.predict.deployment import (
     Deployment,
     kv_cache_bytes,
 )
-from tokenpeak.predict.hardware import GIB, gpu_facts
-from tokenpeak.predict.model import model_facts
+from tokenpeak.predict.hardware import GIB
 
 ROWS = read_rows("gtc-h200-llama70b-fp8")
 NAMES = [row["config"] for row in ROWS]
 
 
 def published(row: dict[str, str]) -> tuple[Deployment, float, float]:
-    model, gpu = model_facts("nvidia/Llama-3.1-70B-Instruct-FP8"), gpu_facts("NVIDIA H200")
-    assert model is not None
-    assert gpu is not None
+    model, gpu = known_model("nvidia/Llama-3.1-70B-Instruct-FP8"), known_board("NVIDIA H200")
     deployment = Deployment(
         model=model,
         gpu=gpu,

@@ -1,7 +1,8 @@
 import pytest
 
+from node_models import known_model
 from tokenpeak.errors import FactsError
-from tokenpeak.predict.model import facts_from_config, model_facts
+from tokenpeak.predict.model import facts_from_config
 
 LLAMA = {
     "model_type": "llama",
@@ -26,9 +27,8 @@ LLAMA = {
 )
 def test_counts_parameters_by_formula(name: str, expected: int) -> None:
     """The formula gives the exact parameter count of the published checkpoint."""
-    facts = model_facts(name)
+    facts = known_model(name)
 
-    assert facts is not None
     assert expected == facts.parameters
 
 
@@ -50,16 +50,14 @@ PUBLISHED = {
 @pytest.mark.parametrize(("name", "billions"), PUBLISHED.items())
 def test_shapes_of_other_sources_have_the_published_size(name: str, billions: float) -> None:
     """A shape that comes from no config.json has as many parameters as the model's card or report says."""
-    facts = model_facts(name)
+    facts = known_model(name)
 
-    assert facts is not None
     assert billions == pytest.approx(facts.parameters / 1e9, rel=0.01)
 
 
 def test_counts_what_one_token_meets_of_a_mixture_of_experts() -> None:
     """DeepSeek-V3 has 671 billion parameters, of which a token meets 37."""
-    facts = model_facts("deepseek-ai/DeepSeek-V3")
-    assert facts is not None
+    facts = known_model("deepseek-ai/DeepSeek-V3")
 
     assert 671 == round(facts.parameters / 1e9)
     assert 37.6 == round(facts.active_parameters / 1e9, 1)
@@ -67,8 +65,7 @@ def test_counts_what_one_token_meets_of_a_mixture_of_experts() -> None:
 
 def test_keeps_one_compressed_vector_a_layer_under_mla() -> None:
     """MLA's KV cache is 576 values a token and layer, on each tensor-parallel GPU alike."""
-    facts = model_facts("DeepSeek-V3")
-    assert facts is not None
+    facts = known_model("DeepSeek-V3")
 
     assert 61 * 576 * 2 == facts.kv_bytes_per_token()
     assert facts.kv_bytes_per_token() == facts.kv_bytes_per_token(tensor_parallel=8)
@@ -76,9 +73,7 @@ def test_keeps_one_compressed_vector_a_layer_under_mla() -> None:
 
 def test_takes_the_kv_cache_dtype_that_a_checkpoint_asks_for() -> None:
     """A ModelOpt FP8 checkpoint with FP8 KV cache takes half the bytes a token."""
-    plain, fp8 = model_facts("meta-llama/Llama-3.1-70B-Instruct"), model_facts("nvidia/Llama-3.1-70B-Instruct-FP8")
-    assert plain is not None
-    assert fp8 is not None
+    plain, fp8 = known_model("meta-llama/Llama-3.1-70B-Instruct"), known_model("nvidia/Llama-3.1-70B-Instruct-FP8")
 
     assert plain.kv_bytes_per_token() == 2 * fp8.kv_bytes_per_token()
 

@@ -2,18 +2,9 @@ from dataclasses import replace
 
 import pytest
 
+from node_models import deployment
 from tokenpeak.predict.deployment import Deployment
-from tokenpeak.predict.hardware import gpu_facts
-from tokenpeak.predict.model import model_facts
 from tokenpeak.predict.physics import HOP_S, MEMORY_EFFICIENCY, step_time_s
-
-
-def deployment(model: str, gpu: str, **options: object) -> Deployment:
-    facts, device = model_facts(model), gpu_facts(gpu)
-    assert facts is not None
-    assert device is not None
-    return Deployment(model=facts, gpu=device, **options)  # type: ignore[arg-type]
-
 
 V100 = deployment(
     "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B",

@@ -5,22 +5,13 @@ from typing import Any
 
 import pytest
 
+from node_models import deployment
 from plan.virtual_engine import Judged, VirtualEngine
 from tokenpeak.predict.demand import Demand, arrivals, lengths
 from tokenpeak.predict.deployment import Deployment
-from tokenpeak.predict.hardware import gpu_facts
-from tokenpeak.predict.model import model_facts
 from tokenpeak.predict.physics import request_s, step_time_s
 from tokenpeak.predict.played_run import PlayedRun, Rank, play
 from tokenpeak.predict.prediction import most_per_s
-
-
-def deployment(model: str, gpu: str, **options: Any) -> Deployment:
-    facts, device = model_facts(model), gpu_facts(gpu)
-    assert facts is not None
-    assert device is not None
-    return Deployment(model=facts, gpu=device, **options)
-
 
 H100 = deployment(
     "meta-llama/Llama-3.1-8B-Instruct",

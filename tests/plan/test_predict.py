@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from node_models import known_board, known_model
 from tokenpeak.predict.demand import Demand
 from tokenpeak.predict.deployment import Deployment
 from tokenpeak.predict.hardware import gpu_facts
@@ -11,9 +12,7 @@ from tokenpeak.predict.prediction import hardware_limit_tok_per_s, predict, slo_
 from tokenpeak.spec.slo import Slo
 from tokenpeak.spec.workload import MaxRateLoad
 
-MODEL, GPU = model_facts("meta-llama/Llama-3.1-8B-Instruct"), gpu_facts("NVIDIA A100-SXM4-80GB")
-assert MODEL is not None
-assert GPU is not None
+MODEL, GPU = known_model("meta-llama/Llama-3.1-8B-Instruct"), known_board("NVIDIA A100-SXM4-80GB")
 PLAN = MemoryPlan(
     deployment=Deployment(model=MODEL, gpu=GPU, max_num_seqs=256, max_num_batched_tokens=8192),
     gpu_memory_utilization=0.9,
@@ -91,8 +90,7 @@ def test_a_search_is_predicted_at_the_rate_that_it_should_find() -> None:
 
 def test_ranks_of_a_mixture_are_not_independent() -> None:
     """They read their experts together, which is why more ranks pay, and a prefill of any rank stalls all of them."""
-    mixture = model_facts("Qwen/Qwen3-30B-A3B")
-    assert mixture is not None
+    mixture = known_model("Qwen/Qwen3-30B-A3B")
     alone = replace(PLAN, deployment=replace(PLAN.deployment, model=mixture, max_num_batched_tokens=2048))
     one, four = steady_state(alone, CLOSED), steady_state(ranks(alone, 4), replace(CLOSED, concurrency=128))
     stalls = [(state.tpot_s - state.step.total_s) / state.prefill_s for state in (one, four)]

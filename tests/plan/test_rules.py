@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
+from node_models import known_model
 from tokenpeak.plan.rules import advice, dropped_because
-from tokenpeak.predict.model import ModelFacts, model_facts
 from tokenpeak.records import Config, Gpu, ModelName, NodeFacts
 
 LLAMA_8B = "meta-llama/Llama-3.1-8B-Instruct"
@@ -21,12 +21,6 @@ def config(env: dict[str, str] | None = None, **flags: Any) -> Config:
     )
 
 
-def facts(name: str) -> ModelFacts:
-    found = model_facts(name)
-    assert found is not None
-    return found
-
-
 def rule(
     gpu: str,
     version: str | None,
@@ -38,7 +32,7 @@ def rule(
 ) -> str | None:
     """The code of the rule that forbids these flags, None when they may run."""
     small = {"max_model_len": 4096, **flags}
-    found = dropped_because(config(env, **small), node(gpu, count), facts(model) if model else None, version)
+    found = dropped_because(config(env, **small), node(gpu, count), known_model(model) if model else None, version)
     return found[0] if found else None
 
 
@@ -143,6 +137,6 @@ def test_reason_names_the_value_and_the_source() -> None:
 )
 def test_advice_says_what_speaks_against(word: str, gpu: str, flags: dict[str, Any]) -> None:
     """What may run but will probably not pay is said."""
-    found = advice(config(dtype="half", max_model_len=4096, **flags), node(gpu, 4), facts(LLAMA_8B), "0.10.2")
+    found = advice(config(dtype="half", max_model_len=4096, **flags), node(gpu, 4), known_model(LLAMA_8B), "0.10.2")
 
     assert any(word in text for text in found)
