@@ -6,9 +6,8 @@ from typing import Any
 from node_models import LLAMA, serving
 from tokenpeak.plan.baseline import baselines, parse_arguments
 from tokenpeak.plan.matrix import configs
-from tokenpeak.records import EngineBuild, Gpu, NodeFacts, Production
+from tokenpeak.records import Gpu, NodeFacts, Production
 from tokenpeak.spec.sweep import SweepSpec, parse_spec
-from tokenpeak.sweep.sweep_plan import plan_nodes
 
 GPUS = tuple(Gpu(index=index, name="NVIDIA A100-SXM4-80GB", vram_bytes=80 << 30) for index in range(2))
 ARGUMENTS = (
@@ -55,18 +54,6 @@ def test_command_line_as_flags() -> None:
         "enable_prefix_caching": False,
         "gpu_memory_utilization": 0.85,
     } == flags
-
-
-def test_production_is_a_baseline_of_the_default_build() -> None:
-    """Where the sweep is of another build, production's settings still run on the node's default one."""
-    builds = tuple(EngineBuild(name=name, version=release) for name, release in (("old", "0.31.0"), ("new", "0.32.0")))
-    running = node(*ARGUMENTS).model_copy(update={"engines": builds})
-    fixed = {"name": "fixed", "flags": {"dtype": "bfloat16"}, "engine": "new"}
-    (plan,) = plan_nodes(spec(fixed=fixed), serving(LLAMA, running.model_copy(update={"gpus": GPUS}))).plans
-
-    assert {"production": "old", "defaults": "new"} == {
-        each.config.name: each.config.engine for each in plan.feasible if each.config.name in ("production", "defaults")
-    }
 
 
 def test_defaults_and_production_are_configs() -> None:

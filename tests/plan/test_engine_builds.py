@@ -70,17 +70,6 @@ def test_flag_that_one_build_lacks_is_dropped_there() -> None:
         )
 
 
-def test_build_that_one_node_lacks_is_dropped_there() -> None:
-    """Another kind of hardware keeps the config."""
-    plans = build_plan(
-        spec(axes={"engine": ["old", "new"]}),
-        serving(LLAMA, node(OLD, name="a"), node(OLD, NEW, name="b", gpu="NVIDIA A10")),
-    )
-
-    assert [["old"], ["old", "new"]] == [[each.config.choices["engine"] for each in plan.feasible] for plan in plans]
-    assert ["engine_build"] == [each.rule for each in plans[0].dropped]
-
-
 def test_tag_that_names_two_images() -> None:
     """Nodes whose image of one name has another content are searched apart; a command's file does not part them."""
 

@@ -37,24 +37,6 @@ def test_equal_boards_with_another_driver_are_two_kinds() -> None:
     } == found
 
 
-def test_variable_that_one_node_refuses_is_dropped_there() -> None:
-    """Of equal nodes with other allow lists, the one that refuses a config's variable is planned without it."""
-    open_, closed = (
-        node(name).model_copy(update={"engine_version": "0.8.5", "engine_env_allowed": allowed})
-        for name, allowed in (("a", ("VLLM_LOGGING_LEVEL", "NCCL_*")), ("b", ("NCCL_*",)))
-    )
-    spec = sweep_spec({"max_num_seqs": [8]})
-    flags = {**spec.fixed.flags, "dtype": "half"}
-    fixed = spec.fixed.model_copy(update={"flags": flags, "env": {"VLLM_LOGGING_LEVEL": "DEBUG"}})
-    plans = build_plan(spec.model_copy(update={"fixed": fixed}), serving(LLAMA, open_, closed))
-
-    assert [[], ["environment"]] == [[dropped.rule for dropped in plan.dropped] for plan in plans]
-    assert ("apart from b: variables that configs may set VLLM_LOGGING_LEVEL too here, none besides there",) == (
-        plans[0].apart
-    )
-    assert 1 == len(build_plan(spec, serving(LLAMA, open_, open_.model_copy(update={"node": "c"}))))
-
-
 def test_equal_boards_with_other_engine_builds_are_two_kinds() -> None:
     """Another version is another plan and another search; the plan says what differs."""
     old, new = EngineBuild(name="old", installed="0.24.0"), EngineBuild(name="new", installed="0.32.0")

@@ -76,15 +76,6 @@ def test_asks_the_hub_once(hub: str) -> None:
     assert asked == model_facts("some/model")
 
 
-def test_reads_modelopt_s_own_file_beside(hub: str) -> None:
-    """hf_quant_config.json says what config.json does not: fp8 weights and KV cache."""
-    facts = facts_from_hub("some/fp8", env={"HF_ENDPOINT": hub})
-    assert facts is not None
-    assert facts.quantization is not None
-
-    assert ("modelopt", "fp8") == (facts.quantization.method, facts.kv_dtype())
-
-
 @pytest.mark.parametrize(
     ("name", "env"),
     [("some/other", {}), ("some/model", {"HF_HUB_OFFLINE": "1"}), ("/a/path", {}), ("plain-name", {})],

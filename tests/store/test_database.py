@@ -101,19 +101,6 @@ def test_a_sweep_is_opened_from_postgres(
         open_archive("postgres:nothing")
 
 
-def test_a_changed_archive_replaces_its_rows(fresh: DatabaseChoice, folder: Path, tmp_path: Path) -> None:
-    """Loading a sweep again after trials were added or removed leaves exactly what the archive holds."""
-    shutil.copytree(folder / "a", tmp_path / "a")
-    with open_database(fresh) as database:
-        database.ingest(open_frames(tmp_path))
-        gone = min((tmp_path / "a" / "trials").glob("*.json"))
-        gone.unlink()
-        database.ingest(open_frames(tmp_path))
-
-    assert [(15,)] == rows(fresh, "SELECT count(*) FROM trials")
-    assert [] == rows(fresh, f"SELECT 1 FROM runs WHERE trial_id = '{gone.stem}'")
-
-
 def test_a_load_that_fails_leaves_what_was_there(fresh: DatabaseChoice, frames: Frames) -> None:
     """A load that breaks half-way is an error and changes nothing of the sweep."""
     broken = pl.concat([frames.runs, frames.runs.tail(1)])

@@ -11,7 +11,6 @@ from archive_factory import MANY_AXES, make_archive
 from tokenpeak.errors import ArchiveError
 from tokenpeak.store import request_files
 from tokenpeak.store.frames import Frames, frames_of_each, open_frames
-from tokenpeak.store.tables import TABLES
 
 
 @pytest.fixture(scope="module")
@@ -28,24 +27,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def frames(folder: Path) -> Frames:
     """The frames of both."""
     return open_frames(folder)
-
-
-def test_columns_are_those_of_the_tables(frames: Frames) -> None:
-    """Each frame has exactly its table's columns and types, besides the axes."""
-    for table in TABLES:
-        frame = getattr(frames, table.name)
-        schema = frame.collect_schema()
-        found = {name: schema[name] for name in schema if not name.startswith("axis_") and name != "event_times_us"}
-
-        assert table.schema() == found
-
-
-def test_axes_are_columns(frames: Frames) -> None:
-    """Every axis of any sweep is a column; a sweep without that axis has null there."""
-    in_a = frames.trials.filter(pl.col("sweep_id") == "a")
-
-    assert {"8", "64"} == set(in_a["axis_max_num_seqs"])
-    assert [None] * in_a.height == in_a["axis_gpu_memory_utilization"].to_list()
 
 
 def test_failed_and_dropped_are_rows(frames: Frames) -> None:
