@@ -6,10 +6,9 @@ from typing import Any
 from node_models import LLAMA, serving
 from tokenpeak.plan.baseline import baselines, parse_arguments
 from tokenpeak.plan.matrix import configs
-from tokenpeak.records import Gpu, NodeFacts, Production
+from tokenpeak.records import NodeFacts, Production
 from tokenpeak.spec.sweep import SweepSpec, parse_spec
 
-GPUS = tuple(Gpu(index=index, name="NVIDIA A100-SXM4-80GB", vram_bytes=80 << 30) for index in range(2))
 ARGUMENTS = (
     *("meta-llama/Llama-3.1-8B-Instruct", "--host", "0.0.0.0", "--port=8000", "--max-model-len", "4096"),
     *(

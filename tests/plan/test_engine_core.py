@@ -16,9 +16,9 @@ MEDUSA = '{"method": "medusa", "model": "m", "num_speculative_tokens": 2}'
 DRAFT = '{"model": "small", "num_speculative_tokens": 2}'
 FP8 = {"kv_cache_dtype": "fp8"}
 ASKED = {"VLLM_USE_V1": "1"}
-HOPPER, AMPERE, ADA, BLACKWELL, VOLTA = (
+HOPPER, AMPERE, VOLTA = (
     CoreFacts(release=(0, 8, 5), flags={}, env={}, vendor="nvidia", capability=capability)
-    for capability in (90, 80, 89, 100, 70)
+    for capability in (90, 80, 70)
 )
 MI300X, CPU = (replace(HOPPER, vendor=vendor, capability=None) for vendor in ("amd", "cpu"))
 

@@ -1,7 +1,6 @@
 """A spec with a secret in it is refused before anything runs, with the way to do it; a recorded one stays readable."""
 
 import copy
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import yaml
 from tokenpeak.errors import SpecError
 from tokenpeak.spec.sweep import parse_spec, read_spec
 
-TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))
 SECRET = "Zq7Wm2Xc9Vb4Nk1Lp"
 WORKLOADS = [
     {
