@@ -148,10 +148,10 @@ def _regression(x: Floats, y: Floats, widest: float) -> tuple[Floats, Floats, fl
     sd = 2 * NOISE_SD_AT_LEAST
     # The noise is read off what the effects leave over; a few rounds settle it.
     for _ in range(8):
-        posterior = np.linalg.inv(prior + gram / sd**2)
+        posterior = np.asarray(np.linalg.inv(prior + gram / sd**2), np.float64)
         weights = posterior @ moment / sd**2
-        left = y @ y - 2 * weights @ moment + weights @ gram @ weights
-        sd = max(NOISE_SD_AT_LEAST, float(np.sqrt(max(left, 0.0) / len(y))))
+        left = float(y @ y - 2 * weights @ moment + weights @ gram @ weights)
+        sd = max(NOISE_SD_AT_LEAST, math.sqrt(max(left, 0.0) / len(y)))
     return weights, posterior, sd
 
 
