@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from loadgen.broken_server import DONE, END, HEAD, USAGE, Answer, chunk, event, serving, stream
-from loadgen.offered import failure, observed, offered
+from loadgen.offered import failure, observed
 from tokenpeak.loadgen.job import LoadJob, run_job
 from tokenpeak.records import RunRecord
 
@@ -25,14 +25,6 @@ def measure(url: str, folder: Path, level: dict[str, Any] | None = None, **keys:
 def failures(answer: Answer, folder: Path, **keys: Any) -> dict[str, int]:
     with serving(answer) as url:
         return measure(url, folder, **keys).summary.failures
-
-
-def test_refused() -> None:
-    """A port where nobody listens is counted as refused."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-
-    assert ["refused"] == [reply.error for reply in offered(f"http://127.0.0.1:{port}")]
 
 
 @pytest.mark.parametrize("abruptly", [True, False])

@@ -13,7 +13,6 @@ from tokenpeak.spec.workload import (
     ConversationWorkload,
     DatasetWorkload,
     FixedWorkload,
-    LengthDistribution,
     SyntheticWorkload,
     TraceWorkload,
     Workload,
@@ -48,17 +47,6 @@ def test_no_two_synthetic_prompts_share_a_beginning() -> None:
     beginnings = [tuple(request["prompt"][:6]) for salt in ("a", "b") for request in bodies(workload, salt=salt)]
 
     assert len(beginnings) == len(set(beginnings))
-
-
-def test_lengths_do_not_depend_on_the_salt() -> None:
-    """Two runs of one seed ask for the same work in other words."""
-    workload = SyntheticWorkload(
-        name="x", input_tokens=LengthDistribution(distribution="uniform", low=10, high=90), output_tokens=1
-    )
-
-    assert [len(request["prompt"]) for request in bodies(workload, salt="a")] == [
-        len(request["prompt"]) for request in bodies(workload, salt="b")
-    ]
 
 
 @pytest.mark.parametrize(
@@ -156,15 +144,6 @@ def test_chat_log_that_cannot_be_asked(row: object, more: dict[str, Any], words:
     """A log that is no chat, has no answers, or is meant for another endpoint is an error that says what to write."""
     with pytest.raises(LoadError, match=words):
         chats(tmp_path / "log.jsonl", row, **more)
-
-
-def test_unknown_column_is_named(tmp_path: Path) -> None:
-    """A column that the file lacks is an error that names the nearest."""
-    path = tmp_path / "data.jsonl"
-    path.write_text('{"prompts": "hi"}\n')
-
-    with pytest.raises(LoadError, match="Did you mean prompts"):
-        prompts(DatasetWorkload(name="x", path=str(path), output_tokens=1))
 
 
 def test_conversations_share_starters() -> None:

@@ -178,15 +178,3 @@ def test_waits_until_nothing_runs_or_waits(pages: list[str], expected: bool | No
     with scraping(pages) as scraper:
         assert expected is scraper.drained(0.3)
         assert looks is None or looks == len(scraper.series(0.0).t_s)
-
-
-def test_span_has_the_sample_before_it() -> None:
-    """A run's samples are those of its span with the last one before; the series has all, on the trial's clock."""
-    with scraping([gauges(number, 0) for number in range(1, 5)]) as scraper:
-        taken = [scraper.sample() for _ in range(4)]
-        at = [each.at_s for each in taken if each is not None]
-
-        assert taken[1:3] == scraper.between(at[2], at[2])
-        assert [] == scraper.between(at[0] - 2, at[0] - 1)
-        assert (1.0, 2.0, 3.0, 4.0) == scraper.series(at[0]).columns["requests_running"]
-        assert 0.0 == scraper.series(at[0]).t_s[0]

@@ -80,14 +80,6 @@ def test_preemption_is_judged_by_what_it_computed_again(preemptions: int, reason
     assert reasons == codes(engine=EngineCounters(preemptions=preemptions))
 
 
-def test_requests_of_the_warmup_are_in_flight_too() -> None:
-    """A concurrency is held from the first measured request on by warm-up requests that still run."""
-    long = [reply(index, 0.0, last_token_s=90.0) for index in range(2)]
-    replies = [*long, *(reply(2 + index, 0.25 * index) for index in range(200))]
-
-    assert [] == codes(replies, level=ClosedLoad(concurrency=4, requests=200, warmup_requests=2), warmup_requests=2)
-
-
 def test_growing_latency_at_a_rate_is_overload() -> None:
     """Latency that grows through an open-loop run means that the engine did not keep up, a word for which there is."""
     growing = [reply(index, 0.25 * index, last_token_s=0.25 * index + 0.5 + index / 50) for index in range(200)]

@@ -66,25 +66,3 @@ def test_cost_needs_a_price() -> None:
     speed = trial.runs[0].summary.output_tok_per_s
     assert speed is not None
     assert pytest.approx(2.5 / 3600 / speed * 1e6) == metric_value(trial.runs[0], "cost_per_1m_output_tok", spec.energy)
-
-
-@pytest.mark.parametrize(
-    "codes", [(), ("overloaded",), ("preemptions",), ("client_slow",), ("overloaded", "client_slow")]
-)
-@pytest.mark.parametrize("status", ["valid", "invalid", "not_judged"])
-def test_a_sustainable_rate_is_alike_for_objective_and_rates_page(
-    tmp_path: Path, status: str, codes: tuple[str, ...]
-) -> None:
-    """Whatever a run's verdict, the page's frame and the highest rate agree on whether its rate is sustainable."""
-    archive = make_archive(tmp_path / "a", axes={"max_num_seqs": [64]}, gpus=("NVIDIA L4",), seconds=2)
-    (trial,) = archive.trials()
-    verdict = Verdict(status=status, reasons=tuple(Reason(code=code, text=code) for code in codes))  # type: ignore[arg-type]
-    run = trial.runs[1].model_copy(update={"verdict": verdict, "slo_met": True})
-    (archive.path / "trials" / f"{trial.trial_id}.json").unlink()
-    archive.write_trial(trial.model_copy(update={"runs": (trial.runs[0], run)}), None, "")
-    view = open_archive(archive.path)
-    (held,) = rates.open_runs(view, view.hardware[0], "short")["held"]
-    aim = view.spec.model_copy(update={"objective": Objective(metric="max_rate_per_s")})
-
-    assert run.rate_held == held
-    assert (held is True) == (objective_value(trial.model_copy(update={"runs": (run,)}), aim) is not None)

@@ -11,7 +11,6 @@ from tokenpeak.plan.matrix import configs, with_objective
 from tokenpeak.ranking.objective import objective_value
 from tokenpeak.report import open_archive
 from tokenpeak.report.ranking.standings import rank
-from tokenpeak.search.history import outcome_of
 from tokenpeak.spec.sweep import Objective, SweepSpec, parse_spec
 from tokenpeak.sweep.trial.request import ends_early
 
@@ -77,16 +76,6 @@ def test_the_rate_of_a_gpu_is_the_highest_rate_over_its_gpus() -> None:
     assert not ends_early(aim)
 
 
-def test_the_search_follows_a_gpu(archive: Path) -> None:
-    """What the search learns of a trial is its objective by GPU."""
-    view = open_archive(archive, objective="output_tok_per_s_per_gpu")
-    trial, _ = trial_record(sweep_spec({"tensor_parallel_size": [1, 8]}))
-
-    assert pytest.approx(outcome_of(trial, view.spec).value) == (
-        trial.runs[0].summary.output_tok_per_s / (trial.config.gpus or 0)  # type: ignore[operator]
-    )
-
-
 def test_default_where_configs_take_different_numbers_of_gpus() -> None:
     """An objective that is not given is by GPU there, and a note says so; equal numbers change nothing."""
     several, said = objective_of(written({"tensor_parallel_size": [1, 8]}))
@@ -98,14 +87,3 @@ def test_default_where_configs_take_different_numbers_of_gpus() -> None:
         "objective: {metric: output_tok_per_s} ranks them as a whole",
     )
     assert ("output_tok_per_s", ()) == (same.objective.metric, silent)
-
-
-def test_an_objective_that_is_given_stays() -> None:
-    """Also where it is the usual one, and after the spec was recorded and read again."""
-    asked = written({"tensor_parallel_size": [1, 8]}, metric="output_tok_per_s")
-    recorded = parse_spec(
-        json.loads(sweep_spec({"tensor_parallel_size": [1, 8]}).model_dump_json()), Path("sweep.json")
-    )
-
-    assert "output_tok_per_s" == objective_of(asked)[0].objective.metric
-    assert "output_tok_per_s" == objective_of(recorded)[0].objective.metric

@@ -41,12 +41,3 @@ def test_difference_and_error_are_those_of_least_squares() -> None:
     assert len(values) - rank == found.freedom
     assert pytest.approx(deviation) == found.deviation
     assert pytest.approx(math.sqrt(np.linalg.inv(design.T @ design)[-1, -1])) == found.launches
-
-
-def test_without_a_node_of_both_sides_there_is_no_such_difference() -> None:
-    """Nor on one node, where the plain difference is the same, nor where no launch is left to know noise by."""
-    old, new = sides(np.random.default_rng(5))
-
-    assert within_nodes(old[:3], new[1:4], ["a"] * 3, ["b"] * 3) is None
-    assert within_nodes(old[:3], new[:3], ["a"] * 3, ["a"] * 3) is None
-    assert within_nodes(old[:1], new[:2], ["a"], ["a", "b"]) is None

@@ -19,62 +19,32 @@ from tokenpeak.spec.sweep import parse_spec
 
 V100 = "V100"
 HARDWARE = ("V100", "A100", "H100", "H200")
+MODEL_32B, MODEL_70B = "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B", "meta-llama/Llama-3.1-70B-Instruct"
+BATCHES: list[object] = [32, 64, 128, 256]
 _SETUPS: dict[str, tuple[str, str, int, int, str, str, dict[str, list[object]]]] = {
-    "V100": (
-        "Tesla V100-PCIE-32GB",
-        "7.0",
-        32,
-        4,
-        "0.8.5",
-        "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B",
-        {
-            "gpu_memory_utilization": [0.80, 0.85, 0.90, 0.95],
-            "max_num_seqs": [32, 64, 128],
-            "max_model_len": [8192, 16384, 32768],
-        },
-    ),
-    "A100": (
-        "NVIDIA A100-SXM4-80GB",
-        "8.0",
-        80,
-        1,
-        "0.32.0",
-        "meta-llama/Llama-3.1-8B-Instruct",
-        {
-            "max_num_seqs": [16, 32, 64, 128, 256],
-            "max_num_batched_tokens": [512, 1024, 2048, 4096],
-            "enforce_eager": [True, False],
-        },
-    ),
-    "H100": (
-        "NVIDIA H100 80GB HBM3",
-        "9.0",
-        80,
-        4,
-        "0.32.0",
-        "meta-llama/Llama-3.1-70B-Instruct",
-        {
-            "max_num_seqs": [32, 64, 128, 256],
-            "max_num_batched_tokens": [1024, 2048, 4096, 8192],
-            "kv_cache_dtype": ["auto", "fp8"],
-            "enforce_eager": [True, False],
-        },
-    ),
-    "H200": (
-        "NVIDIA H200",
-        "9.0",
-        141,
-        2,
-        "0.32.0",
-        "meta-llama/Llama-3.1-70B-Instruct",
-        {
-            "max_num_seqs": [32, 64, 128, 256],
-            "max_num_batched_tokens": [2048, 4096, 8192, 16384],
-            "gpu_memory_utilization": [0.85, 0.92],
-            "enable_prefix_caching": [True, False],
-        },
-    ),
-}
+    "V100": ("Tesla V100-PCIE-32GB", "7.0", 32, 4, "0.8.5", MODEL_32B, {
+        "gpu_memory_utilization": [0.80, 0.85, 0.90, 0.95],
+        "max_num_seqs": [32, 64, 128],
+        "max_model_len": [8192, 16384, 32768],
+    }),
+    "A100": ("NVIDIA A100-SXM4-80GB", "8.0", 80, 1, "0.32.0", "meta-llama/Llama-3.1-8B-Instruct", {
+        "max_num_seqs": [16, *BATCHES],
+        "max_num_batched_tokens": [512, 1024, 2048, 4096],
+        "enforce_eager": [True, False],
+    }),
+    "H100": ("NVIDIA H100 80GB HBM3", "9.0", 80, 4, "0.32.0", MODEL_70B, {
+        "max_num_seqs": BATCHES,
+        "max_num_batched_tokens": [1024, 2048, 4096, 8192],
+        "kv_cache_dtype": ["auto", "fp8"],
+        "enforce_eager": [True, False],
+    }),
+    "H200": ("NVIDIA H200", "9.0", 141, 2, "0.32.0", MODEL_70B, {
+        "max_num_seqs": BATCHES,
+        "max_num_batched_tokens": [2048, 4096, 8192, 16384],
+        "gpu_memory_utilization": [0.85, 0.92],
+        "enable_prefix_caching": [True, False],
+    }),
+}  # fmt: skip
 
 
 @lru_cache

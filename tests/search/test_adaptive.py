@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from landscape_factory import HARDWARE, landscape, plan_of
 
-from tokenpeak.records import TRANSIENT_CAUSES, Plan
+from tokenpeak.records import TRANSIENT_CAUSES
 from tokenpeak.search.history import Finished, Outcome, Proposal, Strategy
 from tokenpeak.search.landscape import Landscape
 from tokenpeak.search.replay import Replay, replay, summarize
@@ -37,14 +37,6 @@ def carried_out(strategy: Strategy, known: Landscape, history: Sequence[Outcome]
     while isinstance(step := strategy.propose(made, ()), Proposal):
         made.append(measured(step, known))
     return made
-
-
-def renamed(plan: Plan, place: int, name: str) -> Plan:
-    """The plan with one config called by another name."""
-    planned = plan.feasible[place]
-    config = planned.config.model_copy(update={"name": name})
-    entry = planned.model_copy(update={"config": config})
-    return plan.model_copy(update={"feasible": (*plan.feasible[:place], entry, *plan.feasible[place + 1 :])})
 
 
 @pytest.mark.parametrize(("nodes", "crash"), [(2, 0.0), (4, 0.0), (4, 0.25)])
@@ -105,21 +97,6 @@ def test_finalists_are_launched_again_in_blocks_and_the_choice_in_a_holdout_run(
     assert 3 == len(finalists)
     assert [finalists] * 3 == blocks
     assert 10 == len(final)
-
-
-def test_baselines_come_first() -> None:
-    """Configs named as baselines are the first trials, in the order of the spec."""
-    plan = renamed(renamed(plan_of("A100"), 7, "production"), 30, "defaults")
-    strategy = make_strategy(ADAPTIVE, plan)
-    first = strategy.propose([], ())
-    assert isinstance(first, Proposal)
-    second = strategy.propose([], {first.key})
-    assert isinstance(second, Proposal)
-
-    assert [plan.feasible[30].config.config_id, plan.feasible[7].config.config_id] == [
-        first.config_id,
-        second.config_id,
-    ]
 
 
 def test_configs_that_break_the_slo_are_not_chosen() -> None:

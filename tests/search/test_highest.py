@@ -36,11 +36,6 @@ def test_every_limit_is_found(limit: float) -> None:
     assert launches <= 6
 
 
-def test_nothing_that_works_is_no_value() -> None:
-    """When even the lowest value fails there is none."""
-    assert found_for(0.3)[0] is None
-
-
 def plan_of(**axes: object) -> Plan:
     """The plan of a sweep on an L4 whose axes are these, with the engine's defaults as a baseline."""
     spec = parse_spec(
@@ -138,19 +133,6 @@ def test_resume_goes_on_as_it_would_have(nodes: int) -> None:
     assert len(asked) > len(whole)
     for history, pending, step in asked:
         assert step == make_strategy(search, plan).propose(history, pending)
-
-
-def test_the_next_value_waits_for_the_last() -> None:
-    """While one node climbs the others do the baselines, and then wait."""
-    plan = grid_plan()
-    strategy = make_strategy(SearchSpec(), plan)
-    first = strategy.propose([], ())
-    assert isinstance(first, Proposal)
-    second = strategy.propose([], {first.key})
-    assert isinstance(second, Proposal)
-
-    assert ["defaults", f"{AXIS}=0.95, max_num_batched_tokens=8192"] == names(plan, [first, second])
-    assert isinstance(strategy.propose([], {first.key, second.key}), Wait)
 
 
 def climbed(plan: Plan, *asked: tuple[float, str | None]) -> HighestValue | NextValue | None:

@@ -14,10 +14,8 @@ from tokenpeak import paths
 from tokenpeak.cli.replay import replay
 from tokenpeak.ranking.ties import winner_group
 from tokenpeak.search.finals import SCREENING_LAUNCHES
-from tokenpeak.search.history import Outcome, history_of
-from tokenpeak.search.landscape import landscapes_of
+from tokenpeak.search.history import history_of
 from tokenpeak.search.searches import make_strategy
-from tokenpeak.spec.search import SearchSpec
 from tokenpeak.spec.sweep import parse_spec
 from tokenpeak.store.archive import Archive
 from tokenpeak.store.pack import unpacked
@@ -57,39 +55,6 @@ def test_the_choice_of_ten_trials_is_in_the_winner_group_of_all() -> None:
 
     assert {names[strategy.choose(each) or ""] for each in (screened, history)} <= set(group)
     assert len(group) < 40
-
-
-def test_a_config_that_was_measured_best_is_taken_though_its_like_were_slower() -> None:
-    """One launch of ten is ahead of all others by 8%, of one of the two best of forty."""
-    archive = Archive(unpacked(RECORDED))
-    sweep = archive.read_sweep()
-    asked = parse_spec(dict(sweep.spec) | {"objective": {"workload": "ask"}}, RECORDED)
-    (known,) = landscapes_of("ask", sweep, archive.trials(), asked)
-    names = {planned.config.name: planned.config.config_id for planned in known.plan.feasible}
-    launched = [
-        ("32, max_num_batched_tokens=256, enable_prefix_caching=true, threads=one", 0),
-        ("32, max_num_batched_tokens=1024, enable_prefix_caching=true, threads=two", 2),
-        ("64, max_num_batched_tokens=1024, enable_prefix_caching=true, threads=two", 0),
-        ("4, max_num_batched_tokens=256, enable_prefix_caching=false, threads=one", 2),
-        ("16, max_num_batched_tokens=1024, enable_prefix_caching=true, threads=two", 1),
-        ("32, max_num_batched_tokens=256, enable_prefix_caching=true, threads=two", 2),
-        ("32, max_num_batched_tokens=1024, enable_prefix_caching=true, threads=one", 1),
-        ("64, max_num_batched_tokens=256, enable_prefix_caching=true, threads=two", 1),
-        ("64, max_num_batched_tokens=256, enable_prefix_caching=true, threads=one", 1),
-        ("32, max_num_batched_tokens=256, enable_prefix_caching=true, threads=two", 1),
-    ]
-    history: list[Outcome] = []
-    for name, launch in launched:
-        config_id = names[f"max_num_seqs={name}"]
-        again = sum(outcome.config_id == config_id for outcome in history)
-        value = known.launches[config_id][launch]
-        history.append(Outcome(config_id=config_id, replicate=again, status="ok", value=value))
-    ahead = max(history, key=lambda outcome: outcome.value or 0.0)
-
-    strategy = make_strategy(SearchSpec(strategy="adaptive", trials=10, seed=183), known.plan, metric=known.metric)
-
-    assert ahead is history[1]
-    assert strategy.choose(history) == ahead.config_id
 
 
 @pytest.mark.e2e

@@ -128,7 +128,7 @@ def test_what_a_search_leaves_goes_to_the_others() -> None:
     assert [4, 26] == [played.launches(name) for name in names]
 
 
-@pytest.mark.parametrize("trials", [2, 3, 17, 31, 79, 80, 200])
+@pytest.mark.parametrize("trials", [3, 31, 200])
 def test_no_trial_of_the_budget_is_lost_or_doubled(trials: int) -> None:
     """All of it is used, in equal shares, unless every matrix is made whole before."""
     spec, plans = sweep({"NVIDIA L4": MANY, "NVIDIA A10": MANY}, trials=trials)
@@ -140,7 +140,7 @@ def test_no_trial_of_the_budget_is_lost_or_doubled(trials: int) -> None:
     assert abs(made[0] - made[1]) <= 1
 
 
-@pytest.mark.parametrize("cut", [1, 6, 13, 20, 29])
+@pytest.mark.parametrize("cut", [1, 13, 29])
 def test_resumed_sweep_keeps_to_the_budget(cut: int) -> None:
     """Wherever a sweep was cut off, what is left of 30 trials is made, and not one more."""
     spec, plans = sweep({"NVIDIA L4": FEW, "NVIDIA A10": MANY, "NVIDIA T4": MANY}, trials=30)
@@ -200,25 +200,6 @@ def test_count_of_trials_to_come_is_of_the_budget() -> None:
 
     assert 19 == trial_count(spec, [(plan, ()) for plan in plans]).total
     assert 30 == trial_count(spec, [(plan, history) for plan, (_, history) in zip(plans, first, strict=True)]).total
-
-
-@pytest.mark.integration
-def test_searches_that_are_asked_often_count_as_new_ones_do() -> None:
-    """What strategies keep between questions changes no count, from the first launch to the finals."""
-    plan = plan_of_landscape(HARDWARE[0])
-    given = SearchSpec(strategy="adaptive", trials=10, finalists=2)
-    spec = sweep_spec(FEW).model_copy(update={"search": given})
-    speeds = {key: values[0] or 0.0 for key, values in landscape(HARDWARE[0], 1).launches.items()}
-    history = play(spec, [plan], {plan.hardware: 1}, speeds={plan.hardware: speeds}).histories[plan.hardware]
-    searches = Searches(spec, [plan])
-    asked, new = [], []
-    for ended in range(len(history) + 1):
-        searches.propose(plan.hardware, {plan.hardware: history[:ended]}, {plan.hardware: set()})
-        asked.append(trial_count(spec, [(plan, history[:ended])], searches))
-        new.append(trial_count(spec, [(plan, history[:ended])]))
-
-    assert new == asked
-    assert len(history) > 10
 
 
 def test_fewer_trials_than_kinds() -> None:

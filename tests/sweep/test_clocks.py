@@ -1,48 +1,23 @@
 """GPU clocks of a run, as the node's telemetry reports them."""
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from tokenpeak.records import ClientHealth, Distribution, RunRecord, RunSummary, Series, Verdict
+from archive_factory import sweep_spec, trial_record
+from tokenpeak.records import RunRecord, Series
 from tokenpeak.results.board_readings import clock_reasons
-from tokenpeak.spec.slo import Slo
-from tokenpeak.spec.workload import ClosedLoad, LoadLevel, Stage, StagedLoad, SyntheticWorkload
+from tokenpeak.spec.workload import ClosedLoad, LoadLevel, Stage, StagedLoad
 
-NONE = Distribution(n=0)
 H100 = json.loads((Path(__file__).parent / "recordings" / "h100_clocks.json").read_text())
 """What a healthy H100 did under vLLM 0.24 with 256 requests at once: prefill at 1380 MHz, decode at 1980, by turns."""
 
 
 def run(level: LoadLevel) -> RunRecord:
-    summary = RunSummary(
-        duration_s=20,
-        requests_sent=1,
-        requests_ok=1,
-        requests_failed=0,
-        input_tokens=1,
-        output_tokens=1,
-        request_output_tok_per_s=NONE,
-        ttft_s=NONE,
-        tpot_s=NONE,
-        itl_s=NONE,
-        latency_s=NONE,
-    )
-    return RunRecord(
-        run_index=0,
-        workload=SyntheticWorkload(name="x", input_tokens=1, output_tokens=1),
-        level=level,
-        level_label=level.label,
-        slo=Slo(),
-        started_at=datetime.now(UTC),
-        started_s=10.0,
-        seed=0,
-        summary=summary,
-        client=ClientHealth(dispatch_delay_s=NONE, loop_lag_s=NONE),
-        verdict=Verdict(status="valid"),
-    )
+    """A run of the factory at this load."""
+    trial, _ = trial_record(sweep_spec())
+    return trial.runs[0].model_copy(update={"level": level, "level_label": level.label})
 
 
 def telemetry(clocks: list[float], utilization: list[float], slowed: list[float] | None = None) -> Series:

@@ -87,16 +87,6 @@ def test_figures_of_a_counter() -> None:
     assert 201 < (found.energy_high_j or 0) < 210
 
 
-def test_two_samples_of_one_moment_count_once() -> None:
-    """A sampler that wrote twice within a millisecond gives no infinite power."""
-    times = (0.0, 1.0, 2.0, 2.0, 3.0, 6.0, 6.0, 7.0, 8.0)
-    columns: Columns = {"gpu0_energy_j": (0.0, 50, 100, 100, 150, 300, 300, 350, 400), "gpu0_power_w": (50.0,) * 9}
-    for name in columns:
-        (found,) = energies({name: columns[name]}, times=times)
-
-        assert middle_j(found) == pytest.approx(200.0, rel=0.03)
-
-
 @pytest.mark.parametrize(
     ("times", "values", "window", "needed_s"),
     [

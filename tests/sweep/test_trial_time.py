@@ -1,7 +1,5 @@
 """Whose time a trial's seconds were."""
 
-import pytest
-
 from tokenpeak.node.protocol.answers import LaunchAnswer
 from tokenpeak.records import Phase, Series
 from tokenpeak.results.trial_time import clock_offset_s, fill_gaps, merged, node_phases
@@ -42,11 +40,3 @@ def test_merged_series_keep_every_sample() -> None:
 
     expected = Series(t_s=(0.0, 0.5, 1.0), columns={"a": (1.0, None, 2.0), "b": (None, 3.0, 4.0)})
     assert expected == merged(first, second)
-
-
-def test_series_that_name_a_column_twice_are_refused() -> None:
-    """Nothing is silently overwritten."""
-    series = Series(t_s=(0.0,), columns={"a": (1.0,)})
-
-    with pytest.raises(ValueError, match="both series have a"):
-        merged(series, series)
