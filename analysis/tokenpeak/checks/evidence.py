@@ -1,7 +1,7 @@
 """The frames that checks read, and the few ways in which they pick rows."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import polars as pl
@@ -113,8 +113,3 @@ def value(row: Row, column: str) -> float | None:
 def place(row: Row) -> str:
     """Where a figure stands, for a reader: config, load and node."""
     return f"{row['config_name']} at {row['level_label']} on {row['node']}"
-
-
-def names(columns: Sequence[str]) -> list[str]:
-    """Column names of axes."""
-    return [f"axis_{column}" for column in columns]

@@ -234,7 +234,6 @@ def _limits(text: str) -> dict[str, float]:
 
 @click.command(name="calibrate", short_help="Measure the load client's own error on the path to a server.")
 @click.option("--streams", type=int, multiple=True, help="Streams to try; may be given several times.")
-@click.option("--rate", "rates", type=float, multiple=True, help="Tokens per second of each stream.")
 @click.option("--seconds", type=float, default=4.0, show_default=True, help="How long each point is measured.")
 @click.option(
     "--inventory",
@@ -255,12 +254,9 @@ def calibrate(serve: str | None, **given: Any) -> None:
         _serve(serve)
         return
     setup, server = _prepared(given)
-    if given["url"] is not None and given["rates"]:
-        raise click.UsageError("The rate is that of the server at --through; leave --rate out.")
     found = module.calibrate(
         lambda point: echo(f"{point.streams} streams: measured", err=True),
         streams=given["streams"] or module.STREAMS,
-        rates=given["rates"] or (module.TOKEN_RATE_PER_STREAM,),
         seconds=given["seconds"],
         setup=setup,
         server=server,

@@ -23,7 +23,6 @@ from tokenpeak.spec.workload import (
     Length,
     LengthDistribution,
     SyntheticWorkload,
-    TraceWorkload,
     Workload,
 )
 
@@ -184,40 +183,26 @@ def make(
     random = np.random.default_rng([workload.seed, seed])
     words = np.random.default_rng([workload.seed, seed, *(salt.encode() if workload.salt else b"")])
     mark = f"{salt} " if workload.salt else ""
+    if isinstance(workload, ConversationWorkload):
+        return _conversations(workload, model, vocabulary, count, random, words, mark, seed)
     if isinstance(workload, FixedWorkload):
-        return Prompts(
-            templates=(_text_template(workload, model, workload.prompt, workload.output_tokens, seed, mark),)
-        )
-    if isinstance(workload, SyntheticWorkload):
-        pairs = zip(
-            lengths(workload.input_tokens, count, random), lengths(workload.output_tokens, count, random), strict=True
-        )
-        return Prompts(
-            templates=tuple(
-                _synthetic(workload, model, vocabulary, tokens_in, tokens_out, seed, words)
-                for tokens_in, tokens_out in pairs
-            ),
-            resalt=workload.salt,
-        )
+        template = _text_template(workload, model, workload.prompt, workload.output_tokens, seed, mark)
+        return Prompts(templates=(template,))
     if isinstance(workload, DatasetWorkload):
         samples = read_samples(workload)
         chosen = (samples[index] for index in random.permutation(len(samples))[:count])
-        return Prompts(
-            templates=tuple(
-                _text_template(workload, model, each.messages or each.prompt, each.output_tokens, seed, mark)
-                for each in chosen
-            ),
-            resalt=workload.salt,
-        )
-    if isinstance(workload, TraceWorkload):
-        return Prompts(
-            templates=tuple(
-                _synthetic(workload, model, vocabulary, entry.input_tokens, entry.output_tokens, seed, words)
-                for entry in read_trace(workload)[:count]
-            ),
-            resalt=workload.salt,
-        )
-    return _conversations(workload, model, vocabulary, count, random, words, mark, seed)
+        templates = [
+            _text_template(workload, model, each.messages or each.prompt, each.output_tokens, seed, mark)
+            for each in chosen
+        ]
+    else:
+        if isinstance(workload, SyntheticWorkload):
+            given, asked = (lengths(each, count, random) for each in (workload.input_tokens, workload.output_tokens))
+            pairs = list(zip(given, asked, strict=True))
+        else:
+            pairs = [(entry.input_tokens, entry.output_tokens) for entry in read_trace(workload)[:count]]
+        templates = [_synthetic(workload, model, vocabulary, *pair, seed, words) for pair in pairs]
+    return Prompts(templates=tuple(templates), resalt=workload.salt)
 
 
 def _conversations(

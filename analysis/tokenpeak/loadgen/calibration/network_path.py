@@ -214,23 +214,21 @@ def calibrate(
     on_point: Callable[[Point], None] = lambda _: None,
     *,
     streams: Sequence[int] = STREAMS,
-    rates: Sequence[float] = (TOKEN_RATE_PER_STREAM,),
     seconds: float = SECONDS,
     setup: Setup | None = None,
     server: Callable[[float, float], AbstractContextManager[str]] = local_test_server,
 ) -> Calibration:
     """Measure the client on a network path and keep the result; `server` serves a TTFT and an ITL at a URL.
 
-    A server that runs already has a TTFT and an ITL of its own; give it one rate, which then has no effect.
+    A server that runs already has a TTFT and an ITL of its own.
     """
     setup = setup or Setup()
     points = []
-    for rate in rates:
-        with server(TTFT_S, 1 / rate) as url:
-            for number in streams:
-                found = point(url, number, seconds, setup)
-                on_point(found)
-                points.append(found)
+    with server(TTFT_S, 1 / TOKEN_RATE_PER_STREAM) as url:
+        for number in streams:
+            found = point(url, number, seconds, setup)
+            on_point(found)
+            points.append(found)
     round_trip_s = min(points, key=lambda found: found.streams).round_trip_p50_s
     held = [found for found in points if good(found, round_trip_s)]
     calibration = Calibration(
