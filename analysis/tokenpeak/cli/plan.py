@@ -100,17 +100,10 @@ def plan(
     )
     grids = [cost_of(as_grid, one, facts, models) for one in plans]
     outlines = [outline(spec, one, cost, grid) for one, cost, grid in zip(plans, estimates, grids, strict=True)]
-    # Imported here: they need SciPy, which takes a second that --help should not cost.
-    from tokenpeak.results.run_length import short_energy_runs, short_runs
+    # Imported here: it needs SciPy, which takes a second that --help should not cost.
+    from tokenpeak.results.run_length import short_runs
 
-    kinds = [(one, _nodes_of(one, facts)[0]) for one in plans]
-    short = short_runs(spec)
-    named = [(each.workload, each.level) for each in short]
-    notes = [*_notes(facts, models), *planned.notes]
-    notes += [each.words for each in short]
-    for each in short_energy_runs(spec, kinds, models):
-        # A level that is to be longer anyway is named once.
-        notes += [each.words] if (each.workload, each.level) not in named else []
+    notes = [*_notes(facts, models), *planned.notes, *(each.words for each in short_runs(spec))]
     if style == "json":
         document = as_json(inventory.name, spec, plans, estimates, [*outlines, *notes])
         echo_text(json.dumps(document, indent=1 if sys.stdout.isatty() else None, ensure_ascii=False))

@@ -134,13 +134,11 @@ def _began_together(evidence: RunEvidence) -> Reason | None:
     for host in evidence.client.hosts:
         apart = abs(host.began_late_s) + host.clock_error_s
         if apart > limit:
-            return Reason(
-                code="not_together",
-                text=f"Load host {host.load_host} began {host.began_late_s * 1e3:.0f} ms after the moment agreed on, "
-                f"by a clock known to {host.clock_error_s * 1e3:.1f} ms; the limit is {limit * 1e3:.0f} ms.",
-                value=apart,
-                limit=limit,
+            text = (
+                f"Load host {host.load_host} began {host.began_late_s * 1e3:.0f} ms after the moment agreed on, "
+                f"by a clock known to {host.clock_error_s * 1e3:.1f} ms; the limit is {limit * 1e3:.0f} ms."
             )
+            return Reason(code="not_together", text=text, value=apart, limit=limit)
     return None
 
 
@@ -163,14 +161,12 @@ def _outages(evidence: RunEvidence) -> Reason | None:
     if not felt:
         return None
     silent = sum(end - begin for begin, end in felt)
-    return Reason(
-        code=NETWORK_OUTAGE,
-        text=f"The network to the server was interrupted {len(felt)} time{'s' if len(felt) > 1 else ''}, for "
+    text = (
+        f"The network to the server was interrupted {len(felt)} time{'s' if len(felt) > 1 else ''}, for "
         f"{silent:.1f} s in all, first {felt[0][0]:.1f} s after the run's start: no stream received anything, and the "
-        "server's machine answered no probe.",
-        value=silent,
-        limit=0,
+        "server's machine answered no probe."
     )
+    return Reason(code=NETWORK_OUTAGE, text=text, value=silent, limit=0)
 
 
 def _longest_gap(moments: NDArray[np.float64], begin: float, end: float) -> float:
@@ -210,16 +206,11 @@ def _concurrency(evidence: RunEvidence) -> Reason | None:
     level = evidence.level
     if not isinstance(level, ClosedLoad) or evidence.summary.requests_ok == 0:
         return None
-    wanted = min(level.concurrency, evidence.requests.height)
+    limit = CONCURRENCY_SHARE * min(level.concurrency, evidence.requests.height)
     reached = reached_concurrency(evidence.requests)
-    if reached >= CONCURRENCY_SHARE * wanted:
-        return None
-    return Reason(
-        code="concurrency_not_reached",
-        text=f"On average {reached:.1f} of {level.concurrency} requests were in flight.",
-        value=reached,
-        limit=CONCURRENCY_SHARE * wanted,
-    )
+    text = f"On average {reached:.1f} of {level.concurrency} requests were in flight."
+    is_reached = reached >= limit
+    return None if is_reached else Reason(code="concurrency_not_reached", text=text, value=reached, limit=limit)
 
 
 def _tokens(evidence: RunEvidence) -> Reason | None:
@@ -236,12 +227,8 @@ def _prefix_cache(evidence: RunEvidence) -> Reason | None:
         expected = 0.0
     if rate is None or expected is None or abs(rate - expected) <= CACHE_TOLERANCE:
         return None
-    return Reason(
-        code="prefix_cache",
-        text=f"The prefix cache served {rate:.0%} of the prompt tokens where the workload means {expected:.0%}.",
-        value=rate,
-        limit=expected,
-    )
+    text = f"The prefix cache served {rate:.0%} of the prompt tokens where the workload means {expected:.0%}."
+    return Reason(code="prefix_cache", text=text, value=rate, limit=expected)
 
 
 def _engine(evidence: RunEvidence) -> Reason | None:
@@ -263,12 +250,8 @@ def _enough_requests(evidence: RunEvidence) -> Reason | None:
     sent = evidence.summary.requests_sent or 0
     if sent >= needed:
         return None
-    return Reason(
-        code="too_few_requests",
-        text=f"{sent} requests cannot show the SLO's percentile; it needs {needed}.",
-        value=sent,
-        limit=needed,
-    )
+    text = f"{sent} requests cannot show the SLO's percentile; it needs {needed}."
+    return Reason(code="too_few_requests", text=text, value=sent, limit=needed)
 
 
 def _steady(evidence: RunEvidence) -> Reason | None:
@@ -301,13 +284,9 @@ def _overloaded(evidence: RunEvidence) -> Reason | None:
     found = steady_state_of(evidence.requests)
     if found.state != "overloaded" or found.growth is None:
         return None
-    return Reason(
-        code=OVERLOADED,
-        text=f"More requests came than the engine could serve, so the queue grew: of 100 requests that came, "
-        f"{100 * found.growth:.0f} stayed.",
-        value=found.growth,
-        limit=0,
-    )
+    stayed = f"of 100 requests that came, {100 * found.growth:.0f} stayed."
+    text = f"More requests came than the engine could serve, so the queue grew: {stayed}"
+    return Reason(code=OVERLOADED, text=text, value=found.growth, limit=0)
 
 
 def clock_reason(gpu: str, clocks_mhz: Sequence[float], slowed: Sequence[float]) -> Reason | None:
