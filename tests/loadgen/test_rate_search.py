@@ -12,7 +12,7 @@ from tokenpeak.loadgen.arrivals import timetable
 from tokenpeak.loadgen.http.stream import Reply
 from tokenpeak.loadgen.rate.probing import RateFound, search_rate
 from tokenpeak.loadgen.workers.messages import LoadObservation
-from tokenpeak.loadgen.workers.observation import Offered
+from tokenpeak.loadgen.workers.pool import Offered
 from tokenpeak.spec.slo import Slo
 from tokenpeak.spec.workload import ClosedLoad, LoadLevel, MaxRateLoad, OpenLoad
 

@@ -3,7 +3,7 @@
 import pytest
 
 from archive_factory import node_facts, plan_of, sweep_spec, trial_record
-from tokenpeak.loadgen.workers.observation import from_due
+from tokenpeak.loadgen.workers.pool import from_due
 from tokenpeak.spec.workload import ClosedLoad, OpenLoad, Stage, StagedLoad
 from tokenpeak.store.rows import run_row
 

@@ -18,8 +18,7 @@ from tokenpeak.loadgen.http.server import Server
 from tokenpeak.loadgen.prompts import Vocabulary, make
 from tokenpeak.loadgen.rate.probing import SaturationLoad, search_rate
 from tokenpeak.loadgen.workers.messages import LoadProgress
-from tokenpeak.loadgen.workers.observation import Offered, from_due
-from tokenpeak.loadgen.workers.pool import WorkerPool
+from tokenpeak.loadgen.workers.pool import Offered, WorkerPool, from_due
 from tokenpeak.records import ClientHealth, LoadHostHealth, MaxRate, NetworkHealth, RunRecord
 from tokenpeak.results.request_metrics import slo_met
 from tokenpeak.results.run_summary import distribution, summarize, turn_summaries

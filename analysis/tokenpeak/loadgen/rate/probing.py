@@ -12,7 +12,7 @@ from tokenpeak.errors import LoadError
 from tokenpeak.loadgen.rate.probe import WARMUP_SHARE, ProbeAsked, ProbeSeen
 from tokenpeak.loadgen.rate.queue import Timings
 from tokenpeak.loadgen.rate.sustainable import SustainableRateSearch
-from tokenpeak.loadgen.workers.observation import Offered
+from tokenpeak.loadgen.workers.pool import Offered
 from tokenpeak.records import MaxRate, RateProbe
 from tokenpeak.results.run_summary import gaps_s, per_request, summarize
 from tokenpeak.results.steady_state import percentile_intervals, steady_state_of

@@ -33,8 +33,7 @@ from tokenpeak.loadgen.workers.messages import (
     encode_to_worker,
     source_digest,
 )
-from tokenpeak.loadgen.workers.observation import WorkerClock, host_share, merge
-from tokenpeak.loadgen.workers.pool import OnProgress, WorkerPool, _ignore
+from tokenpeak.loadgen.workers.pool import OnProgress, WorkerClock, WorkerPool, _ignore, host_share, merge
 from tokenpeak.node.machine.words import one_line
 from tokenpeak.spec.declaration import Declaration
 
