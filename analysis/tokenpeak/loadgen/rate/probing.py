@@ -159,8 +159,8 @@ def _found(
             shown[number].rate_per_s,
         ),
     )
-    found = {"probes": tuple(shown), "started_s": begin - origin_s, "duration_s": time.perf_counter() - begin}
-    max_rate = answer.model_copy(update=found)
+    record = {"probes": tuple(shown), "started_s": begin - origin_s, "duration_s": time.perf_counter() - begin}
+    max_rate = answer.model_copy(update=record)
     before = np.cumsum([0, *(offered.table.height for offered in offers)])
     table = pl.concat(
         offered.table.with_columns(

@@ -57,6 +57,10 @@ BELOW_CAPACITY = 1.5
 MOST = 20_000
 
 
+Ending = Literal["found", "budget", "probes", "unreachable"]
+"""Why a search asks for no further probe."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Place:
     """Where the rate is, by all probes so far: ln rate with its standard error, and how the ratio grows there."""
@@ -130,7 +134,7 @@ class SustainableRateSearch:
             rate, int(np.clip(max(wanted, self.near_requests - near), self.fewest_requests, min(part, MOST)))
         )
 
-    def _ended(self, place: _Place, affordable: int, *, enough: bool) -> Literal["found", "budget", "probes"]:
+    def _ended(self, place: _Place, affordable: int, *, enough: bool) -> Ending:
         if not enough and affordable >= self.fewest_requests:
             return "probes"
         return "found" if place.error * self._z <= 2 * self.tolerance else "budget"
@@ -269,35 +273,28 @@ class SustainableRateSearch:
         # The factor holds for the probes' rates; elsewhere it is not known to hold.
         return shift, float(np.hypot(np.sqrt(1 / precision), SHIFT_ERROR * shift))
 
-    def _answer(
-        self, place: _Place, saturation: float, error: float, ended: Literal["found", "budget", "probes"]
-    ) -> MaxRate:
+    def _answer(self, place: _Place, saturation: float, error: float, ended: Ending) -> MaxRate:
         wide = float(np.exp(self._z * place.error))
-        return MaxRate(
-            rate_per_s=min(
-                place.rate_per_s, place.capacity_per_s * float(np.exp(-BELOW_CAPACITY * place.capacity_error))
-            ),
-            low_per_s=place.rate_per_s / wide,
-            high_per_s=place.rate_per_s * wide,
-            confidence=self.confidence,
-            ended=ended,
-            **self._saturation(saturation, error),
-        )
-
-    def _saturation(self, saturation: float, error: float) -> dict[str, float | None]:
-        wide = float(np.exp(self._z * error / saturation)) if np.isfinite(error) else None
-        return {
-            "saturation_per_s": saturation,
-            "saturation_low_per_s": saturation / wide if wide else None,
-            "saturation_high_per_s": saturation * wide if wide else None,
-        }
+        below = place.capacity_per_s * float(np.exp(-BELOW_CAPACITY * place.capacity_error))
+        rates = (min(place.rate_per_s, below), place.rate_per_s / wide, place.rate_per_s * wide)
+        return self._max_rate(ended, rates, saturation, error)
 
     def _unreachable(self, opened: Sequence[ProbeSeen], saturation: float, error: float) -> MaxRate:
+        lowest = min(probe.asked.rate_per_s or np.inf for probe in opened)
+        return self._max_rate("unreachable", (None, None, lowest), saturation, error)
+
+    def _max_rate(
+        self, ended: Ending, rates: tuple[float | None, float | None, float], saturation: float, error: float
+    ) -> MaxRate:
+        """The record of a search: the rate and the saturated throughput, each with the ends of its interval."""
+        wide = float(np.exp(self._z * error / saturation)) if np.isfinite(error) else None
         return MaxRate(
-            rate_per_s=None,
-            low_per_s=None,
-            high_per_s=min(probe.asked.rate_per_s or np.inf for probe in opened),
+            rate_per_s=rates[0],
+            low_per_s=rates[1],
+            high_per_s=rates[2],
             confidence=self.confidence,
-            ended="unreachable",
-            **self._saturation(saturation, error),
+            ended=ended,
+            saturation_per_s=saturation,
+            saturation_low_per_s=saturation / wide if wide else None,
+            saturation_high_per_s=saturation * wide if wide else None,
         )
