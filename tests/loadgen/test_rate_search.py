@@ -104,11 +104,3 @@ def test_a_server_that_answers_nothing_is_an_error() -> None:
     """The first probe says what came instead."""
     with pytest.raises(LoadError, match=r"None of the first \d+ requests ended well \(reset\)"):
         found_on(Queue(0.02, failing=1), Slo(ttft_p50_ms=100))
-
-
-def test_probes_end_by_the_number_and_the_time_given() -> None:
-    """A search of two probes answers after two, with the interval that they leave."""
-    found = found_on(Queue(0.01), Slo(ttft_p99_ms=50), arrivals="poisson", max_probes=2).max_rate
-
-    assert 2 == len(found.probes)
-    assert found.rate_per_s is not None

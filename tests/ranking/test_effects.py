@@ -88,11 +88,3 @@ def test_an_axis_that_some_configs_do_not_have() -> None:
     assert 3 == found["a",].launches
     assert found["a",].ratio is not None and pytest.approx(2**-0.5) == found["a",].ratio
     assert found["1",].ratio is not None and pytest.approx(1.0) == found["1",].ratio
-
-
-def test_as_many_effects_as_launches_have_no_interval() -> None:
-    """When nothing is left to estimate the spread, estimates come without bounds."""
-    found = effects([({"a": "1"}, 1.0), ({"a": "2"}, 1.5)])
-
-    assert [None, None] == [effect.low for effect in found.main]
-    assert [True, True] == [effect.estimable for effect in found.main]

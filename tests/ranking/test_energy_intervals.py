@@ -3,7 +3,6 @@
 from functools import cache
 
 import numpy as np
-import pytest
 
 from metered_boards import FAMILIES, Load, metered_run
 from tokenpeak.ranking.energy_intervals import LaunchEnergy, energy_intervals
@@ -70,9 +69,3 @@ def test_spread_that_repeated_launches_show_widens_all_intervals() -> None:
     (low, high), (wild_low, wild_high) = energy_intervals(calm)["b"], energy_intervals(wild)["b"]
 
     assert wild_high / wild_low > 1.05 * high / low
-
-
-@pytest.mark.parametrize(("low", "high"), [(None, 2.0), (1.0, None), (None, None), (0.0, 2.0)])
-def test_a_sensor_without_both_bounds_says_nothing_of_its_error(low: float | None, high: float | None) -> None:
-    """Its launch has the spread of launches alone."""
-    assert 0.0 == LaunchEnergy(joule=1.0, low=low, high=high).variance

@@ -160,18 +160,6 @@ def test_causes_that_say_nothing_of_the_value_do_not_count_once() -> None:
     assert NextValue(value=0.91) == climbed(plan, (0.95, "hung"), (0.95, "hung"))
 
 
-def test_config_that_no_value_mends_is_left() -> None:
-    """When the climbing config cannot be launched at all, the next one climbs."""
-    plan = grid_plan()
-    first, second = climbers(plan)
-    broken = Outcome(
-        config_id=first[15].config.config_id, replicate=0, status="failed", failure_cause="dtype_unsupported"
-    )
-    made = climb(plan, [broken])
-
-    assert made is not None and second == made.rungs and NextValue(value=0.95) == made.step
-
-
 def test_nothing_that_survives_ends_the_search() -> None:
     """When every value fails the search says so, and takes none."""
     plan = grid_plan()
