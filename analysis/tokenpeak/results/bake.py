@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from tokenpeak.node.protocol.parts import Series
 from tokenpeak.ranking.intervals import t_critical
-from tokenpeak.records.apply import Bake, BakeFigure
+from tokenpeak.records.apply import Bake, BakeFigure, BakeStatus
 
 CONFIDENCE = 0.999
 """Of each interval, two-sided: four are looked at, and one end of each."""
@@ -98,16 +98,14 @@ def judge(before: Observed, after: Observed, *, margin: float, test_load: int = 
     for metric in ("ttft", "tpot"):
         figures += [each for each in (_mean(before, after, metric), _tail(before, after, metric)) if each is not None]
 
-    def bake(status: str, reason: str) -> Bake:
-        return Bake.model_validate(
-            {
-                "status": status,
-                "reason": reason,
-                "figures": figures,
-                "before_s": round(before.duration_s, 3),
-                "after_s": round(after.duration_s, 3),
-                "test_load": test_load,
-            }
+    def bake(status: BakeStatus, reason: str) -> Bake:
+        return Bake(
+            status=status,
+            reason=reason,
+            figures=tuple(figures),
+            before_s=round(before.duration_s, 3),
+            after_s=round(after.duration_s, 3),
+            test_load=test_load,
         )
 
     if after.ended is not None:

@@ -129,27 +129,23 @@ def best_calibration(path: NetworkPath) -> Calibration | None:
     return read_calibration(path) or read_calibration(path.model_copy(update={"server": HERE}))
 
 
-class _Stats:
-    """What the test server reports of itself."""
+def _stats(url: str, setup: Setup) -> dict[str, float]:
+    """The test server's timetable, and its lateness since it was last asked; raises LoadError when none answers."""
+    place = f"{url.rstrip('/').removesuffix('/v1')}/stats"
+    verify = Server(url, verify=setup.verify_tls, ca_file=setup.ca_file).trust(place)
 
-    def __init__(self, url: str, setup: Setup) -> None:
-        self._url = f"{url.rstrip('/').removesuffix('/v1')}/stats"
-        self._verify = Server(url, verify=setup.verify_tls, ca_file=setup.ca_file).trust(self._url)
+    async def answered() -> HttpAnswer:
+        async with httpx.AsyncClient(verify=verify, timeout=10.0, trust_env=False) as client:
+            return await ask(client, place, limit_bytes=STATS_LIMIT_BYTES)
 
-    def read(self) -> dict[str, float]:
-        """Its timetable and its lateness since it was last asked; raises LoadError when nothing of the kind answers."""
-        try:
-            answer = asyncio.run(self._ask()).json()
-            found = {name: float(answer[name]) for name in ("ttft_s", "itl_s", "p99_s")}
-        except (HttpAnswerError, ValueError, KeyError, TypeError) as error:
-            raise LoadError(f"No test server answers at {self._url}: {error}") from error
-        if not (0 <= found["ttft_s"] <= TIMETABLE_LIMIT_S and 0 < found["itl_s"] <= TIMETABLE_LIMIT_S):
-            raise LoadError(f"{self._url} reports times that no test server has: {found}.")
-        return found
-
-    async def _ask(self) -> HttpAnswer:
-        async with httpx.AsyncClient(verify=self._verify, timeout=10.0, trust_env=False) as client:
-            return await ask(client, self._url, limit_bytes=STATS_LIMIT_BYTES)
+    try:
+        answer = asyncio.run(answered()).json()
+        stats = {name: float(answer[name]) for name in ("ttft_s", "itl_s", "p99_s")}
+    except (HttpAnswerError, ValueError, KeyError, TypeError) as error:
+        raise LoadError(f"No test server answers at {place}: {error}") from error
+    if not (0 <= stats["ttft_s"] <= TIMETABLE_LIMIT_S and 0 < stats["itl_s"] <= TIMETABLE_LIMIT_S):
+        raise LoadError(f"{place} reports times that no test server has: {stats}.")
+    return stats
 
 
 def _measure(url: str, setup: Setup, level: LoadLevel, output_tokens: int, folder: Path) -> RunRecord:
@@ -170,14 +166,13 @@ def _measure(url: str, setup: Setup, level: LoadLevel, output_tokens: int, folde
 
 def point(url: str, streams: int, seconds: float, setup: Setup) -> Point:
     """The client's error at so many streams of the server's own timetable."""
-    stats = _Stats(url, setup)
-    served = stats.read()
+    served = _stats(url, setup)
     ttft_s, itl_s = served["ttft_s"], served["itl_s"]
     tokens = max(8, round(seconds / 3 / itl_s))
     with tempfile.TemporaryDirectory() as folder:
         record = _measure(url, setup, ClosedLoad(concurrency=streams, requests=3 * streams), tokens, Path(folder))
         rows = pl.read_parquet(Path(folder) / "requests.parquet", columns=["sent_s", "first_byte_s"])
-    late = stats.read()
+    late = _stats(url, setup)
     summary = record.summary
     if summary.requests_failed or summary.ttft_s.p99 is None or summary.itl_s.p99 is None:
         raise LoadError(f"The test server failed {summary.requests_failed} requests: {summary.failures}.")
