@@ -75,7 +75,6 @@ OUTPUT_TOKENS = 128
 @click.option("--header", "headers", multiple=True, metavar="NAME:VALUE", help="A header of each request; repeatable.")
 @click.option("--ca-file", type=click.Path(path_type=Path), help="Certificates to trust besides the system's.")
 @click.option("--insecure", is_flag=True, help="Do not check the server's certificate.")
-@click.option("--no-reuse", is_flag=True, help="A new connection for each request, connecting included in its times.")
 @click.option("--processes", type=int, help="Load processes; as many as the level needs when not given.")
 @options.style("table", "For people, or the run record for machines.")
 @click.option("--output", type=OUTPUT, help="Where the run record is written, as JSON.")
@@ -205,7 +204,6 @@ def _job(url: str, folder: Path, given: dict[str, Any]) -> Any:
                 "headers": {name.strip(): value.strip() for name, value in headers.items()},
                 "verify_tls": not given["insecure"],
                 "ca_file": given["ca_file"],
-                "reuse_connections": not given["no_reuse"],
                 "processes": given["processes"],
             }
         )

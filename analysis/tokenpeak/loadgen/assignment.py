@@ -14,7 +14,6 @@ class Target:
     verify: bool = True
     ca_file: str | None = None
     head: bytes
-    reuse_connections: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,8 +2,6 @@
 
 Closed and open loop are one queue with a cap. In a closed loop the next request is due as soon as fewer than the cap
 are in flight. In an open loop it is due by its timetable, and waits in the queue only for the cap.
-
-With `reuse_connections` off each request opens a connection of its own, and counts as sent when connecting began.
 """
 
 import asyncio
@@ -76,9 +74,8 @@ class LoadGenerator:
     async def run(self) -> list[Reply]:
         """Offer the load from `start` on, wait until everything has ended, and read what came."""
         assignment = self.assignment
-        if assignment.target.reuse_connections:
-            cap = self._source.cap if self._source.cap is not None else SPARE_CONNECTIONS
-            await self._pool.open_ahead(min(cap, assignment.requests or cap, OPEN_AHEAD_AT_MOST))
+        cap = self._source.cap if self._source.cap is not None else SPARE_CONNECTIONS
+        await self._pool.open_ahead(min(cap, assignment.requests or cap, OPEN_AHEAD_AT_MOST))
         # Connecting may have taken longer than was allowed for: the run then starts late, not with a burst.
         self.start = self._source.start = max(self.start, perf_counter())
         self._alarm.set(self.start)
@@ -133,7 +130,7 @@ class LoadGenerator:
             connection.send(exchange, payload(self.assignment, exchange))
         else:
             self._spawn(self._connect_and_send(exchange))
-        if self.assignment.due_s is not None and self.assignment.target.reuse_connections:
+        if self.assignment.due_s is not None:
             for _ in range(self._pool.spares_wanted()):
                 self._spawn(self._pool.open_spare())
 
@@ -148,8 +145,6 @@ class LoadGenerator:
             self._done.set_exception(error)
 
     async def _connect_and_send(self, exchange: Exchange) -> None:
-        if not self.assignment.target.reuse_connections and exchange.sent is None:
-            exchange.sent = perf_counter()
         try:
             async with asyncio.timeout(self.assignment.stall_s):
                 connection = await self._pool.connect()
@@ -168,10 +163,7 @@ class LoadGenerator:
         """An exchange has ended: its connection serves the next one."""
         self._busy.discard(connection)
         if connection.usable:
-            if self.assignment.target.reuse_connections:
-                self._pool.put(connection)
-            else:
-                connection.close()
+            self._pool.put(connection)
         self._account(exchange)
 
     def gone(self, connection: Connection) -> None:

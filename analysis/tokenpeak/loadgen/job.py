@@ -73,7 +73,6 @@ class LoadJob(Declaration):
     headers: dict[str, str] = {}
     verify_tls: bool = True
     ca_file: Path | None = None
-    reuse_connections: bool = True
     metrics_url: str | None = None
     """None: /metrics beside the API; a server without one leaves the engine's side out."""
     progress_file: Path | None = None
@@ -206,7 +205,6 @@ def job_server(job: LoadJob) -> Server:
         headers=job.headers,
         verify=job.verify_tls,
         ca_file=job.ca_file,
-        reuse_connections=job.reuse_connections,
     )
 
 

@@ -28,7 +28,6 @@ class Server:
         headers: dict[str, str] | None = None,
         verify: bool = True,
         ca_file: Path | None = None,
-        reuse_connections: bool = True,
     ) -> None:
         parts = urlsplit(base_url if "://" in base_url else f"http://{base_url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -42,7 +41,6 @@ class Server:
         self.prefix = path.removesuffix("/v1")
         self.verify = verify
         self.ca_file = ca_file
-        self.reuse_connections = reuse_connections
         self.netloc = parts.netloc
         self.headers = {"user-agent": "tokenpeak", **{k.lower(): v for k, v in (headers or {}).items()}}
         if api_key:
@@ -63,7 +61,7 @@ class Server:
             "accept": "text/event-stream",
             "content-type": "application/json",
             **self.headers,
-            "connection": "keep-alive" if self.reuse_connections else "close",
+            "connection": "keep-alive",
         }
         lines = [
             f"POST {self.prefix}/v1{PATHS[endpoint]} HTTP/1.1",
@@ -76,7 +74,6 @@ class Server:
             verify=self.verify,
             ca_file=None if self.ca_file is None else str(self.ca_file),
             head=("\r\n".join(lines) + "\r\n").encode("latin-1", errors="replace"),
-            reuse_connections=self.reuse_connections,
         )
 
     def trust(self, url: str) -> ssl.SSLContext:
