@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from tokenpeak.errors import ArchiveError
-from tokenpeak.exchange.fields import summary_of
+from tokenpeak.exchange.fields import summary_of, workload_of
 from tokenpeak.exchange.foreign import ForeignRun, JsonFormat
-from tokenpeak.exchange.reading import Fields, read_json, word
+from tokenpeak.exchange.reading import Fields, read_json
 from tokenpeak.metrics import STATISTICS
-from tokenpeak.spec.workload import ExternalLoad, ExternalWorkload
+from tokenpeak.spec.workload import ExternalLoad
 
 EXPORT = "profile_export_aiperf.json"
 MARKS = ("request_latency", "request_throughput")
@@ -97,12 +97,11 @@ def read_aiperf(path: Path) -> tuple[list[ForeignRun], list[str]]:
         for theirs, ours in (("input_sequence_length", "input_tokens"), ("output_sequence_length", "output_tokens"))
         if (part := fields.part(theirs)) is not None and (mean := part.number("avg"))
     }
-    shape = "-".join(str(round(length)) for length in lengths.values())
     config = fields.raw("input_config")
     return [
         ForeignRun(
             model=_model(config),
-            workload=ExternalWorkload(name=word(f"bench-{shape}" if shape else "bench"), **lengths),
+            workload=workload_of(lengths),
             level=_level(config, path, int(values["requests_sent"]) or None),
             summary=summary_of(values),
         )

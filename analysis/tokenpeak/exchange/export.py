@@ -10,7 +10,8 @@ import polars as pl
 from tokenpeak import spreadsheet
 from tokenpeak.atomic import replacing, write_atomically
 from tokenpeak.errors import ArchiveError
-from tokenpeak.metrics import STATISTICS
+from tokenpeak.exchange.fields import STATISTIC_OF
+from tokenpeak.exchange.vllm_bench import TIMES
 from tokenpeak.names import inside
 from tokenpeak.records import REQUEST_COLUMNS, Distribution, RunRecord, TrialRecord
 from tokenpeak.spec.workload import ClosedLoad, ExternalLoad, OpenLoad
@@ -19,10 +20,6 @@ from tokenpeak.store.archive import Archive
 from tokenpeak.store.frames import Frames
 from tokenpeak.store.request_files import unreadable
 from tokenpeak.store.tables import EXPORTED, REQUESTS
-
-TIMES = {"ttft_s": "ttft", "tpot_s": "tpot", "itl_s": "itl", "latency_s": "e2el"}
-WORDS = {"mean": "mean", "median": "p50", "std": "std"} | {name: name for name in STATISTICS if name[0] == "p"}
-"""Its words for statistics; the median has two."""
 
 NOT_KEPT = ("max_concurrent_requests", "rtfx", "generated_texts")
 """Keys of that tool without a value of ours: requests that touched its fullest second, of audio, and answers."""
@@ -58,9 +55,9 @@ def vllm_bench_result(trial: TrialRecord, run: RunRecord, requests: pl.DataFrame
         "total_token_throughput": summary.total_tok_per_s,
         "max_output_tokens_per_s": summary.peak_output_tok_per_s,
     }
-    for ours, theirs in TIMES.items():
+    for theirs, ours in TIMES.items():
         distribution: Distribution = getattr(summary, ours)
-        for word, statistic in WORDS.items():
+        for word, statistic in STATISTIC_OF.items():
             value = getattr(distribution, statistic)
             if value is not None:
                 result[f"{word}_{theirs}_ms"] = value * 1000

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 
 from tokenpeak.errors import suggestion
 from tokenpeak.exchange.foreign import summary
+from tokenpeak.exchange.reading import word
 from tokenpeak.metrics import METRICS, STATISTICS
 from tokenpeak.records import Energy, RunSummary, StartupFacts
+from tokenpeak.spec.workload import ExternalWorkload
 
 COUNTS = ("requests_sent", "requests_ok", "requests_failed", "input_tokens", "output_tokens")
 SCALARS = (
@@ -30,6 +32,10 @@ TARGETS: tuple[str, ...] = (
 """Every figure of a run that a mapping may fill."""
 
 
+STATISTIC_OF = {"mean": "mean", "median": "p50", "std": "std"} | {name: name for name in STATISTICS if name[0] == "p"}
+"""Other tools' words for statistics → ours; the median has two."""
+
+
 def unknown_target(name: str) -> str | None:
     """What is wrong with a figure's name; None when nothing is."""
     return None if name in TARGETS else f"no figure is called {name!r}. {suggestion(name, TARGETS)}"
@@ -46,6 +52,30 @@ def summary_of(values: Mapping[str, float]) -> RunSummary:
         count = values.get(f"{name}_n")
         known[name] = {"n": None if count is None else int(count), **parts}
     return summary(**known)
+
+
+def mean_lengths(values: Mapping[str, float | None]) -> dict[str, float]:
+    """Mean tokens of a request's input and output, as far as their totals are known."""
+    ok = values.get("requests_ok") or 0.0
+    return {name: total / ok for name in ("input_tokens", "output_tokens") if (total := values.get(name)) and ok}
+
+
+def workload_of(lengths: Mapping[str, float]) -> ExternalWorkload:
+    """The workload of requests of these mean lengths, which name it."""
+    shape = "-".join(str(round(length)) for length in lengths.values())
+    return ExternalWorkload(name=word(f"bench-{shape}" if shape else "bench"), **lengths)
+
+
+def with_derived(values: Mapping[str, float]) -> dict[str, float]:
+    """The figures with what follows from them: how many requests a latency is of, and the input's throughput."""
+    derived = {
+        f"{name}_n": values["requests_ok"]
+        for name in ("ttft_s", "latency_s")
+        if "requests_ok" in values and any(key.startswith(f"{name}_") for key in values)
+    }
+    if values.get("duration_s") and "input_tokens" in values:
+        derived["input_tok_per_s"] = values["input_tokens"] / values["duration_s"]
+    return {**values, **derived}
 
 
 def startup_of(values: Mapping[str, float]) -> StartupFacts:

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from tokenpeak.errors import ArchiveError
-from tokenpeak.exchange.fields import summary_of
+from tokenpeak.exchange.fields import summary_of, workload_of
 from tokenpeak.exchange.foreign import ForeignRun, JsonFormat
-from tokenpeak.exchange.reading import Fields, read_json, word
+from tokenpeak.exchange.reading import Fields, read_json
 from tokenpeak.metrics import STATISTICS
-from tokenpeak.spec.workload import ExternalLoad, ExternalWorkload
+from tokenpeak.spec.workload import ExternalLoad
 
 TIMES: Mapping[str, tuple[str, float]] = {
     "time_to_first_token_ms": ("ttft_s", 0.001),
@@ -103,12 +103,11 @@ def _run(benchmark: Fields, model: str | None) -> tuple[ForeignRun, list[str]]:
         values["duration_s"] = end - start
     metrics.raw("time_per_output_token_ms")
     unread = [f"metrics.{key}" for key in metrics.unread()]
-    shape = "-".join(str(round(length)) for length in lengths.values())
     config = benchmark.part("config")
     return (
         ForeignRun(
             model=model or _model(config) or "unknown",
-            workload=ExternalWorkload(name=word(f"bench-{shape}" if shape else "bench"), **lengths),
+            workload=workload_of(lengths),
             level=_level(config, values),
             summary=summary_of(values),
         ),

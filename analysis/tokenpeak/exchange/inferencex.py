@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tokenpeak.errors import ArchiveError
-from tokenpeak.exchange.fields import energy_of, summary_of
+from tokenpeak.exchange.fields import STATISTIC_OF, energy_of, summary_of
 from tokenpeak.exchange.foreign import ForeignNode, ForeignRun, JsonFormat
 from tokenpeak.exchange.reading import Fields, read_json, word
-from tokenpeak.metrics import STATISTICS
 from tokenpeak.spec.workload import ExternalLoad, ExternalWorkload
 
 MARKS = ("hw", "conc", "tput_per_gpu")
@@ -62,9 +61,8 @@ def _run(fields: Fields) -> tuple[ForeignRun, ForeignNode]:
             values[ours] = each * gpus
     if (each := fields.number("input_tput_per_gpu")) is not None:
         values["input_tok_per_s"] = each * gpus
-    words = {"mean": "mean", "median": "p50", "std": "std"} | {name: name for name in STATISTICS if name[0] == "p"}
     for theirs, ours in TIMES.items():
-        for statistic, own in words.items():
+        for statistic, own in STATISTIC_OF.items():
             if (seconds := fields.number(f"{statistic}_{theirs}")) is not None:
                 values[f"{ours}_{own}"] = seconds
     if (joule := fields.number("joules_per_output_token")) is not None:

@@ -6,10 +6,11 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from tokenpeak.errors import ArchiveError
+from tokenpeak.exchange.fields import COUNTS, mean_lengths, workload_of
 from tokenpeak.exchange.foreign import ForeignRun, JsonFormat
-from tokenpeak.exchange.reading import read_text, word
+from tokenpeak.exchange.reading import read_text
 from tokenpeak.records import RunRecord
-from tokenpeak.spec.workload import ClosedLoad, ExternalLoad, ExternalWorkload, OpenLoad
+from tokenpeak.spec.workload import ClosedLoad, ExternalLoad, OpenLoad
 
 
 def read_run_record(path: Path) -> ForeignRun:
@@ -21,17 +22,11 @@ def read_run_record(path: Path) -> ForeignRun:
         where = ".".join(str(part) for part in first["loc"])
         raise ArchiveError(f"{path}: {where}: {first['msg']}.") from error
     summary = record.summary
-    ok = summary.requests_ok or 0
-    lengths = {
-        name: total / ok
-        for name, total in (("input_tokens", summary.input_tokens), ("output_tokens", summary.output_tokens))
-        if total and ok
-    }
-    shape = "-".join(str(round(length)) for length in lengths.values())
+    lengths = mean_lengths({name: getattr(summary, name) for name in COUNTS})
     level = record.level
     return ForeignRun(
         config="as-run",
-        workload=ExternalWorkload(name=word(f"bench-{shape}" if shape else "bench"), **lengths),
+        workload=workload_of(lengths),
         level=ExternalLoad(
             external=True,
             concurrency=level.concurrency if isinstance(level, ClosedLoad) else None,

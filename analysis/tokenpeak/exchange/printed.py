@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from tokenpeak.errors import ArchiveError
-from tokenpeak.exchange.fields import summary_of
+from tokenpeak.exchange.fields import mean_lengths, summary_of, with_derived, workload_of
 from tokenpeak.exchange.foreign import ForeignRun
-from tokenpeak.exchange.reading import checked_number, read_text, word
-from tokenpeak.spec.workload import ExternalLoad, ExternalWorkload
+from tokenpeak.exchange.reading import checked_number, read_text
+from tokenpeak.spec.workload import ExternalLoad
 
 HEAD = "Serving Benchmark Result"
 LABELS = {
@@ -83,25 +83,18 @@ def run_of(block: str, path: Path, before: str = "", **known: object) -> tuple[F
     if not ok:
         # Without a request that ended well the tool prints zeros, which nobody measured.
         values = {name: value for name, value in values.items() if not name.startswith(tuple(TIMES.values()))}
-    for name in ("ttft_s", "latency_s"):
-        if any(key.startswith(f"{name}_") for key in values):
-            values[f"{name}_n"] = ok
-    if values["duration_s"] and "input_tokens" in values:
-        values["input_tok_per_s"] = values["input_tokens"] / values["duration_s"]
     values["requests_sent"] = ok + values.get("requests_failed", 0.0)
-    lengths = {key: values[key] / ok for key in ("input_tokens", "output_tokens") if ok and values.get(key)}
-    shape = "-".join(str(round(length)) for length in lengths.values())
     model = MODEL.findall(before[-4000:])
     run = {
         "model": next((name for pair in reversed(model) for name in pair if name), "unknown"),
-        "workload": ExternalWorkload(name=word(f"bench-{shape}" if shape else "bench"), **lengths),
+        "workload": workload_of(mean_lengths(values)),
         "level": ExternalLoad(
             external=True,
             concurrency=int(level[CONCURRENCY]) if level.get(CONCURRENCY) else None,
             rate_per_s=level.get(RATE) or None,
             requests=int(values["requests_sent"]) or None,
         ),
-        "summary": summary_of(values),
+        "summary": summary_of(with_derived(values)),
         **known,
     }
     return ForeignRun(**run), unread  # type: ignore[arg-type]

@@ -13,12 +13,11 @@ from typing import Any
 import polars as pl
 
 from tokenpeak.errors import ArchiveError
-from tokenpeak.exchange.fields import summary_of
+from tokenpeak.exchange.fields import STATISTIC_OF, mean_lengths, summary_of, with_derived, workload_of
 from tokenpeak.exchange.foreign import ForeignRun
-from tokenpeak.exchange.reading import Fields, parse_json, read_text, word
-from tokenpeak.metrics import STATISTICS
+from tokenpeak.exchange.reading import Fields, parse_json, read_text
 from tokenpeak.records import REQUEST_COLUMNS
-from tokenpeak.spec.workload import ExternalLoad, ExternalWorkload
+from tokenpeak.spec.workload import ExternalLoad
 
 TIMES = {"ttft": "ttft_s", "tpot": "tpot_s", "itl": "itl_s", "e2el": "latency_s"}
 MARKS = ("output_throughput", "completed", "duration")
@@ -105,12 +104,6 @@ def run_of(fields: Fields, **known: Any) -> ForeignRun:
     if sent is not None:
         values["requests_sent"] = sent
         values.setdefault("requests_failed", max(0, sent - values.get("requests_ok", sent)))
-    ok = values.get("requests_ok")
-    for name in ("ttft_s", "latency_s"):
-        if ok is not None and any(key.startswith(f"{name}_") for key in values):
-            values[f"{name}_n"] = ok
-    if values.get("duration_s") and "input_tokens" in values:
-        values["input_tok_per_s"] = values["input_tokens"] / values["duration_s"]
     requests = requests_of(fields)
     label = fields.text("label")
     fields.text("backend")
@@ -118,9 +111,9 @@ def run_of(fields: Fields, **known: Any) -> ForeignRun:
         **{
             "model": fields.text("model_id") or "unknown",
             "config": label or "as-run",
-            "workload": _workload(values),
+            "workload": workload_of(mean_lengths(values)),
             "level": level_of(fields, sent),
-            "summary": summary_of(values),
+            "summary": summary_of(with_derived(values)),
             "requests": requests,
             **known,
         }
@@ -130,9 +123,8 @@ def run_of(fields: Fields, **known: Any) -> ForeignRun:
 def latencies(fields: Fields) -> dict[str, float]:
     """Mean, deviation and percentiles of each latency, in seconds; percentiles that we do not keep stay unread."""
     found: dict[str, float] = {}
-    words = {"mean": "mean", "median": "p50", "std": "std"} | {name: name for name in STATISTICS if name[0] == "p"}
     for theirs, ours in TIMES.items():
-        for statistic, own in words.items():
+        for statistic, own in STATISTIC_OF.items():
             value = fields.number(f"{statistic}_{theirs}_ms", scale=0.001)
             if value is not None:
                 found[f"{ours}_{own}"] = value
@@ -148,17 +140,6 @@ def level_of(fields: Fields, requests: int | None) -> ExternalLoad:
         rate = fields.number("request_rate") or None
     fields.number("burstiness")
     return ExternalLoad(external=True, rate_per_s=rate, concurrency=concurrency, requests=requests or None)
-
-
-def _workload(values: Mapping[str, float]) -> ExternalWorkload:
-    ok = values.get("requests_ok") or 0
-    lengths = {key: values[key] / ok for key in ("input_tokens", "output_tokens") if ok and values.get(key, 0) > 0}
-    shape = "-".join(f"{round(lengths[key])}" for key in ("input_tokens", "output_tokens") if key in lengths)
-    return ExternalWorkload(
-        name=word(f"bench-{shape}" if shape else "bench"),
-        input_tokens=lengths.get("input_tokens"),
-        output_tokens=lengths.get("output_tokens"),
-    )
 
 
 def requests_of(fields: Fields) -> pl.DataFrame | None:
