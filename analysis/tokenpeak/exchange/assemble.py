@@ -94,7 +94,7 @@ def _write(found: Import, archive: Archive, sweep_id: str, imported_at: datetime
 
 def _node(node: ForeignNode) -> NodeFacts:
     gpus = tuple(
-        Gpu(index=index, name=node.gpu, vram_bytes=node.vram_bytes, power_limit_w=node.power_limit_w)
+        Gpu(index=index, name=node.gpu, power_limit_w=node.power_limit_w)
         for index in range(node.count)
         if node.gpu is not None
     )

@@ -29,7 +29,6 @@ class ForeignNode:
     name: str = "node"
     gpu: str | None = None
     count: int = 1
-    vram_bytes: int | None = None
     power_limit_w: float | None = None
     cpu: str | None = None
     cpu_cores: int | None = None
