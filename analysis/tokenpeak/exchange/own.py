@@ -17,16 +17,16 @@ def read_run_record(path: Path) -> ForeignRun:
     """The run as an import: what its load client knew of itself stays in its own file."""
     try:
         record = RunRecord.model_validate_json(read_text(path))
+        summary = record.summary
+        workload = workload_of(mean_lengths({name: getattr(summary, name) for name in COUNTS}))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise ArchiveError(f"{path}: {where}: {first['msg']}.") from error
-    summary = record.summary
-    lengths = mean_lengths({name: getattr(summary, name) for name in COUNTS})
     level = record.level
     return ForeignRun(
         config="as-run",
-        workload=workload_of(lengths),
+        workload=workload,
         level=ExternalLoad(
             external=True,
             concurrency=level.concurrency if isinstance(level, ClosedLoad) else None,
