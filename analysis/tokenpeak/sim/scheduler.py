@@ -204,7 +204,7 @@ class Scheduler:
 
     def _grow(self, sequence: Sequence, tokens: int) -> bool:
         """Hold blocks for `tokens` tokens of the sequence; False when they are not free."""
-        missing = -(-tokens // self.limits.block_size) - len(sequence.blocks)
+        missing = self._blocks_for(tokens) - len(sequence.blocks)
         if missing <= 0:
             return True
         fresh = self.pool.allocate(missing)

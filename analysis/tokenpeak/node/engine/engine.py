@@ -174,9 +174,7 @@ class Engine:
                     "engine", f"tokenpeak_engine_user is {shown_value(user)}, which this node does not know."
                 ) from None
             except OSError as error:
-                raise ScriptError(
-                    "engine", f"The engine {shown_value(request.argv[0])} cannot be started: {error}."
-                ) from error
+                raise _not_started(request, f"{error}.") from error
             pid = self.child.pid
         self.state.write(FILE, {**started, **process.identity(pid)})
         return pid
@@ -231,9 +229,7 @@ class Engine:
         command = ["systemd-run", "--quiet", f"--unit={self.unit}", "--service-type=exec", path, *options, "--"]
         ran = process.run([*command, *unit_argv(request.argv)], timeout_s=60)
         if ran.status != 0:
-            raise ScriptError(
-                "engine", f"The engine {shown_value(request.argv[0])} cannot be started: {shown_output(ran.err)}"
-            )
+            raise _not_started(request, shown_output(ran.err))
         return int(self._show().get("MainPID", "0"))
 
     def _show(self) -> dict[str, str]:

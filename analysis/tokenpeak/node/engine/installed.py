@@ -193,11 +193,6 @@ def found(runtimes: list[Runtime]) -> list[FoundEngine]:
     return [*_programs(), *(image for runtime in runtimes for image in _images(runtime))]
 
 
-def of_program(program: Path) -> FoundEngine:
-    """The engine that a program called vllm is."""
-    return FoundEngine(command=(str(program), "serve"), version=installed_version(program))
-
-
 def installed_version(program: Path) -> str | None:
     """The version beside the Python of a program; None where it does not say."""
     try:
@@ -213,7 +208,7 @@ def _programs() -> Iterator[FoundEngine]:
         real = place.resolve()
         if real not in real_paths and os.access(place, os.X_OK):
             real_paths.add(real)
-            yield of_program(place)
+            yield FoundEngine(command=(str(place), "serve"), version=installed_version(place))
 
 
 def _matching(pattern: str) -> list[Path]:

@@ -62,10 +62,6 @@ class ContainerManager(Manager):
             )
         return dict(described[0])
 
-    def with_label(self, label: str) -> list[str]:
-        """The ids of all containers that bear a label."""
-        return self.ask(self.argv("ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={label}")).out.split()
-
     def definition(self) -> Json:
         """The container's id, image and policies; one that is removed when it stops cannot be borrowed."""
         described = self.inspect()
@@ -216,7 +212,8 @@ class ContainerManager(Manager):
         unit = self.name
         holder = self.inspect(unit, must=False)
         needed = {own["id"] for own in kept} | ({holder["Id"]} if holder else set())
-        for one in self.with_label(LABEL):
+        words = ("ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={LABEL}")
+        for one in self.ask(self.argv(*words)).out.split():
             described = self.inspect(one, must=False)
             ours = described is not None and str(described.get("Name", "")).lstrip("/").startswith(f"{unit}.tokenpeak-")
             if ours and described["Id"] not in needed and LABEL in self.runtime().own_labels(described):
