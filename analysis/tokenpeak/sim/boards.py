@@ -186,7 +186,6 @@ class Meter:
     def __init__(self, state: NodeState | None, settings: "Settings") -> None:
         self._state = state if settings.gpus else None
         self._tdp_w = settings.devices.gpu.tdp_w
-        self._limit_w = settings.devices.power_limit_w
         self._gpus = settings.gpus
         self._pid = os.getpid()
         self._started = process_started(self._pid) or ""
@@ -210,7 +209,7 @@ class Meter:
         if self._state is None:
             return
         self._busy_s += duration_s
-        busy_w = min(self._limit_w, step_power_w(self._tdp_w, step)) - idle_power_w(self._tdp_w)
+        busy_w = step_power_w(self._tdp_w, step) - idle_power_w(self._tdp_w)
         self._above_j += duration_s * (busy_w - self._base_w)
         if time.time() - self._window_from >= WINDOW_S:
             self._write(steady=False)

@@ -60,13 +60,6 @@ class Devices:
     links: str = ""
     """The link between two of them, as `nvidia-smi topo -m` shows it."""
     driver: str = DRIVER
-    limit_w: float | None = None
-    """The power limit that its boards are set to; None: their TDP."""
-
-    @property
-    def power_limit_w(self) -> float:
-        """The most that one of its boards may draw."""
-        return self.gpu.tdp_w if self.limit_w is None else self.limit_w
 
     @property
     def is_cpu(self) -> bool:
@@ -89,8 +82,7 @@ def devices(environ: Mapping[str, str] = os.environ) -> Devices:
 
     Several names, with commas between, make a node of mixed boards; the last one is repeated. `CUDA_VISIBLE_DEVICES`
     limits those a process may use, as on a real node. `TOKENPEAK_SIM_LINKS` is what their topology shows between them,
-    where it is not what such boards usually have, and `TOKENPEAK_SIM_DRIVER` their driver. What each board may draw is
-    `TOKENPEAK_SIM_POWER_LIMIT_W`; how slow that makes the engine is a setting of its own.
+    where it is not what such boards usually have, and `TOKENPEAK_SIM_DRIVER` their driver.
     """
     count = int(environ.get("TOKENPEAK_SIM_GPU_COUNT", "1"))
     if count == 0:
@@ -109,7 +101,6 @@ def devices(environ: Mapping[str, str] = os.environ) -> Devices:
         kinds=kinds if len(named) > 1 else (),
         links=environ.get("TOKENPEAK_SIM_LINKS") or _links(gpu),
         driver=environ.get("TOKENPEAK_SIM_DRIVER") or DRIVER,
-        limit_w=float(environ["TOKENPEAK_SIM_POWER_LIMIT_W"]) if environ.get("TOKENPEAK_SIM_POWER_LIMIT_W") else None,
     )
 
 

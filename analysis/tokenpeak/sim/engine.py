@@ -3,9 +3,8 @@
     python -m tokenpeak.sim.engine serve MODEL --host H --port P …      python -m tokenpeak.sim.engine --version
 
 Environment: TOKENPEAK_SIM_GPU, TOKENPEAK_SIM_GPU_COUNT, TOKENPEAK_SIM_VERSION, TOKENPEAK_SIM_DIR,
-TOKENPEAK_SIM_START_S, TOKENPEAK_SIM_SEED, TOKENPEAK_SIM_NOISE (relative standard deviation of a step's time),
-TOKENPEAK_SIM_SPEED (share of such a machine's usual speed, 1), TOKENPEAK_SIM_POWER_LIMIT_W and TOKENPEAK_SIM_FAULT
-(both in devices.py).
+TOKENPEAK_SIM_START_S, TOKENPEAK_SIM_NOISE (relative standard deviation of a step's time),
+TOKENPEAK_SIM_SPEED (share of such a machine's usual speed, 1) and TOKENPEAK_SIM_FAULT (in devices.py).
 """
 
 import asyncio
@@ -47,9 +46,9 @@ class SimulatedEngine:
         self._state = state
         self._meter = Meter(state, settings)
         launch = state.next_launch() if state else 0
-        seed = int(os.environ.get("TOKENPEAK_SIM_SEED", "0"))
-        self._seed = crc32(f"{seed} {settings.arguments.seed or 0} {launch}".encode())
-        self._answer_seed = crc32(f"{seed} {settings.arguments.seed or 0}".encode())
+        seed = settings.arguments.seed or 0
+        self._seed = crc32(f"0 {seed} {launch}".encode())
+        self._answer_seed = crc32(f"0 {seed}".encode())
 
     def run(self) -> int:
         """Start, serve until a signal, and end; the exit status."""

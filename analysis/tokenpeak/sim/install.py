@@ -1,7 +1,7 @@
 """Writes the simulated node's commands: `vllm` and `nvidia-smi`, which carry its hardware in their environment.
 
 python -m tokenpeak.sim.install DIR --gpu NAME --count N [--links L] [--driver D] [--version V] [--releases V,V]
-                                [--start-s S] [--noise X] [--seed N] [--speed X] [--power-limit-w W]
+                                [--start-s S] [--speed X]
 """
 
 import argparse
@@ -71,15 +71,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--version", default=None, help="the vLLM release to play")
     parser.add_argument("--releases", default="", help="further releases, each as a command vllm-RELEASE; 0.24.0,0.8.5")
     parser.add_argument("--start-s", default=None, help="seconds until an engine answers")
-    parser.add_argument("--noise", default=None, help="relative standard deviation of a step's time")
-    parser.add_argument("--seed", default=None)
     parser.add_argument("--speed", default=None, help="share of such a machine's usual speed, such as 0.92")
-    parser.add_argument("--power-limit-w", default=None, help="what its boards are limited to; their TDP when absent")
     options = parser.parse_args(argv)
     environment = {"TOKENPEAK_SIM_GPU": options.gpu, "TOKENPEAK_SIM_GPU_COUNT": str(options.count)}
     for name, value in (("LINKS", options.links), ("DRIVER", options.driver), ("VERSION", options.version),
-                        ("START_S", options.start_s), ("NOISE", options.noise), ("SEED", options.seed),
-                        ("SPEED", options.speed), ("POWER_LIMIT_W", options.power_limit_w)):  # fmt: skip
+                        ("START_S", options.start_s), ("SPEED", options.speed)):  # fmt: skip
         if value:
             environment[f"TOKENPEAK_SIM_{name}"] = value
     releases = [word for word in options.releases.split(",") if word]

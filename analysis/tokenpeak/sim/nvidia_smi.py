@@ -52,8 +52,8 @@ class SimulatedGpu:
     @property
     def power_w(self) -> float:
         """Draw of the board."""
-        idle = idle_power_w(self.devices.gpu.tdp_w)
-        return min(self.devices.power_limit_w, idle + sum(holder.power_w for holder in self.holders))
+        tdp_w = self.devices.gpu.tdp_w
+        return min(tdp_w, idle_power_w(tdp_w) + sum(holder.power_w for holder in self.holders))
 
     @property
     def temperature_c(self) -> int:
@@ -86,8 +86,7 @@ GPU_FIELDS: Mapping[str, tuple[Callable[[SimulatedGpu], object], str]] = {
     "memory.total": (lambda gpu: gpu.devices.gpu.vram_bytes // MIB, "MiB"),
     "memory.used": (lambda gpu: gpu.used_mib, "MiB"),
     "power.draw": (lambda gpu: f"{gpu.power_w:.2f}", "W"),
-    "power.limit": (lambda gpu: f"{gpu.devices.power_limit_w:.2f}", "W"),
-    "power.default_limit": (lambda gpu: f"{gpu.devices.gpu.tdp_w:.2f}", "W"),
+    "power.limit": (lambda gpu: f"{gpu.devices.gpu.tdp_w:.2f}", "W"),
     "total_energy_consumption": (lambda gpu: int(gpu.energy_j * 1000), "mJ"),
     "utilization.gpu": (lambda gpu: round(100 * gpu.utilization), "%"),
     "temperature.gpu": (lambda gpu: gpu.temperature_c, ""),

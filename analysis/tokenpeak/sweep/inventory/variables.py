@@ -324,8 +324,7 @@ class InventoryVariables(Declaration):
     tokenpeak_simulated_machine: dict[str, Any] | None = None
     """dir, gpu (several names with commas between for mixed boards), count and engine_version; links, where its boards
     are linked otherwise than usual; driver, another version; releases, further ones to play, each as vllm-RELEASE;
-    speed, the share of such a machine's usual one (0.92 is 8% slow), and power_limit_w, what its boards are limited
-    to."""
+    and speed, the share of such a machine's usual one (0.92 is 8% slow)."""
 
 
 class ControllerVariables(BaseModel):
