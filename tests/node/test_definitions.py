@@ -14,11 +14,10 @@ from tests.free_ports import free_port
 from tests.node.conftest import APPLY_HOLDER, STANDIN, Node, OnPath
 
 from tokenpeak.node.engine import serving
-from tokenpeak.node.engine.command import checksum, difference, text
+from tokenpeak.node.engine.command import checksum
 from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State
-from tokenpeak.node.machine.words import hidden_words
 from tokenpeak.node.production.managers import make_manager
 
 
@@ -313,19 +312,3 @@ def test_kubernetes(on_path: OnPath, tmp_path: Path) -> None:
 
 
 # What all share.
-
-
-def test_shown_definition() -> None:
-    """A definition is shown an option a line, without what may be secret; a diff has only what differs."""
-    words = ["/opt/vllm", "serve", "m", "--port", "8000", "--api-key", "s3cret", "--hf-token=abc", "--dtype", "half"]
-    shown = hidden_words(words)
-    one, two = ["vllm", "serve", "m", "--a", "1"], ["vllm", "serve", "m", "--a", "2"]
-    from tokenpeak.node.engine.command import Command
-
-    texts = [text("unit", Command(tuple(each), {"HF_TOKEN": "x", "N": "1"}, 2), each) for each in (one, two)]
-
-    assert ["m", "--port", "8000", "--api-key", "[secret]", "--hf-token=[secret]", "--dtype", "half"] == shown[2:]
-    assert "HF_TOKEN=[secret]\nN=1\nvllm serve\n  m\n  --a 1\n" in texts[0]
-    changed = [line for line in difference(*texts, "now", "then").splitlines() if line[0] in "+-" and line[1] == " "]
-    assert ["-  --a 1", "+  --a 2"] == changed
-    assert "" == difference(texts[0], texts[0], "now", "then")

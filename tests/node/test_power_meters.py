@@ -1,4 +1,4 @@
-"""Meters of a whole node: the BMC through ipmitool, and a command that the inventory declares."""
+"""Meters of a node: its BMC through ipmitool, a command that the inventory declares, counters as powercap has them."""
 
 import os
 import time
@@ -70,6 +70,7 @@ def test_watts_of_a_declared_command(raw: str, watts: float | None) -> None:
 
 
 def test_declared_command_that_prints_no_watts_is_a_problem(node: Node, tools: Path) -> None:
+    """The probe shows what it printed instead."""
     node.declare(power_command=[program(tools, "pdu", "no such outlet\n")])
 
     problems = [problem for problem in node.run("probe")["problems"] if "tokenpeak_power_command" in problem]
@@ -87,3 +88,34 @@ def test_sampler_writes_the_node_s_power(node: Node, tools: Path) -> None:
     columns = node.run("finish", node.finish_request())["telemetry"]["columns"]
 
     assert {650.0} == {value for value in columns["node_power_w"] if value is not None}
+
+
+SPAN_UJ = 1_000_000_000
+
+
+def domain(root: Path, folder: str, name: str, energy_uj: int) -> Path:
+    """One counter, and where it stands."""
+    (root / folder).mkdir(exist_ok=True)
+    (root / folder / "name").write_text(f"{name}\n")
+    (root / folder / "max_energy_range_uj").write_text(f"{SPAN_UJ}\n")
+    counter = root / folder / "energy_uj"
+    counter.write_text(f"{energy_uj}\n")
+    return counter
+
+
+def test_packages_and_memory_add_up_apart(tmp_path: Path) -> None:
+    """Two sockets, of which one wraps around; cores and the platform's counter are in none."""
+    first = domain(tmp_path, "intel-rapl:0", "package-0", 5_000_000)
+    second = domain(tmp_path, "intel-rapl:1", "package-1", SPAN_UJ - 1_000_000)
+    memory = domain(tmp_path, "intel-rapl:0:1", "dram", 100)
+    others = [domain(tmp_path, "intel-rapl:0:0", "core", 0), domain(tmp_path, "intel-rapl:2", "psys", 0)]
+    sample = meters.processor_source(tmp_path)
+    assert sample is not None
+
+    first.write_text("9000000")
+    second.write_text("999999")
+    memory.write_text("2000100")
+    for other in others:
+        other.write_text("7000000")
+
+    assert {"cpu_package_energy_j": pytest.approx(6.0), "cpu_dram_energy_j": 2.0} == sample(False)

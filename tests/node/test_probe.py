@@ -95,19 +95,6 @@ def test_version_from_metadata(tmp_path: Path) -> None:
     )
 
 
-def test_version_by_asking(tmp_path: Path) -> None:
-    """An engine without metadata, such as a container's wrapper, is asked."""
-    program = tmp_path / "vllm"
-    program.write_text(
-        '#!/bin/sh\necho "INFO 08-01 12:00:00 [__init__.py:241] Automatically detected"\necho 0.10.1.1\n'
-    )
-    program.chmod(0o755)
-
-    assert "0.10.1.1" == installed.engine_version(
-        {}, {"command": [str(program), "serve"]}, State.make(tmp_path / "state")
-    )
-
-
 def test_help_is_asked_once(tmp_path: Path) -> None:
     """The engine's flags come from its own help, which is kept until the installation changes."""
     program = tmp_path / "vllm"
