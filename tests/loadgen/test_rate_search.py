@@ -81,7 +81,7 @@ def test_poisson_arrivals_wait() -> None:
 def test_failed_request_is_one_that_took_for_ever() -> None:
     """With one failure in ten no rate holds a p95, however fast the others were; a p50 is not moved."""
     strict, lenient = (
-        found_on(Queue(0.01, failing=10), Slo(**{limit: 1000}), max_probes=3).max_rate
+        found_on(Queue(0.01, failing=10), Slo(**{limit: 1000})).max_rate
         for limit in ("latency_p95_ms", "latency_p50_ms")
     )
 
@@ -92,7 +92,7 @@ def test_failed_request_is_one_that_took_for_ever() -> None:
 def test_a_limit_on_what_answers_do_not_have_is_held() -> None:
     """Answers of one token have no time per further token: a limit on it does not keep every rate from holding."""
     slo = Slo(ttft_p95_ms=1000, tpot_p95_ms=50, itl_p95_ms=50)
-    found = found_on(Queue(0.01, failing=100), slo, max_probes=2).max_rate
+    found = found_on(Queue(0.01, failing=100), slo).max_rate
 
     first = next(probe for probe in found.probes if probe.concurrency is None)
 
