@@ -137,10 +137,6 @@ def _row(config: Config, features: Sequence[tuple[str, str]]) -> list[float]:
     return [1.0, *(1.0 if config.choices.get(axis) == name else 0.0 for axis, name in features)]
 
 
-def _features(observations: Sequence[PredictedTrial]) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted({choice for one in observations for choice in one.config.choices.items()}))
-
-
 def _regression(x: Floats, y: Floats, widest: float) -> tuple[Floats, Floats, float]:
     """Weights, their covariance and the noise of a regression of `y`, the logarithms of measured ÷ predicted."""
     prior = np.diag([(np.log1p(widest) / Z_80) ** -2, *(1 / EFFECT_SD**2,) * (x.shape[1] - 1)])
