@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 
 from tokenpeak import bounded, spreadsheet
-from tokenpeak.cli.replay import replay
 from tokenpeak.errors import ArchiveError, TokenpeakError
 from tokenpeak.loadgen.datasets import read_samples, read_trace
 from tokenpeak.names import inside
@@ -88,11 +87,6 @@ def model(path: Path) -> object:
     return facts_from_file(path, "model")
 
 
-def searched(path: Path) -> object:
-    """A search of a CSV's results."""
-    return replay.main([str(path), "--value", "v", "--axes", "a"], standalone_mode=False)
-
-
 @pytest.mark.parametrize(
     ("name", "read", "content"),
     [
@@ -104,17 +98,15 @@ def searched(path: Path) -> object:
         ("a.jsonl", trace, ENTRY.replace(b"1e999", b"1e300")),
         ("config.json", model, DEEP),
         ("config.json", model, b'{"hidden_size": ' + b"9" * 5000 + b"}"),
-        ("a.csv", searched, b"v,a\n" + b"1,2\n" * 100_001),
         ("a.json", samples, None),
         ("a.jsonl", trace, None),
         ("config.json", model, None),
-        ("a.csv", searched, None),
     ],
 )
 def test_other_readers_are_bounded(
     name: str, read: Callable[[Path], object], content: bytes | None, tmp_path: Path
 ) -> None:
-    """Datasets, traces, a model's config and CSV landscapes end in one sentence with the file's name; so do pipes."""
+    """Datasets, traces and a model's config end in one sentence with the file's name; so do pipes."""
     path = tmp_path / name
     if content is None:
         os.mkfifo(path)
