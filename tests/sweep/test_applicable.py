@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from archive_factory import GPUS, MODEL, config_of, make_archive, node_facts
+from archive_factory import GPUS, MODEL, make_archive, node_facts
 from node_models import LLAMA, named, serving
-from tokenpeak.errors import InputError, InventoryError, PlanError
+from tokenpeak.errors import InventoryError, PlanError
 from tokenpeak.node.protocol.apply import DescribeAnswer
 from tokenpeak.node.protocol.parts import Production, Series
 from tokenpeak.plan.matrix import kinds_of
@@ -21,7 +21,6 @@ from tokenpeak.records import (
     NodeFacts,
     Provenance,
     StartupFacts,
-    Verdict,
 )
 from tokenpeak.records.quality import AnswersQuality, QualityVerdict, SweepQuality
 from tokenpeak.results.bake import Observed
@@ -93,13 +92,6 @@ def test_good_result(result: SweepResult) -> None:
     assert ("--max-num-seqs", "64") == found.edit.shown_words(found.described)[-2:]
 
 
-def test_named_config(result: SweepResult) -> None:
-    """Another config of the sweep can be named, and one that was never tried names the nearest."""
-    assert "max_num_seqs=8" == applicable(result, A100, described(), "max_num_seqs=8").config.name
-    with pytest.raises(InputError, match="max_num_seqs=8"):
-        applicable(result, A100, described(), "max_num_seqs=9")
-
-
 def test_simulated_result(tmp_path: Path) -> None:
     """Simulated results go to simulated nodes alone, where that is declared."""
     simulated = opened(make_archive(tmp_path / "s", axes={"max_num_seqs": [8, 64]}, gpus=GPUS[:1]))
@@ -120,21 +112,6 @@ def test_interrupted_sweep(tmp_path: Path) -> None:
     assert ["the sweep was interrupted before all trials were made"] == reasons(found)
     assert "make sweep RESUME=i" in str(found.obstacles[0])
     assert "interrupted" == found.obstacles[0].despite
-
-
-def test_invalid_result(result: SweepResult) -> None:
-    """A config without a valid run of the objective is not applied, and none is recommended then."""
-    invalid = tuple(
-        trial.model_copy(
-            update={"runs": tuple(run.model_copy(update={"verdict": Verdict(status="invalid")}) for run in trial.runs)}
-        )
-        for trial in result.trials
-    )
-    found = applicable(replace(result, trials=invalid), A100, described(), "max_num_seqs=64")
-
-    assert ["max_num_seqs=64 has no valid result in the objective's run"] == reasons(found)
-    with pytest.raises(PlanError, match="nothing to apply"):
-        applicable(replace(result, trials=invalid), A100, described(), None)
 
 
 @pytest.mark.parametrize(
@@ -242,14 +219,6 @@ def test_changed_precision_needs_its_quality(tmp_path: Path, status: str | None)
         assert [] == stands
     else:
         assert f"the quality of kv_cache_dtype=fp8 {words[status]} and it changes fp8 KV cache" in stands
-
-
-def test_failed_quality_at_equal_precision(result: SweepResult) -> None:
-    """Answers that were measured and are worse are not applied, whatever the config changes."""
-    config = config_of({"max_num_seqs": 64})
-    found = applicable(replace(result, quality=quality(config, "fail")), A100, described(), "max_num_seqs=64")
-
-    assert "the quality of max_num_seqs=64 failed" in reasons(found)
 
 
 def test_shorter_context(result: SweepResult) -> None:

@@ -1,17 +1,11 @@
 """Calibration on a sweep's own way, on the home's node and load hosts."""
 
 import json
-from pathlib import Path
 
 import pytest
 from driven_home import Home
 
-from archive_factory import node_facts
-from tokenpeak.errors import NodeError
 from tokenpeak.report.compare.history import calibrations
-from tokenpeak.sweep.inventory.nodes import Inventory, Node
-from tokenpeak.sweep.probe import ReadyNode
-from tokenpeak.sweep.trial.load_hosts import node_server
 
 QUICK = ("--streams", "2", "--seconds", "0.6")
 
@@ -32,13 +26,3 @@ def test_sweep_attaches_the_calibration_of_its_way(home: Home) -> None:
     assert ["left", "right"] == second["calibration"]["calibrations"][0]["way"]["load_hosts"]
     assert shown["words"].startswith("from left + right to this machine over http: up to ")
     assert "WARNING concurrency=4 keeps 4 streams; 2 were found" in after.stdout or "keeps 4 streams; 0" in after.stdout
-
-
-def test_node_without_an_ipv4_address_is_an_error() -> None:
-    """The test server listens on IPv4 alone; an engine's IPv6 address is an error that says so."""
-    node = Node(name="gpu-1", variables={"ansible_connection": "local"})
-    inventory = Inventory(name="x", hosts_path=Path("hosts.yml"), nodes=(node,))
-    ready = ReadyNode(facts=node_facts("gpu-1", "NVIDIA L4"), declaration={"host": "::1", "port": 8099})
-
-    with pytest.raises(NodeError, match=r"'::1', where the engine of gpu-1 listens, has no IPv4 address"):
-        node_server(inventory, node, ready, 0.05, 0.02)

@@ -11,7 +11,7 @@ from tests.archive_factory import make_archive
 from tokenpeak.errors import ArchiveError, FencedError
 from tokenpeak.store.archive import Archive
 from tokenpeak.sweep import claim as claims
-from tokenpeak.sweep.claim import SweepClaim, begin, require_silence, take_over
+from tokenpeak.sweep.claim import begin, require_silence, take_over
 from tokenpeak.sweep.interrupt import Interrupt
 
 
@@ -136,12 +136,3 @@ def test_claim_that_was_not_written_to_its_end_supersedes_nobody(archive: Path) 
     with pytest.raises(FencedError):
         first.require()
     assert "superseded_by" in json.loads((archive / ".controller-2.json").read_text())
-
-
-def test_claim_of_a_deleted_archive_is_written_again(archive: Path) -> None:
-    """Nobody else has the sweep because its folder was deleted."""
-    claim = SweepClaim(archive, 1, Interrupt())
-    with claim.kept():
-        claim.require()
-        assert threading.Event().wait(0.6) is False
-        assert (archive / ".controller-1.json").is_file()

@@ -60,13 +60,6 @@ def test_trials_before_show_how_long_one_takes() -> None:
     assert isinstance(budget.ask("node-1", NODE.hardware), Granted)
 
 
-def test_shut_window_names_its_opening() -> None:
-    """Outside the window the answer says when to go on."""
-    later = budget_at("12:00", spec_with(window="01:00-05:00 UTC")).ask("node-1", NODE.hardware)
-
-    assert Later(until=datetime(2026, 11, 21, 1, tzinfo=UTC), reason="the window is shut") == later
-
-
 def test_downtime_is_capped() -> None:
     """A trial begins while its downtime fits in the cap, and never after; the reason has both numbers."""
     spec = spec_with(max_downtime="10m")
@@ -90,18 +83,6 @@ def test_nodes_share_the_cap() -> None:
     assert isinstance(budget.ask("node-2", NODE.hardware), Never)
 
 
-def test_trial_that_ended_counts_before_another_is_asked_for() -> None:
-    """Between a trial's end and its downtime there is no moment at which another node could begin."""
-    spec = spec_with(max_downtime=250)
-    budget = budget_at("12:00", spec, earlier=[trial_of(spec, 100.0)])
-    budget.ask("node-1", NODE.hardware)
-    down = Restoration(restored=True, was_running=True, downtime_s=130.0, message="")
-    budget.settle("node-1", trial_of(spec, 100.0, restoration=down))
-
-    assert {"node-1": 130.0} == budget.downtime_s
-    assert isinstance(budget.ask("node-2", NODE.hardware), Never)
-
-
 def test_outage_that_goes_on_is_counted_once() -> None:
     """Production that a trial could not bring back and a later attempt did was down once, for the whole time."""
     spec = spec_with()
@@ -113,17 +94,6 @@ def test_outage_that_goes_on_is_counted_once() -> None:
 
     assert ({"node-1": 122.0}, {"node-1": 122.0}) == before
     assert ({"node-1": 173.0}, {}) == (budget.downtime_s, budget.open_s)
-
-
-def test_outage_whose_end_nobody_timed_stays_counted() -> None:
-    """A node that another has given back since says nothing of how long it was down: what is known is kept."""
-    spec = spec_with()
-    budget = budget_at("12:00", spec)
-    down = Restoration(restored=False, was_running=True, downtime_s=122.0, message="It is out of reach.")
-    budget.settle("node-1", trial_of(spec, 100.0, restoration=down))
-    budget.add_downtime("node-1", None)
-
-    assert ({"node-1": 122.0}, {}) == (budget.downtime_s, budget.open_s)
 
 
 def test_node_that_is_kept_between_trials_is_down() -> None:

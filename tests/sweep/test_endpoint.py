@@ -179,9 +179,3 @@ def test_server_that_cannot_be_measured_is_named_beforehand(
 
     with pytest.raises(NodeError, match=complaint):
         look_at(endpoint, variables)
-
-
-def test_variable_that_is_not_set_is_named(place: Place) -> None:
-    """The key's variable, before the server is asked."""
-    with pytest.raises(SpecError, match="THE_KEY, which is not set"):
-        look_at(EndpointSpec.model_validate(place.spec()["endpoint"]), {})

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,13 +13,11 @@ import pytest
 from archive_factory import make_archive
 from tokenpeak import storage
 from tokenpeak.atomic import write_atomically
-from tokenpeak.errors import ArchiveError
 from tokenpeak.records import EndRecord
 from tokenpeak.sweep.ansible.lease import LeaseChannel
 from tokenpeak.sweep.archive_keeper import KeptArchive
 from tokenpeak.sweep.sweep_run import end_problem
 from tokenpeak.sweep.trial.request import write_private
-from tokenpeak.sweep.trial.worker import Worker
 
 Disk = Callable[..., Path]
 
@@ -71,65 +68,6 @@ def test_file_that_finds_no_room_is_named(disk: Disk, monkeypatch: pytest.Monkey
     assert words.startswith(f"{target}: No space left on device. Give access or make room, or name another folder than")
     assert "7" == target.read_text()
     assert {"filler", "last-number"} == {path.name for path in place.iterdir()}
-
-
-def test_disk_without_inodes_is_called_that(disk: Disk) -> None:
-    """Bytes are free, and no more files can be made: that is what the sentence says."""
-    place = disk("size=1m,nr_inodes=2")
-    (place / "only").touch()
-
-    with pytest.raises(OSError, match="No space left") as caught:
-        write_atomically(place / "more", "x")
-
-    assert (storage.refusal(caught.value) or "").startswith(f"{place}/more: No inodes left on its disk. ")
-
-
-def test_error_that_is_no_refusal_has_no_sentence() -> None:
-    """A connection that breaks is no disk's, nor is a process that may not be ended; a full disk is, also unnamed."""
-    assert storage.refusal(ConnectionResetError(104, "Connection reset by peer")) is None
-    assert storage.refusal(PermissionError(1, "Operation not permitted")) is None
-    assert "No space left on device, for a file in " in (storage.refusal(OSError(28, "No space left on device")) or "")
-
-
-class Unwritable(Worker):
-    """A worker whose next trial meets this error."""
-
-    error: Exception
-
-    def _session(self) -> None:
-        raise self.error
-
-    def _carry_out(self, *_: object) -> Any:
-        raise NotImplementedError
-
-
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (
-            OSError(28, "No space left on device", "/state/work/last-number"),
-            "/state/work/last-number: No space left on",
-        ),
-        (ArchiveError("Could not write /results/x: No space left on device. Make room."), "Could not write /results/x"),
-    ],
-)
-def test_worker_that_finds_no_room_says_so_in_a_sentence(error: Exception, words: str) -> None:
-    """No traceback: the path, what to do, and the line that goes on with the sweep."""
-    said: list[str] = []
-    shared: Any = SimpleNamespace(
-        sweep_id="20261121-x",
-        trial_queue=SimpleNamespace(leave=lambda _: None),
-        progress=SimpleNamespace(say=said.append),
-    )
-    worker = Unwritable(shared, node="gpu1", ready=None, restore_pending=False)  # type: ignore[arg-type]
-    worker.error = error
-    worker.run()
-
-    (problem,) = worker.problems
-    assert words in problem
-    assert problem.endswith("make sweep RESUME=20261121-x")
-    assert "Traceback" not in problem
-    assert [f"PROBLEM {problem}"] == said
 
 
 def test_end_that_cannot_be_written_is_said(disk: Disk) -> None:

@@ -3,13 +3,10 @@
 import pytest
 import yaml
 from driven_home import SPEC, Home
-from tests.node.conftest import Node, node
 
 from tokenpeak.records import Phase, Series
 from tokenpeak.results.board_readings import ASKED_S, idle_power
 from tokenpeak.results.power_sensor import UNKNOWN
-
-__all__ = ["node"]
 
 
 def test_idle_power_is_that_before_the_engine() -> None:
@@ -27,27 +24,6 @@ def test_idle_power_is_that_before_the_engine() -> None:
     assert found["gpu_boards"].power_w == pytest.approx(140, rel=0.02)
     assert found["gpu_boards"].low_w < 140 < found["gpu_boards"].high_w
     assert found["node"].low_w < 310 < found["node"].high_w
-
-
-def test_node_is_sampled_before_its_engine_starts(node: Node) -> None:
-    """A launch that asks for it has samples from its idle phase, which ends before the engine's start."""
-    node.declare(power_command=["echo", "250"])
-
-    launched = node.run("launch", node.launch_request(idle_s=2.5))
-    finished = node.run("finish", node.finish_request())
-
-    spans = {phase["name"]: phase for phase in launched["phases"]}
-    idle, engine = spans["idle_power"], spans["engine_start"]
-    assert 2.5 <= idle["duration_s"] < 4
-    assert idle["started_s"] + idle["duration_s"] <= engine["started_s"]
-    began = launched["started_at_unix_s"] + idle["started_s"]
-    telemetry = finished["telemetry"]
-    in_it = [
-        watts
-        for t, watts in zip(telemetry["t_s"], telemetry["columns"]["node_power_w"], strict=True)
-        if began <= t <= began + idle["duration_s"] and watts is not None
-    ]
-    assert 250.0 in in_it
 
 
 @pytest.mark.e2e

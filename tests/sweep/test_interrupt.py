@@ -18,12 +18,3 @@ def test_each_signal_is_more_urgent_than_the_one_before() -> None:
     assert interrupt.gentle()
     assert interrupt.abrupt()
     assert interrupt.let_go()
-
-
-def test_handlers_are_put_back() -> None:
-    """After a sweep, Ctrl-C means what it meant before."""
-    before = signal.getsignal(signal.SIGINT)
-    with interrupt_on_signals(Interrupt(), lambda _: None):
-        assert before != signal.getsignal(signal.SIGINT)
-
-    assert before == signal.getsignal(signal.SIGINT)

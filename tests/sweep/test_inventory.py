@@ -123,14 +123,6 @@ def test_load_hosts_are_no_nodes(read: Read) -> None:
     assert f"{sys.executable} -P -m tokenpeak.loadgen.workers.remote" in local.argv[-1]
 
 
-def test_only_what_a_plan_depends_on_is_taken_of_the_engine_s_environment(read: Read) -> None:
-    """What else is in the environment does not get into facts, which archives keep."""
-    facts = declared_facts(read("environment").node("one"))
-    assert facts is not None
-
-    assert {"VLLM_CPU_KVCACHE_SPACE": "1"} == facts.engine_env
-
-
 @pytest.mark.parametrize("env", ENVIRONMENTS)
 def test_secret_in_the_engine_s_environment_is_refused(env: str, read: Read) -> None:
     """The complaint names the variable and where a secret belongs, and does not repeat it."""
@@ -208,18 +200,6 @@ def test_variables_are_those_that_ansible_s_command_line_says(tmp_path: Path, mo
     assert {} == found["failures"]
     assert said == found["variables"]
     assert "sealed" == found["variables"]["one"]["tokenpeak_sealed"]
-
-
-def test_nodes_that_differ_in_what_a_sweep_has_once_are_refused(read: Read) -> None:
-    """One sweep has one default spec, so its nodes must agree on it."""
-    with pytest.raises(InventoryError, match=r"differ in tokenpeak_default_sweep: \"a\", \"b\""):
-        _ = read("differ").default_sweep
-
-
-def test_declared_facts_that_make_no_sense_name_the_field(read: Read) -> None:
-    """A plan without a node rests on declared facts, so they are checked."""
-    with pytest.raises(InventoryError, match="cpu_cores"):
-        declared_facts(read("facts").nodes[0])
 
 
 @pytest.mark.parametrize("name", inventory_names())

@@ -37,17 +37,6 @@ def channel(path: Path, lost: list[str]) -> LeaseChannel:
     return LeaseChannel([sys.executable, "-c", LISTENER, str(path)], "sweep-1", 2.0, lost.append)
 
 
-def test_beats_flow_until_the_channel_closes(tmp_path: Path) -> None:
-    """The node hears the controller at once and again, and then the end."""
-    heard = tmp_path / "heard"
-    lost: list[str] = []
-    with channel(heard, lost):
-        wait_for(heard, "beat", 3)
-
-    assert heard.read_text().endswith("end\n")
-    assert [] == lost
-
-
 ANSWERING = """
 import json, sys
 for line in sys.stdin:

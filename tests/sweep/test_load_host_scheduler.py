@@ -27,14 +27,10 @@ def scheduler(processes: list[int], streams: int, at_once: int) -> LoadHostSched
     ("processes", "streams", "at_once", "per_trial", "together"),
     [
         ([], 64, 8, 0, 8),
-        ([15, 15], 64, 1, 2, 1),
         ([15, 15], 64, 2, 1, 2),
         ([15, 15], 64, 200, 1, 30),
-        ([1], 64, 200, 1, 1),
         ([3, 3], 2 * PER_PROCESS, 200, 1, 2),
-        ([3, 3, 3], 4 * PER_PROCESS, 200, 2, 1),
         ([3, 3], 100 * PER_PROCESS, 200, 2, 1),
-        ([15, 1], 64, 200, 1, 16),
     ],
 )
 def test_how_many_together(processes: list[int], streams: int, at_once: int, per_trial: int, together: int) -> None:

@@ -1,20 +1,16 @@
 """A login shell that prints, a banner with or without the end of its line: answers are found in what is printed."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tokenpeak.loadgen.calibration.test_server_process import started
 from tokenpeak.loadgen.workers.messages import Hello
 from tokenpeak.loadgen.workers.remote_pool import HostChannel, HostLostError, LoadHost
 from tokenpeak.node.installation.bundle import write_bundle
-from tokenpeak.node.machine.state import content_of
 from tokenpeak.node.protocol.answers import RestoreAnswer
 from tokenpeak.node.protocol.frame import KEY, as_small_object, framed, unframed
-from tokenpeak.sweep.ansible.node_action import NodeFiles
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
 from tokenpeak.sweep.trial.play import TrialPlay
 
@@ -67,27 +63,6 @@ def test_answer_behind_a_banner(shell: Path, state: Path) -> None:
     assert refused.failure == refused.answers["launch"].error.text
 
 
-def test_files_of_a_node_are_seen_behind_a_banner(shell: Path, state: Path) -> None:
-    """What is there already is not put there again."""
-    script = (state / "tokenpeak-node.pyz").read_bytes()
-    declaration = {"state_dir": str(state), "python": str(shell)}
-    files = NodeFiles(script=script, declaration=declaration)
-
-    def look() -> str:
-        return subprocess.run(
-            files.look(str(shell)), capture_output=True, text=True, errors="replace", check=True
-        ).stdout
-
-    (state / "node.json").write_bytes(b"")
-    (state / "tokenpeak-node.pyz").chmod(0o755)
-    missing = look()
-    (state / "node.json").write_bytes(content_of(declaration))
-    looked = look()
-
-    assert not files.are_there(missing)
-    assert files.are_there(looked), looked
-
-
 def test_load_host_behind_a_banner(shell: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A load host's first message is found, and a host that never sends one is named with its last words."""
     host = HostChannel(LoadHost(name="left", argv=(str(shell), "-m", "tokenpeak.loadgen.workers.remote")))
@@ -103,13 +78,6 @@ def test_load_host_behind_a_banner(shell: Path, monkeypatch: pytest.MonkeyPatch)
         silent.close()
 
     assert hello.cores > 0
-
-
-def test_test_server_behind_a_banner(banner: str, tmp_path: Path) -> None:
-    """The port of a calibration's server is found."""
-    (tmp_path / "banner").write_text(banner, encoding="latin-1")
-    with started(["sh", "-c", f"cat {tmp_path}/banner; echo; echo 8099; cat"]) as port:
-        assert 8099 == port
 
 
 @pytest.mark.parametrize(

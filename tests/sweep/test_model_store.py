@@ -37,17 +37,6 @@ def test_leases_of_a_store(store: dict[str, Any], offsets_s: list[float]) -> Non
     assert offsets_s == [lease_offset_s(inventory, node.name) for node in inventory.nodes]
 
 
-def test_stores_count_by_themselves() -> None:
-    """Two stores begin at nought each; a node without one has the sweep's own lease."""
-    left, right = {"name": "left"}, {"name": "right", "stagger_s": 3}
-    inventory = inventory_with(left, right, None, left, right)
-
-    assert [0, 0, 0, 10, 3] == [lease_offset_s(inventory, node.name) for node in inventory.nodes]
-    assert {"left": ("n0", "n3"), "right": ("n1", "n4")} == {
-        each.declared.name: each.nodes for each in model_stores(inventory)
-    }
-
-
 @pytest.mark.parametrize(
     ("declared", "words"),
     [
@@ -91,11 +80,3 @@ def test_no_more_than_so_many_are_given_back_at_once() -> None:
         thread.join()
 
     assert 2 == most
-
-
-def test_who_waits_no_more_goes_on() -> None:
-    """A sweep that is ended at once does not wait for others."""
-    limiter = StoreLimiter(inventory_with(*[{"name": "nfs", "at_once": 1}] * 2))
-
-    with limiter.restoring("n0", lambda: False), limiter.restoring("n1", lambda: True):
-        pass

@@ -111,15 +111,3 @@ def test_sweep_ends_beyond_the_share(good: int, failed: dict[str, int], share: f
             failures.count(node, "its driver is gone")
 
     assert ends == (failures.too_many is not None)
-
-
-def test_words_say_how_many_and_what_to_do() -> None:
-    """The counts, the share that the sweep declares, and how to go on."""
-    failures = NodeFailures(0.25)
-    for number in range(12):
-        failures.count(f"n{number}", "no route to host" if number < 4 else None)
-
-    assert failures.too_many == (
-        "No further trial begins: 4 of 12 trials, on 4 nodes, failed for reasons of the nodes; "
-        "max_node_failures is 25%. See what these nodes share, then resume the sweep."
-    )

@@ -138,32 +138,6 @@ def test_change_by_hand_is_seen_and_mended(
     assert are_there(files)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"script": b"another"},
-        {"secret_value": "another"},
-        {"secret_name": "secret-99999999"},
-        {"declaration": {"port": 8098}},
-        {"declaration": {"retired_secrets": [SECRET]}},
-    ],
-    ids=["script", "secret", "secret's name", "declaration", "retired secret"],
-)
-def test_what_belongs_there_now_is_another(change: dict[str, Any], files: NodeFiles) -> None:
-    """What was right for another script, secret or declaration is not taken for what belongs there now."""
-    if "declaration" in change:
-        change = {"declaration": {**files.declaration, **change["declaration"]}}
-
-    assert are_there(files)
-    assert not are_there(replace(files, **change))
-
-
-@pytest.mark.parametrize("printed", ["", "{}", "[]", "null", "true", "Welcome!\n{}", '{"node.json": null}'])
-def test_anything_else_that_was_printed_is_no_yes(printed: str, files: NodeFiles) -> None:
-    """A login's greeting, an old node's answer, or nothing at all does not count as a look."""
-    assert not files.are_there(printed)
-
-
 def test_folder_of_others_gets_nothing(tmp_path: Path) -> None:
     """Where somebody else may write the folder, neither script nor secret is put there."""
     (tmp_path / "open").mkdir()

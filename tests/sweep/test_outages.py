@@ -1,28 +1,22 @@
 """What node, network, disk or controller did is never a config's failure: the trial is interrupted and made again."""
 
-import inspect
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from archive_factory import GPUS, PROVENANCE, node_facts, plan_of, sweep_spec, trial_record
-from tokenpeak.node.machine import clock
+from archive_factory import GPUS, node_facts, plan_of, sweep_spec, trial_record
 from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer, StatusAnswer
 from tokenpeak.node.protocol.parts import Phase, Production, RestoreOutcome
 from tokenpeak.records import FAILURE_CAUSES, Failure, Reason, RunRecord, Verdict
-from tokenpeak.search.history import Proposal
 from tokenpeak.store.archive import Archive
 from tokenpeak.sweep.claim import holder_of
 from tokenpeak.sweep.inventory.nodes import Node
 from tokenpeak.sweep.resume import _given_back_meanwhile_s
 from tokenpeak.sweep.trial.execution import _with_own_account
 from tokenpeak.sweep.trial.failure import TrialEvidence, failure_of, is_retryable
-from tokenpeak.sweep.trial.record import trial_record as record_of
 from tokenpeak.sweep.trial.request import TrialRequest
-from tokenpeak.sweep.trial_queue import TrialQueue
-from tokenpeak.vllm.errors import symptoms
 
 SPEC = sweep_spec()
 FACTS = node_facts("gpu1", GPUS[0])
@@ -65,16 +59,6 @@ def spoilt(run: RunRecord, *reasons: Reason, **summary: object) -> RunRecord:
 def judged(found: Failure | None) -> tuple[str, bool] | None:
     """The cause, and whether the trial is made again."""
     return None if found is None else (found.cause, is_retryable(found))
-
-
-def test_node_that_was_given_back_on_a_read_only_disk() -> None:
-    """An engine that the guard ended is no failed one, and what the node said of its disk is repeated."""
-    found = failure_of(evidence(replace(QUIET_END, given_back_by="guard")), (), "")
-
-    assert ("interrupted", True) == judged(found)
-    assert found is not None
-    assert "guard ended the trial" in found.message
-    assert "could not be written down" in found.message
 
 
 def test_node_that_was_given_back_while_the_engine_started() -> None:
@@ -152,13 +136,6 @@ def test_path_of_the_load_is_cut_from_the_start() -> None:
     assert ("network_outage", True) == judged(failure_of(evidence(LIVED), runs, ""))
 
 
-def test_client_that_ends_behind_a_cut_path() -> None:
-    """The cut path is said rather than the client's own last words, which follow from it."""
-    found = failure_of(evidence(LIVED, failure="Run the load client: it stalled"), (spoilt(RUNS[0], CUT),), "")
-
-    assert ("network_outage", True) == judged(found)
-
-
 def test_objective_that_a_cut_path_spoilt() -> None:
     """A launch whose run for the objective the network spoilt is made again; one whose other run it spoilt is not."""
     first = (RUNS[0].model_copy(update={"verdict": Verdict(status="invalid", reasons=(CUT,))}), *RUNS[1:])
@@ -190,34 +167,6 @@ def test_engine_that_lived_and_did_not_serve() -> None:
     assert ("interrupted", True) == judged(failure_of(evidence(LIVED, failure="It was killed."), stalled, stray))
 
 
-def test_outage_is_requeued() -> None:
-    """The trial queue gives the same config and launch again."""
-    ended, _ = trial_record(SPEC, node=FACTS, planned=PLAN.feasible[0])
-    queue = TrialQueue(SPEC, (PLAN,), (), last_number=0)
-    claim = queue.claim(PLAN.hardware)
-    assert isinstance(claim, tuple)
-    config = queue.planned(PLAN.hardware, claim[0].config_id).config
-    failure = failure_of(evidence(LIVED), tuple(spoilt(run, CUT) for run in RUNS), "")
-    assert failure is not None
-    lost = ended.model_copy(
-        update={
-            "hardware": PLAN.hardware,
-            "config": config,
-            "status": "interrupted" if is_retryable(failure) else "failed",
-            "failure": failure,
-            "runs": (),
-        }
-    )
-    queue.settle(claim[0], lost)
-
-    again = queue.claim(PLAN.hardware)
-
-    assert isinstance(again, tuple)
-    proposal = again[0]
-    assert isinstance(proposal, Proposal)
-    assert claim[0].key == proposal.key
-
-
 def test_outage_of_which_the_node_knows_nothing_more() -> None:
     """Another has the node, whose disk kept no outcome: production was down for as long as it was seen to be here."""
     stop = Phase(name="production_stop", kind="orchestration", started_s=1.0, duration_s=2.0)
@@ -243,17 +192,3 @@ def test_outage_before_anothers_is_found_by_a_resume(tmp_path: Path) -> None:
     answer = StatusAnswer(last_restoration=others, earlier_restorations=(own, replace(own, trial_id="0002-a")))
 
     assert {"gpu1": 21.5} == _given_back_meanwhile_s({"gpu1": answer}, Archive(tmp_path), {"0002-a"}, {})
-
-
-def test_controller_that_slept_counts_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trial is as long as it was, on a machine that was suspended meanwhile too."""
-    monkeypatch.setattr(clock, "boot_s", lambda: 80.0)
-
-    assert 80.0 == record_of(evidence(LIVED), PROVENANCE, refused="No such flag.")[0].duration_s
-
-
-def test_every_cause_is_declared_once() -> None:
-    """What the engine's log can show is in the table; only an outage leaves a config unblamed, and all are retried."""
-    assert {symptom.cause for symptom in symptoms()} <= set(FAILURE_CAUSES)
-    assert all(cause.is_retryable and cause.advice for cause in FAILURE_CAUSES.values() if not cause.counts)
-    assert [] == [code for code in FAILURE_CAUSES if code not in inspect.getsource(Failure)]

@@ -100,12 +100,3 @@ def test_tasks_that_come_to_no_end_of_their_own(node: str, words: str, bench: Be
     assert words in (result.failure or "")
     assert ["finish"] == [call["argv"][0] for call in bench.called(node)]  # type: ignore[index]
     assert trial(bench)[0].ok
-
-
-def test_failure_that_tasks_rescue_themselves(bench: Bench) -> None:
-    """It is none of the trial's."""
-    bench.on("mends", **READY)
-    result = bench.carried_out("mends", "launch", "finish")
-
-    assert result.ok, result.failure
-    assert {"launch", "finish"} == result.answers.keys()

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 import pytest
 from rich.console import Console
 
-from archive_factory import sweep_spec, trial_record
-from tokenpeak.records import Failure
 from tokenpeak.search.remaining import TrialCount
 from tokenpeak.sweep.progress import ProgressDisplay
 
@@ -39,17 +37,6 @@ def test_nobody_reads_any_more(terminal: bool) -> None:
             progress.trial_begins("one", "0001-a", "max_num_seqs=8", "first")
             progress.phase("one", "launch")
             progress.say("one is done")
-
-
-def test_interrupted_trial_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
-    """What interrupted a trial stands behind it, without the word itself a second time."""
-    failure = Failure(phase="launch", cause="interrupted", message="Production is unwell.")
-    trial, _ = trial_record(sweep_spec())
-    progress = ProgressDisplay(terminal=False)
-    interrupted = trial.model_copy(update={"status": "interrupted", "failure": failure})
-    progress.trial_ended(interrupted, "", "", TrialCount(remaining=1))
-
-    assert ": interrupted: Production is unwell." in capsys.readouterr().out
 
 
 def test_each_node_has_a_line_of_a_narrow_terminal() -> None:

@@ -7,10 +7,7 @@ import yaml
 from driven_home import SPEC, Home
 
 from tokenpeak.quality.recorded import verdict_of
-from tokenpeak.search.history import outcome_of
-from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.store.archive import Archive
-from tokenpeak.store.frames import open_frames
 
 pytestmark = pytest.mark.integration
 
@@ -77,25 +74,3 @@ def test_a_launch_shows_the_answers_of_all_that_answer_alike(swept: tuple[str, A
     passes = archive.read_answers(first.trial_id)
     assert passes is not None
     assert 2 == len(passes.passes)
-
-
-@pytest.mark.e2e
-def test_search_and_tables_leave_them_out(swept: tuple[str, Archive]) -> None:
-    """The search sees no value of what did not pass, though it was measured well; tables give speed and reason."""
-    _, archive = swept
-    spec = SweepSpec.model_validate(archive.read_sweep().spec)
-    outcomes = {trial.config.choices.get("answers"): outcome_of(trial, spec) for trial in archive.judged_trials()}
-    frames = open_frames(archive.path)
-    codes = {code for row in frames.runs.iter_rows(named=True) for code in row["verdict_codes"]}
-    by_name = {row["config_name"]: row for row in frames.configs.iter_rows(named=True)}
-
-    assert outcomes["sound"].feasible
-    assert not outcomes["damaged"].feasible
-    assert outcomes["damaged"].failed_answers
-    assert {"quality_failed", "quality_unknown"} == codes
-    assert {"fail"} == {row["quality"] for name, row in by_name.items() if "damaged" in name}
-    launched = [row for name, row in by_name.items() if "damaged" in name and row["objective_unproven_mean"]]
-    assert 1 == len(launched)
-    assert launched[0]["rank"] is None
-    assert launched[0]["quality_kl_low_nats"] > launched[0]["quality_margin_nats"]
-    assert by_name["production"]["quality_is_reference"]

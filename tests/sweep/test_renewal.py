@@ -8,11 +8,8 @@ from pathlib import Path
 import pytest
 from driven_home import Home
 
-from tokenpeak.errors import NodeError
 from tokenpeak.node.installation import bundle
-from tokenpeak.node.protocol.answers import ProbeAnswer
-from tokenpeak.sweep import installation, probe, secret
-from tokenpeak.sweep.ansible.result import NodeResult
+from tokenpeak.sweep import installation, secret
 from tokenpeak.sweep.inventory.nodes import read_inventory
 
 
@@ -68,12 +65,3 @@ def test_script_of_another_version_is_renewed(home: Home, monkeypatch: pytest.Mo
 
     assert 0 == probed.returncode, probed.stdout
     assert own == script.read_bytes()
-
-
-def test_script_that_cannot_be_renewed_is_said() -> None:
-    """An answer with another digest, or with none, makes the node not ready, with the command that renews it."""
-    inventory = read_inventory("v100")
-    name = inventory.nodes[0].name
-    for answer in (ProbeAnswer(script="0" * 64), ProbeAnswer()):
-        with pytest.raises(NodeError, match=r"of another version than this controller's: make install INVENTORY=v100"):
-            probe._ready(name, NodeResult(answers={"probe": answer}), inventory)

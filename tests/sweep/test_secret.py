@@ -1,6 +1,5 @@
 """A secret for each node, a key for each launch."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -41,17 +40,6 @@ def test_keys_of_two_launches_differ() -> None:
     assert keys[0] == trial_key(b"secret\n", *calls[0])
 
 
-def test_secret_that_every_node_held_is_replaced(tmp_path: Path) -> None:
-    """A controller that gave all its nodes one secret makes a new one, and has the old one removed from them."""
-    (tmp_path / "node-secret").write_text("known to every node\n")
-
-    master = secret.master_secret()
-
-    assert master.value != "known to every node"
-    assert (secret.MasterSecret(value="known to every node").name,) == secret.retired()
-    assert not (tmp_path / "node-secret").exists()
-
-
 def test_rotation(tmp_path: Path) -> None:
     """The new secret has another name, the old one's is kept for removal, and the files are this user's alone."""
     before = secret.master_secret()
@@ -61,12 +49,3 @@ def test_rotation(tmp_path: Path) -> None:
     assert after == secret.master_secret()
     assert (before.name,) == secret.retired()
     assert {0o600} == {path.stat().st_mode & 0o777 for path in tmp_path.glob("[mr]*secret*")}
-
-
-def test_a_node_is_given_its_own_secret_alone(tmp_path: Path) -> None:
-    """What lies in the folder for a node's installation is that node's."""
-    files = secret.write_node_secrets(tmp_path, [ONE])
-
-    assert ["gpu-1"] == list(files)
-    assert secret.master_secret().of_node(ONE) == Path(files["gpu-1"]).read_text().strip()
-    assert secret.master_secret().value not in json.dumps([Path(path).read_text() for path in files.values()])

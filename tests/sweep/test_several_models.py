@@ -49,11 +49,3 @@ def test_both_share_one_budget(
         "one budget for all, to begin with 3 trials for 1x NVIDIA L4 serving Llama-3.1-8B-Instruct; " in swept[0].stdout
     )
     assert "0 trials recorded, about 5 in all" in swept[0].stdout
-
-
-def test_production_serves_each_model_again(home: Home, swept: object) -> None:
-    """Each node's production is as before."""
-    said = home.run("status", "--inventory", "models").stdout
-
-    assert f"one: Production (command) serves {MODEL}. No trial has the node." in said
-    assert f"two: Production (command) serves {OTHER_MODEL}. No trial has the node." in said

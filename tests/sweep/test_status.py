@@ -33,7 +33,6 @@ RETURNING = (
 )
 FREE = "Production (systemd prod.service) serves llama. No trial has the node."
 CASES = {
-    "free": (StatusAnswer(production=PRODUCTION), FREE, ""),
     "down": (
         StatusAnswer(production=STOPPED),
         "Production (systemd prod.service) does not run. No trial has the node.",
@@ -45,11 +44,6 @@ CASES = {
         "silent for 42 s more.",
         "",
     ),
-    "silent": (
-        replace(SILENT, last_restoration=RestoreOutcome(trial_id="0002-abc", was_running=True, restored=False)),
-        RETURNING,
-        "",
-    ),
     "not back": (
         replace(
             SILENT,
@@ -59,20 +53,6 @@ CASES = {
         RETURNING,
         "A trial has the node and no guard watches: make restore gives it back. "
         "Production is not back: Refused. The guard keeps trying.",
-    ),
-    "not known": (
-        replace(
-            SILENT,
-            last_restoration=RestoreOutcome(trial_id="0003-abc", was_running=True, restored=None, message="It hangs."),
-        ),
-        RETURNING,
-        "Whether production is back is not known: It hangs. The guard keeps trying.",
-    ),
-    "read-only": (
-        replace(SILENT, production=PRODUCTION, problem="The disk is read-only."),
-        f"Production (systemd prod.service) serves llama. {HAS} The controller is silent and production serves; the "
-        "trial's record is still there.",
-        "The disk is read-only.",
     ),
     "held": (
         StatusAnswer(production=PRODUCTION, held_since_unix_s=0.0),

@@ -8,7 +8,6 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from archive_factory import make_archive
-from tokenpeak.records import Reason, Verdict
 from tokenpeak.report import open_archive
 from tokenpeak.report.blocks.block import plain
 from tokenpeak.report.blocks.digits import number
@@ -74,21 +73,6 @@ def test_site_takes_what_the_terminal_takes(swept: Swept) -> None:
     assert qualified is not None
     sentences = plain(qualified.parts)
     assert f"{ranked.choice.words}." in sentences
-
-
-def test_trial_that_is_not_ranked_says_why(swept: Swept) -> None:
-    """A launch whose objective's run is invalid stands at the end with the reason of its verdict."""
-    archive = swept("max_num_seqs=64")
-    reason = Reason(code="too_few_requests", text="2 requests are too few.", value=2, limit=20)
-    for trial in archive.trials():
-        if trial.config.name == "max_num_seqs=32":
-            runs = tuple(
-                run.model_copy(update={"verdict": Verdict(status="invalid", reasons=(reason,))}) for run in trial.runs
-            )
-            path = archive.path / "trials" / f"{trial.trial_id}.json"
-            path.write_text(trial.model_copy(update={"runs": runs}).model_dump_json())
-
-    assert 3 == said(archive).count("not ranked  max_num_seqs=32: 2 requests are too few.")
 
 
 def test_a_launch_on_fresh_requests_stands_beside_the_ranking(swept: Swept) -> None:

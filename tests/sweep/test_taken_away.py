@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,6 @@ from typing import Any
 import pytest
 import yaml
 from driven_home import MODEL, SPEC, Home, read_until
-
-from tokenpeak.node.machine import clock
 
 LEASE_S = 6
 LONG: dict[str, Any] = {
@@ -109,31 +106,6 @@ def borrowed(home: Home, tmp_path: Path, request: pytest.FixtureRequest) -> Iter
     made.home.run("restore", "--inventory", made.name)
     if made.runs():
         made.operate("stop")
-
-
-@pytest.mark.faults
-@pytest.mark.faults_ci
-@pytest.mark.parametrize("borrowed", [80], indirect=True)
-def test_production_that_somebody_starts_ends_the_trial(borrowed: Borrowed) -> None:
-    """The node notices it by itself: engine gone, production left, runs invalid, and the config is launched again."""
-    process = borrowed.begin(borrowed.home)
-    began = time.monotonic()
-    borrowed.operate("start")
-    said = read_until(process, "somebody started production during the trial")
-    noticed_s = time.monotonic() - began
-    alone = clock.wait_until(lambda: not (borrowed.state / "engine.json").exists(), 30)
-    rest, _ = process.communicate(timeout=280)
-    first, second = borrowed.home.trials(borrowed.home.archives()[-1])
-
-    assert ("interrupted", "production_overlap") == (first["status"], first["failure"]["cause"]), said + rest
-    for run in first["runs"]:
-        assert "invalid" == run["verdict"]["status"]
-        assert "production_overlap" in [why["code"] for why in run["verdict"]["reasons"]]
-    assert "ok" == second["status"]
-    assert alone
-    assert borrowed.runs()
-    # A second for the node's look; this machine may be busy.
-    assert noticed_s < 10
 
 
 @pytest.mark.e2e

@@ -80,27 +80,6 @@ def test_connection_that_hands_no_input_on(bench: Bench) -> None:
     assert not Path(str(launch.message)).exists()
 
 
-def test_each_round_is_its_own(bench: Bench) -> None:
-    """What a node answered in one trial is no part of the next, nor is what another node does meanwhile."""
-    bench.on("gpu1", launch=ANSWER.format("{'ready': False}"), finish=ANSWER.format("{}"))
-    go = bench.folder / "go"
-    bench.on(
-        "gpu2",
-        finish=f"import time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.05)\n"
-        + ANSWER.format("{'log': 'slow'}"),
-    )
-    slow: list[NodeResult] = []
-    other = threading.Thread(target=lambda: slow.append(bench.carried_out("gpu2", "finish")))
-    other.start()
-
-    assert {"launch", "finish"} == bench.carried_out("gpu1", "launch", "finish").answers.keys()
-    assert {"finish"} == bench.carried_out("gpu1", "finish").answers.keys()
-    assert [] == slow
-    go.touch()
-    other.join(30)
-    assert {"finish"} == slow[0].answers.keys()
-
-
 def test_refusal_is_the_nodes_own_sentence(bench: Bench) -> None:
     """An error that the node explains is given in its words; a newer controller's and a person's are recognised."""
     for code, found in (("fenced", "fenced"), ("held", "held")):
@@ -210,20 +189,6 @@ def test_trial_that_is_cut_short(bench: Bench) -> None:
     os.kill(guard, signal.SIGKILL)
 
 
-def test_node_that_is_given_back_is_not_cut_short(bench: Bench) -> None:
-    """Once the finish has begun it is waited for, and what was measured before counts."""
-    begun = bench.folder / "begun"
-    bench.on(
-        "gpu1",
-        launch=ANSWER.format({"ready": False}),
-        finish=f"import time; open({str(begun)!r}, 'w').close(); time.sleep(1); {ANSWER.format({})}",
-    )
-
-    result = bench.carried_out("gpu1", "launch", "finish", cut_short=begun.exists)
-
-    assert {"launch", "finish"} == result.answers.keys()
-
-
 def test_task_whose_process_is_killed(bench: Bench) -> None:
     """It is a failure of its node; the node's next round and the other node's step are like any."""
     bench.on("gpu1", finish=HANGING)
@@ -264,16 +229,6 @@ def test_nothing_is_waited_for_once_let_go(bench: Bench) -> None:
     finish = bench.carried_out("gpu1", "finish").answer(FinishAnswer)
     assert finish is not None
     assert "second" == finish.log
-
-
-def test_host_out_of_reach(bench: Bench) -> None:
-    """SSH that gets nowhere is a node out of reach, with SSH's own words and what to do, each time anew."""
-    for _ in range(2):
-        result = bench.carried_out("away", "finish")
-
-        assert result.unreachable is not None
-        assert "127.0.0.1" in result.unreachable
-        assert "refused" in result.unreachable
 
 
 def ansible_processes(bench: Bench) -> dict[int, int]:

@@ -36,32 +36,6 @@ def claimed(trial_queue: TrialQueue) -> tuple[Proposal, str]:
     return claim
 
 
-def test_every_config_is_claimed_once() -> None:
-    """Trials have running numbers and different configs, and then the search stops."""
-    spec, plan = small()
-    trial_queue = TrialQueue(spec, [plan], [], last_number=0)
-    ids = []
-    for _ in plan.feasible:
-        proposal, trial_id = claimed(trial_queue)
-        ids.append(trial_id)
-        trial_queue.settle(proposal, made(spec, plan, proposal, trial_id))
-
-    assert ["0001", "0002"] == [trial_id[:4] for trial_id in ids]
-    assert isinstance(trial_queue.claim(NODE.hardware), Finished)
-    assert trial_queue.is_finished(NODE.hardware)
-
-
-def test_recorded_trials_are_not_made_again() -> None:
-    """A resumed trial_queue proposes only what is missing, with a number of its own."""
-    spec, plan = small()
-    first, trial_id = claimed(TrialQueue(spec, [plan], [], last_number=0))
-    resumed = TrialQueue(spec, [plan], [made(spec, plan, first, trial_id)], last_number=1)
-    second, second_id = claimed(resumed)
-
-    assert first.config_id != second.config_id
-    assert second_id.startswith("0002-")
-
-
 @pytest.mark.parametrize("ended", [0, 2, 4])
 def test_resume_begins_with_the_trials_that_every_node_was_making(ended: int) -> None:
     """What three nodes were making when an adaptive sweep was interrupted is what they make first after that."""

@@ -5,15 +5,6 @@ from tokenpeak.records import Phase, Series
 from tokenpeak.results.trial_time import clock_offset_s, fill_gaps, merged, node_phases
 
 
-def test_unclaimed_time_is_orchestration() -> None:
-    """Spans and the gaps between them add up to the whole trial."""
-    load = Phase(name="load", kind="load", started_s=2.0, duration_s=5.0)
-    filled = fill_gaps([load], 10.0)
-
-    expected = [("ansible", "orchestration", 2.0), ("load", "load", 5.0), ("ansible", "orchestration", 3.0)]
-    assert expected == [(phase.name, phase.kind, phase.duration_s) for phase in filled]
-
-
 def test_unclaimed_time_is_named_after_the_step_that_ran() -> None:
     """The load client's own start and end are distinguished from Ansible's."""
     load = Phase(name="load", kind="load", started_s=3.0, duration_s=5.0)

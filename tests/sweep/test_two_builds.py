@@ -1,7 +1,5 @@
 """A sweep over two engine builds of a simulated node, through the command line."""
 
-import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -50,26 +48,3 @@ def test_another_program_than_the_build_fails(home: Home) -> None:
     assert "0.24.0" == wrong["startup"]["engine_version"]
     assert wrong["restoration"]["restored"]
     assert "wrong_engine" in done.stdout
-
-
-def test_nodes_with_other_builds_are_searched_apart(home: Home) -> None:
-    """Each group has its plan, its search and its ranking; a build that one node lacks is dropped there alone."""
-    folder = home.root / "inventory" / "unequal"
-    shutil.copytree(home.root / "inventory" / "builds", folder, dirs_exist_ok=True)
-    hosts = yaml.safe_load((home.root / "inventory" / "twins" / "hosts.yml").read_text())
-    shared = yaml.safe_load((folder / "group_vars" / "all.yml").read_text())
-    hosts["all"]["hosts"]["two"]["tokenpeak_engines"] = {"new": shared["tokenpeak_engines"]["new"]}
-    (folder / "hosts.yml").write_text(yaml.safe_dump(hosts, sort_keys=False))
-
-    done = home.run("sweep", "--inventory", "unequal", "--sweep", "versions", "--no-report")
-    archive = home.archives()[-1]
-    plans = {tuple(plan["nodes"]): plan for plan in json.loads((archive / "sweep.json").read_text())["plans"]}
-    made = sorted((trial["node"], trial["config"]["engine"], trial["status"]) for trial in home.trials(archive))
-
-    assert 0 == done.returncode, done.stdout
-    assert {("one",): [], ("two",): ["engine_build"]} == {
-        nodes: [dropped["rule"] for dropped in plan["dropped"]] for nodes, plan in plans.items()
-    }
-    assert [("one", "new", "ok"), ("one", "old", "ok"), ("two", "new", "ok")] == made
-    assert "apart from two: engine builds old 0.24.0 + new 0.32.0 here, new 0.32.0 there" in done.stdout
-    assert "1x NVIDIA L4 (new 0.32.0) on two" in done.stdout
