@@ -10,7 +10,6 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
 
-from tokenpeak.invocation import as_typed
 from tokenpeak.node.machine.words import no_command, one_line
 from tokenpeak.terminal import visible
 
@@ -22,8 +21,8 @@ class SafeConsole(Console):
         super().__init__(**{"markup": False, **options})
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print; a text in one line, whatever words of others are in it, with commands as they are typed here."""
-        super().print(*(one_line(as_typed(each)) if isinstance(each, str) else each for each in objects), **options)
+        """Print; a text in one line, whatever words of others are in it."""
+        super().print(*(one_line(each) if isinstance(each, str) else each for each in objects), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """The renderable's segments with safe text."""

@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 
-from tokenpeak.invocation import as_typed
 from tokenpeak.node.machine import words
 
 
@@ -27,8 +26,8 @@ def visible_log(text: str) -> str:
 
 
 def echo(message: object = "", *, err: bool = False) -> None:
-    """Print a message in one line, whatever words of others are in it, with commands as they are typed here."""
-    click.echo(words.one_line(as_typed(str(message))), err=err)
+    """Print a message in one line, whatever words of others are in it."""
+    click.echo(words.one_line(str(message)), err=err)
 
 
 def echo_data(text: str, *, err: bool = False) -> None:
@@ -44,7 +43,7 @@ def echo_lines(lines: Iterable[str]) -> None:
 
 def echo_text(text: str, *, err: bool = False) -> None:
     """Print a text of several lines: JSON, a table, an error. Whoever makes it keeps others' words in their lines."""
-    click.echo(words.no_command(visible(as_typed(text))), err=err)
+    click.echo(words.no_command(visible(text)), err=err)
 
 
 def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> Any:

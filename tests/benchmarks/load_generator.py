@@ -151,7 +151,7 @@ def vllm() -> Iterator[Line | str]:
     """The client and `vllm bench serve` in turns against vLLM on this machine's CPU."""
     found = vllm_bench_serve.installed()
     if found is None:
-        yield "vllm bench serve: skipped, no engine here (`make sweep INVENTORY=cpu` installs one)"
+        yield "vllm bench serve: skipped, no engine here (`tokenpeak sweep --inventory cpu` installs one)"
         return
     yield from vllm_bench_serve.lines(found)
 

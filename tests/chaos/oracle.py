@@ -57,7 +57,7 @@ EXCEPTIONS = (
     Documented(
         ("guard:masked", "guard:removed", "guard:stopped", "guard:disabled"),
         "Where somebody takes the guard's units away and the controller dies before its next sign of life, production "
-        "stays down until `make restore`",
+        "stays down until `tokenpeak restore`",
         ("production_down",),
     ),
 )
@@ -182,7 +182,7 @@ def _given_back(seen: Observation) -> Iterator[Finding]:
     )
     if "brought back by the operator" in " ".join(seen.notes):
         yield Finding(
-            "production_down", f"Production was not back {alone_s:.1f} s after the sweep's end: `make restore`."
+            "production_down", f"Production was not back {alone_s:.1f} s after the sweep's end: `tokenpeak restore`."
         )
     for begin, end in down_spans(seen.samples):
         until = end if end is not None else seen.samples[-1].t

@@ -1,4 +1,4 @@
-"""Another release of the real engine beside the one that `make sweep INVENTORY=cpu` installs.
+"""Another release of the real engine beside the one that `tokenpeak sweep --inventory cpu` installs.
 
 The environment is its own and holds vLLM of that release; torch and the other libraries are those of the first one,
 found through a .pth file. That saves 3 GB and is what both releases ask for: 0.27.1 is the oldest that was built for
@@ -34,7 +34,7 @@ def first_engine() -> Path:
     """The program of the release that the product installs; raises NoEngineError without it."""
     program = folder_of(FIRST) / "bin" / "vllm"
     if not (program.exists() and MODEL.exists()):
-        raise NoEngineError("the CPU engine is not installed: make sweep INVENTORY=cpu installs it")
+        raise NoEngineError("the CPU engine is not installed: tokenpeak sweep --inventory cpu installs it")
     return program
 
 

@@ -54,7 +54,7 @@ FLAGS = {"dtype": "bfloat16", "max_model_len": 2048, "enforce_eager": True}
 def swept(checkout: Checkout, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Archive]:
     """What the sweep printed, and its archive."""
     if not (ENGINE / "bin/vllm").exists() or not MODEL.exists():
-        pytest.skip("the CPU engine is not installed: make sweep INVENTORY=cpu installs it")
+        pytest.skip("the CPU engine is not installed: tokenpeak sweep --inventory cpu installs it")
     folder = tmp_path_factory.mktemp("checkpoints")
     script = Path(__file__).with_name("damaged_models.py")
     wanted = {**HONEST, **DAMAGED, **HELD_OUT}

@@ -113,7 +113,7 @@ def test_record_of_the_engine_is_lost(hosted: Node, docker: Daemon, record_prope
 
 
 def test_guard_dies(hosted: Node, docker: Daemon, record_property: Record) -> None:
-    """With the controller: `make restore` ends the container."""
+    """With the controller: `tokenpeak restore` ends the container."""
     record_property("cell", "guard of a container's engine dies")
     assert hosted.run("launch", request_in_image(hosted, lease_s=LEASE_S))["ready"]
     watching = hosted.read("guard.json")

@@ -217,7 +217,7 @@ def main_pid(bench: Bench) -> str:
 
 @pytest.mark.faults_ci
 def test_guard_fires_twice(bench: Bench, record_property: Record) -> None:
-    """A second firing, and a third together with `make restore`, change nothing."""
+    """A second firing, and a third together with `tokenpeak restore`, change nothing."""
     record_property("cell", "guard fired twice")
     controller, before = bench.begin(PHASES["under load"])
     struck = time.monotonic()

@@ -280,7 +280,7 @@ def test_state_folder_turns_read_only_under_load(long: Bench, record_property: R
     assert 1 == status
     assert ["interrupted"] == sorted({trial.status for trial in trials}), [trial.failure for trial in trials]
     assert "Read-only file system" in controller.said
-    assert "make sweep RESUME=" in controller.said
+    assert "tokenpeak sweep --resume " in controller.said
     assert pytest.approx(watch.down_s, abs=TOLERANCE_S) == end.production_downtime_s[long.node.name], end
     assert clock.wait_until(lambda: not long.is_armed(), 90, poll_s=0.2)
     long.check_archive(long.finish_sweep(before=before, controller=controller, name="long"))

@@ -116,7 +116,7 @@ def test_declaration_that_cannot_be_read(node: Node, content: bytes | None) -> N
     assert restoration["restored"] is None, restoration
     assert "has no production" not in restoration["message"]
     assert "node.json" in restoration["message"]
-    assert "make install" in restoration["message"]
+    assert "tokenpeak install" in restoration["message"]
 
 
 def test_files_deleted_while_the_controller_lives(borrowed: Node) -> None:

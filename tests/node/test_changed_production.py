@@ -34,7 +34,7 @@ def test_another_model_is_named_and_accepted(edited: Node) -> None:
 
     assert refused["restored"] is False
     assert "serves 'another' and not 'prod'" in refused["message"]
-    assert "make restore ACCEPT=1" in refused["message"]
+    assert "tokenpeak restore --accept" in refused["message"]
     assert status["armed"]
     assert (True, "another") == (accepted["restored"], accepted["model"]), accepted
     assert edited.read("record.json") is None

@@ -142,7 +142,7 @@ def test_lock_names_its_holder(node: Node) -> None:
 
     assert ("locked", "locked") == (refused["error"]["code"], between["error"]["code"])
     assert "held by sweep-1" in refused["error"]["text"]
-    assert "make restore" in refused["error"]["text"]
+    assert "tokenpeak restore" in refused["error"]["text"]
     assert taken["ready"]
 
 
@@ -187,7 +187,7 @@ def test_key_is_derived_and_kept_secret(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("secret-00000000", "make probe"), ("node.json", "not the name of a secret")]
+    ("name", "words"), [("secret-00000000", "tokenpeak probe"), ("node.json", "not the name of a secret")]
 )
 def test_secret_that_is_not_there(node: Node, name: str, words: str) -> None:
     """A secret that the node lacks is an error before anything is stopped."""

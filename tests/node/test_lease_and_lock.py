@@ -78,7 +78,7 @@ def test_one_sweep_at_a_time_has_the_node(state: State, ago_s: float, borrowed: 
     if free:
         lock.take(state, holder)
     else:
-        with pytest.raises(ScriptError, match=r"is held by sweep-1 since .* run `make restore RELEASE=1`"):
+        with pytest.raises(ScriptError, match=r"is held by sweep-1 since .* run `tokenpeak restore --release`"):
             lock.take(state, holder)
 
     assert (state.read(lock.FILE) or {})["holder"] == (holder if free else "sweep-1")

@@ -44,7 +44,7 @@ def test_production_that_crashed_after_the_last_trial(node: Node) -> None:
 
 
 def test_production_that_no_trial_stopped(node: Node) -> None:
-    """Without a sweep, `make restore` does not touch it."""
+    """Without a sweep, `tokenpeak restore` does not touch it."""
     node.serve()
     node.stop_production()
 

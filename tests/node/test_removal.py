@@ -57,7 +57,7 @@ def test_refused_during_a_trial(node: Node) -> None:
 
     assert engine
     assert "Trial 0000-abc of sweep-1 has the node" in during["error"]["text"]
-    assert "make restore" in during["error"]["text"]
+    assert "tokenpeak restore" in during["error"]["text"]
     assert "held by sweep-1" in between["error"]["text"]
     assert node.bundle.exists()
 

@@ -81,7 +81,7 @@ def script(path: Path, text: str, owner: int = 0, mode: int = 0o755) -> Path:
 
 @pytest.fixture
 def guard_command(place: Path) -> Iterator[tuple[Path, Path]]:
-    """Root's command with its state folder, as `make install` writes them; and a mark that attacks leave."""
+    """Root's command with its state folder, as `tokenpeak install` writes them; and a mark that attacks leave."""
     home = Path(tempfile.mkdtemp(prefix="tokenpeak-rights-", dir="/var/lib"))
     state = State.make(home / "state") if hasattr(State, "make") else State(home / "state")
     write_bundle(state.path("tokenpeak-node.pyz"))
@@ -236,7 +236,7 @@ def test_only_install_makes_folders_and_changes_modes(place: Path) -> None:
     assert 0o755 == stat.S_IMODE(there.stat().st_mode)
     assert not (place / "missing").exists()
     assert "not_installed" == answer["error"]["code"]
-    assert "make install" in answer["error"]["text"]
+    assert "tokenpeak install" in answer["error"]["text"]
 
 
 # The engine is asked as its own user.

@@ -147,14 +147,14 @@ class Trial(RuleBasedStateMachine):
 
     @rule(times=st.integers(1, 2))
     def restores(self, times: int) -> None:
-        """Somebody runs `make restore`, once or twice; then no trial has the node."""
+        """Somebody runs `tokenpeak restore`, once or twice; then no trial has the node."""
         for _ in range(times):
             self.carry_out(lambda: restore_command(self.state, RestoreRequest(release=True)))
         assert self.state.read(record.NAME) is None
 
     @rule(after_s=PAUSES_S)
     def restore_is_killed(self, after_s: float) -> None:
-        """`make restore` dies at any instant."""
+        """`tokenpeak restore` dies at any instant."""
         self.carry_out(lambda: restore_command(self.state, RestoreRequest(release=True)), after_s)
 
     # Not by preconditions: whether a trial has the node may change while rules are drawn, and that must be repeatable.

@@ -64,7 +64,7 @@ def test_says_where_facts_can_be_declared() -> None:
     with pytest.raises(FactsError, match="gpu7") as caught:
         known_facts(inventory)
 
-    assert "make probe INVENTORY=far" in str(caught.value)
+    assert "tokenpeak probe --inventory far" in str(caught.value)
     assert "tokenpeak_facts" in str(caught.value)
 
 

@@ -17,7 +17,7 @@ ARCHIVES = {
     "v100": paths.ARCHIVES / "v100-deepseek-r1-32b",
     "quick": paths.ROOT / "tests" / "archives" / "sweeps" / "20261121-122043-quick-cpu.tar.zst",
     "sim": LANDSCAPES / "requests-sim.tar.zst",
-    # Archives of one's own, such as that of `make sweep`.
+    # Archives of one's own, such as that of `tokenpeak sweep`.
     **{Path(each).name: Path(each) for each in os.environ.get("TOKENPEAK_JUDGED", "").split(":") if each},
 }
 LONG = ("cpu", "v100", "quick", "sim")

@@ -108,7 +108,7 @@ def test_a_load_that_fails_leaves_what_was_there(fresh: DatabaseChoice, frames: 
         database.ingest(frames)
         before = rows(fresh, "SELECT count(*), min(trial_id) FROM runs")
         sweep_id = frames.runs["sweep_id"][-1]
-        with pytest.raises(DatabaseError, match=f"Could not load the archive of {sweep_id} .*make ingest"):
+        with pytest.raises(DatabaseError, match=f"Could not load the archive of {sweep_id} .*tokenpeak ingest"):
             database.ingest(Frames(**{**vars(frames), "runs": broken}))
 
     assert before == rows(fresh, "SELECT count(*), min(trial_id) FROM runs")

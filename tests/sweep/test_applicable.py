@@ -110,7 +110,7 @@ def test_interrupted_sweep(tmp_path: Path) -> None:
     found = applicable(opened(archive), A100, described(), None)
 
     assert ["the sweep was interrupted before all trials were made"] == reasons(found)
-    assert "make sweep RESUME=i" in str(found.obstacles[0])
+    assert "tokenpeak sweep --resume i" in str(found.obstacles[0])
     assert "interrupted" == found.obstacles[0].despite
 
 

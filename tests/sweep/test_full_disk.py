@@ -83,7 +83,7 @@ def test_end_that_cannot_be_written_is_said(disk: Disk) -> None:
 
     assert problem is not None
     assert str(archive.path / "end.json") in problem
-    assert problem.endswith("make sweep RESUME=sweep")
+    assert problem.endswith("tokenpeak sweep --resume sweep")
     assert end_problem(kept, end) is None
     assert archive.read_end() == end
 

@@ -33,7 +33,7 @@ class Held(Gone):
         return None
 
     def _trial(self, *_: Any) -> str | None:
-        self._held = "It is held until `make restore RELEASE=1`."
+        self._held = "It is held until `tokenpeak restore --release`."
         return "the trial was cut short"
 
 
@@ -64,7 +64,7 @@ def test_node_that_a_person_gave_back_is_left_out() -> None:
 
     worker.run()
 
-    assert ["n1 is left out from here on: It is held until `make restore RELEASE=1`."] == worker.problems
+    assert ["n1 is left out from here on: It is held until `tokenpeak restore --release`."] == worker.problems
     assert worker.is_left_out
     queue.claim.assert_called_once()
     failures.count.assert_not_called()

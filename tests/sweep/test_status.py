@@ -1,4 +1,4 @@
-"""What `make status` says of a node, from the node's own answer and through the command."""
+"""What `tokenpeak status` says of a node, from the node's own answer and through the command."""
 
 import json
 from dataclasses import replace
@@ -51,13 +51,13 @@ CASES = {
             last_restoration=RestoreOutcome(trial_id="0003-abc", was_running=True, restored=False, message="Refused."),
         ),
         RETURNING,
-        "A trial has the node and no guard watches: make restore gives it back. "
+        "A trial has the node and no guard watches: tokenpeak restore gives it back. "
         "Production is not back: Refused. The guard keeps trying.",
     ),
     "held": (
         StatusAnswer(production=PRODUCTION, held_since_unix_s=0.0),
         f"{FREE} It is held for production since 1970-01-01 00:00:00 UTC, by a restore: no trial begins there until "
-        "`make restore RELEASE=1`.",
+        "`tokenpeak restore --release`.",
         "",
     ),
     "garbled": (

@@ -101,7 +101,7 @@ def apply(
             echo_lines(["Not applied, and nothing was changed:", *kept])
             sys.exit(ExitStatus.INVALID)
         if not yes:
-            echo("Nothing was changed. Do it with YES=1 (tokenpeak apply … --yes).")
+            echo("Nothing was changed. Do it with --yes (by make: YES=1).")
             return
         plans = [apply_plan(one, result, rights, despite, bake_s) for one in todo]
         with apply_site(rights, plans, interrupt, echo) as site:
@@ -148,7 +148,7 @@ def conclude(records: Sequence[ApplyRecord], planned: Sequence[str], inventory_n
     if untouched := [name for name in planned if name not in {record.node for record in records}]:
         echo(f"Not begun: {', '.join(untouched)}.")
     if any(record.status == "confirmed" and record.kind == "apply" for record in records):
-        echo(f"Undo with: make rollback INVENTORY={inventory_name}")
+        echo(f"Undo with: tokenpeak rollback --inventory {inventory_name}")
     if interrupt.gentle():
         sys.exit(ExitStatus.INTERRUPTED)
     if all(record.status == "confirmed" for record in records) and not untouched:
@@ -195,7 +195,7 @@ def rollback(inventory_name: str, nodes: tuple[str, ...], *, yes: bool, serial: 
         if not plans:
             return
         if not yes:
-            echo("Nothing was changed. Do it with YES=1 (tokenpeak rollback … --yes).")
+            echo("Nothing was changed. Do it with --yes (by make: YES=1).")
             return
         with apply_site(rights, plans, interrupt, echo) as site:
 

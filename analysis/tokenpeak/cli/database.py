@@ -162,7 +162,7 @@ def sql(query: str | None, style: str, *, connection_string: bool) -> None:
     choice = choose()
     with open_database(choice) as database:
         if not database.sweep_ids():
-            echo("No sweep is loaded yet: make ingest loads those of results/.", err=True)
+            echo("No sweep is loaded yet: tokenpeak ingest loads those of results/.", err=True)
         if connection_string:
             echo(database.url)
             if choice.folder is not None:

@@ -33,7 +33,7 @@ def import_(
     echo(f"Imported {len(found.runs)} runs ({imported.format}) into {archive.path}")
     for title, lines in (("differs", imported.differences), ("not mapped", imported.unmapped)):
         echo_lines(f"  {title}: {line}" for line in lines)
-    echo(f"Look at it: make report ARCHIVE={archive.path}")
+    echo(f"Look at it: tokenpeak report {archive.path}")
 
 
 FORMATS = ("vllm-bench", "vllm-bench-detailed", "csv", "parquet", "hive")

@@ -138,7 +138,7 @@ def _write_found(hosts: tuple[str, ...], inventory_name: str, port: int) -> None
         if (home / "sweeps").is_dir() and not (home / "sweeps" / f"{name}.yml").exists():
             _put(home / "sweeps" / f"{name}.yml", paths.EXAMPLE_SWEEPS / f"{name}.yml")
     echo_lines(map(str, inventory_mistakes(folder)))
-    echo(f"Next: look through {folder}, then make probe INVENTORY={inventory_name}")
+    echo(f"Next: look through {folder}, then tokenpeak probe --inventory {inventory_name}")
     if len(found) < len(surveyed):
         sys.exit(ExitStatus.ERROR)
 

@@ -37,7 +37,7 @@ def install(inventory_name: str, nodes: tuple[str, ...], user: str | None, *, ro
         if rotate and not node.ok:
             echo(
                 f"{name}: still holds the old secret, which no trial uses any more; it is removed there by "
-                f"make install INVENTORY={inventory_name}, once the node can be reached."
+                f"tokenpeak install --inventory {inventory_name}, once the node can be reached."
             )
     if rotate:
         echo("Nodes of other inventories get the new secret, and lose the old one, when they are next installed.")

@@ -52,7 +52,7 @@ def restore(inventory_name: str, nodes: tuple[str, ...], accept: bool, release: 
         sys.exit(ExitStatus.ERROR)
 
 
-_NOT_INSTALLED = "TokenPeak is not on this node yet; make probe puts it there"
+_NOT_INSTALLED = "TokenPeak is not on this node yet; tokenpeak probe puts it there"
 
 
 @click.command(short_help="Say what each node serves, who has it, and if it is guarded.")
@@ -80,7 +80,7 @@ def status(inventory_name: str, nodes: tuple[str, ...], style: str) -> None:
             if answer and is_another(answer):
                 echo(f"NOTE {name}: {renewal(inventory, name)}")
         if any(answer and answer.armed for answer in answers.values()):
-            echo(f"Give production back now, ending the trial: make restore INVENTORY={inventory_name}")
+            echo(f"Give production back now, ending the trial: tokenpeak restore --inventory {inventory_name}")
     if silent or any(wrong.values()):
         sys.exit(ExitStatus.ERROR)
 
@@ -140,7 +140,7 @@ def problems(answer: StatusAnswer) -> Iterator[str]:
     if not answer.armed:
         return
     if not answer.guard_alive:
-        yield "A trial has the node and no guard watches: make restore gives it back."
+        yield "A trial has the node and no guard watches: tokenpeak restore gives it back."
     last = answer.last_restoration
     if last is not None and last.trial_id == answer.trial_id and not last.restored:
         yield f"{standing(last.restored).capitalize()}: {last.message} The guard keeps trying."

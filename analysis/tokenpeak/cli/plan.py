@@ -81,7 +81,7 @@ def plan(
     if spec.endpoint is not None:
         raise SpecError(
             f"Sweep {spec.name} measures {spec.endpoint.url} as it is: there is no matrix to plan. "
-            f"Run `make sweep SWEEP={name}`; nothing is launched or stopped."
+            f"Run `tokenpeak sweep --sweep {name}`; nothing is launched or stopped."
         )
     for node in inventory.nodes:
         require_deadlines(spec, node.name, {"limits": node.limits})
@@ -155,7 +155,7 @@ def known_facts(inventory: Inventory) -> list[NodeFacts]:
     if without:
         raise FactsError(
             f"Nothing is known of {', '.join(without)}: never probed, and no facts declared. Run "
-            f"`make probe INVENTORY={inventory.name}`, or add tokenpeak_facts to {inventory.hosts_path}."
+            f"`tokenpeak probe --inventory {inventory.name}`, or add tokenpeak_facts to {inventory.hosts_path}."
         )
     return found
 

@@ -80,13 +80,13 @@ def sweep(
                     if sweep_id is None
                     else archive_below(paths.RESULTS, sweep_id).read_sweep().inventory
                 )
-                progress.say(f"Look with: make status INVENTORY={name}")
+                progress.say(f"Look with: tokenpeak status --inventory {name}")
     _conclude(outcome)
     if interrupt.gentle():
-        echo(f"Interrupted. Go on with: make sweep RESUME={outcome.record.sweep_id}")
+        echo(f"Interrupted. Go on with: tokenpeak sweep --resume {outcome.record.sweep_id}")
         sys.exit(ExitStatus.INTERRUPTED)
     if outcome.end.status != "completed":
-        echo(f"Not completed. Go on with: make sweep RESUME={outcome.record.sweep_id}")
+        echo(f"Not completed. Go on with: tokenpeak sweep --resume {outcome.record.sweep_id}")
     echo_lines(["", f"Results: {outcome.archive.path}"])
     reported = _report(outcome, progress) if with_report else True
     if not (reported and outcome.is_success):
@@ -144,7 +144,8 @@ def _conclude(outcome: SweepOutcome) -> None:
     echo()
     echo_lines(downtime_lines(outcome.end))
     for node in outcome.end.unrestored:
-        echo(f"PROBLEM production of {node} is not known to be back: make status INVENTORY={outcome.record.inventory}")
+        look = f"tokenpeak status --inventory {outcome.record.inventory}"
+        echo(f"PROBLEM production of {node} is not known to be back: {look}")
     for problem in outcome.end.problems:
         echo(f"PROBLEM {problem.splitlines()[0]}")
 
@@ -179,12 +180,12 @@ def _report(outcome: SweepOutcome, progress: ProgressDisplay) -> bool:
             database.ingest(open_frames([outcome.archive.path]))
             progress.say(f"Loaded into {database.description}")
     except DatabaseError as error:
-        echo(f"PROBLEM Postgres was not loaded; make ingest does it later: {error}")
+        echo(f"PROBLEM Postgres was not loaded; tokenpeak ingest does it later: {error}")
     try:
-        with interruptible(lambda: leave(paths.SITE_BUILD), said="Interrupted; make report builds the site."):
+        with interruptible(lambda: leave(paths.SITE_BUILD), said="Interrupted; tokenpeak report builds the site."):
             page = build_site([paths.RESULTS], paths.SITE_BUILD, docs=documentation())
     except (ArchiveError, ReportError) as error:
-        echo(f"PROBLEM the site was not built; make report does it later: {error}")
+        echo(f"PROBLEM the site was not built; tokenpeak report does it later: {error}")
         return False
     echo(f"Site:    {page.parent / outcome.record.sweep_id / 'index.html'}")
     echo(f"         {page} lists all sweeps")

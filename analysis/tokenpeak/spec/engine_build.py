@@ -61,7 +61,7 @@ class DeclaredBuild(Declaration):
     limits: ContainerLimits = ContainerLimits()
     """Limits of the container."""
     pull: Literal["missing", "never"] | None = None
-    """`missing`: `make install` pulls an image that is not there; no image is pulled when absent."""
+    """`missing`: `tokenpeak install` pulls an image that is not there; no image is pulled when absent."""
 
     @model_validator(mode="after")
     def _is_one_kind(self) -> Self:

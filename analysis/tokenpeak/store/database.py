@@ -87,7 +87,7 @@ def open_database(
         except psycopg.Error as error:
             reason = str(error).strip().splitlines()[0]
             raise DatabaseError(
-                f"Cannot reach the {choice.description}: {reason}. Raw files are kept; make ingest loads them."
+                f"Cannot reach the {choice.description}: {reason}. Raw files are kept: tokenpeak ingest."
             ) from error
         with connection:
             database = Database(connection, choice)
@@ -327,8 +327,8 @@ class Database:
             known = [str(row[0]) for row in self._connection.execute("SELECT sweep_id FROM sweeps").fetchall()]
             if sweep_id not in known:
                 raise ArchiveError(
-                    f"No sweep {sweep_id!r} in the {self.description}. {suggestion(sweep_id, known)} make ingest loads "
-                    "more."
+                    f"No sweep {sweep_id!r} in the {self.description}. {suggestion(sweep_id, known)} "
+                    "tokenpeak ingest loads more."
                 )
             tables = {table.name: self._frame(table, sweep_id) for table in TABLES}
         record, end = tables["records"].select("record", "end_record").row(0)
@@ -355,7 +355,7 @@ class Database:
             first, detail = [*str(error).strip().splitlines(), "", ""][:2]
             reason = f"{first or type(error).__name__}{f' ({detail})' if detail.startswith('DETAIL') else ''}"
             raise DatabaseError(
-                f"Could not {doing} in the {self.description}: {reason}. Raw files are kept; make ingest loads them."
+                f"Could not {doing} in the {self.description}: {reason}. Raw files are kept: tokenpeak ingest."
             ) from error
 
 

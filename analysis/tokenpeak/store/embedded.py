@@ -237,7 +237,7 @@ def _installed(version: str | None) -> Path:
     if chosen not in versions:
         raise DatabaseError(
             f"The embedded data are of Postgres {chosen}, and {', '.join(sorted(versions))} is installed. "
-            f"Remove them and load the raw files again (make ingest)."
+            f"Remove them and load the raw files again (tokenpeak ingest)."
         )
     return versions[chosen]
 

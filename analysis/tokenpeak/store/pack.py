@@ -177,8 +177,8 @@ def _entry(packed: BinaryIO, path: Path) -> tuple[str, int] | None:
         raise ArchiveError(f"{path}: an entry's head was changed. Copy it again.")
     if head[156:157] not in (b"0", b"\0") or size < 0:
         raise ArchiveError(
-            f"{path}: {shown(name)} is no plain file (type {shown(chr(head[156]))}). Pack archives with make archive "
-            "SWEEP_ID=…"
+            f"{path}: {shown(name)} is no plain file (type {shown(chr(head[156]))}). Pack archives with "
+            "tokenpeak archive SWEEP_ID."
         )
     return name, size
 
@@ -195,7 +195,7 @@ def _exactly(packed: BinaryIO, size: int, path: Path) -> bytes:
 def _manifest(packed: BinaryIO, path: Path) -> dict[str, Any]:
     entry = _entry(packed, path)
     if entry is None or entry[0] != MANIFEST or entry[1] > LARGEST_MANIFEST_BYTES:
-        raise ArchiveError(f"{path}: does not begin with a manifest. Pack archives with make archive SWEEP_ID=…")
+        raise ArchiveError(f"{path}: does not begin with a manifest. Pack archives with tokenpeak archive SWEEP_ID.")
     content = _exactly(packed, entry[1], path)
     _exactly(packed, -entry[1] % BLOCK, path)
     manifest = bounded.parse_json(content, path, most_keys=MOST_FILES)

@@ -73,7 +73,7 @@ def require_deadlines(spec: SweepSpec, node: str, declaration: Mapping[str, Any]
     if wrong:
         raise PlanError(
             f"{node} would refuse every trial of sweep {spec.name}: {'; '.join(wrong)}. Lower the sweep's deadlines "
-            "(or its number of load levels), or raise the inventory's key and run make install."
+            "(or its number of load levels), or raise the inventory's key and run tokenpeak install."
         )
 
 

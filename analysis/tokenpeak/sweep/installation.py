@@ -95,8 +95,8 @@ def is_another(answer: NodeAnswer) -> bool:
 
 def renewal(inventory: Inventory, node: str) -> str:
     """What is wrong with a node whose script is of another version, and what to do."""
-    as_root = " INSTALL_USER=root" if inventory.node(node).guard_command else ""
+    as_root = " --user root" if inventory.node(node).guard_command else ""
     return (
         "its node script is of another version than this controller's: "
-        f"make install INVENTORY={inventory.name}{as_root}"
+        f"tokenpeak install --inventory {inventory.name}{as_root}"
     )

@@ -221,7 +221,7 @@ def last_facts(inventory_name: str) -> tuple[NodeFacts, ...]:
 def _ready(name: str, result: NodeResult, inventory: Inventory) -> ReadyNode:
     answer = result.answer(ProbeAnswer)
     if result.is_not_installed and inventory.node(name).guard_command:
-        raise NodeError(f"TokenPeak's command is not there: make install INVENTORY={inventory.name} INSTALL_USER=root")
+        raise NodeError(f"TokenPeak's command is not there: tokenpeak install --inventory {inventory.name} --user root")
     if result.failure or answer is None:
         raise NodeError(result.failure or "its probe printed nothing")
     if installation.is_another(answer):

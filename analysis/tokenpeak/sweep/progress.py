@@ -15,7 +15,6 @@ from rich.live import Live
 from rich.text import Text
 
 from tokenpeak.console import SafeConsole, SafeTable
-from tokenpeak.invocation import as_typed
 from tokenpeak.loadgen.run import Status
 from tokenpeak.node.machine.words import one_line
 from tokenpeak.records import TrialRecord
@@ -86,9 +85,9 @@ class ProgressDisplay:
         self._began_s = time.monotonic()
 
     def say(self, line: str) -> None:
-        """A line that stays, with commands as they are typed here, and the time of day when nobody watches live."""
+        """A line that stays, with the time of day when nobody watches live."""
         stamp = "" if self._terminal else time.strftime("%H:%M:%S ")
-        self._console.print(Text(f"{stamp}{one_line(as_typed(line))}"))
+        self._console.print(Text(f"{stamp}{one_line(line)}"))
 
     def expect(self, count: TrialCount, nodes: tuple[str, ...], at_once: int) -> None:
         """The sweep's trials, and its nodes, so many of which work at once."""

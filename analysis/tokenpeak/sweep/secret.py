@@ -137,8 +137,8 @@ def rotate(inventory: Inventory) -> None:
     ]
     if borrowed:
         raise NodeError(
-            f"The secret was not rotated: {'; '.join(borrowed)}. Wait until it has ended, or run make restore "
-            f"INVENTORY={inventory.name}."
+            f"The secret was not rotated: {'; '.join(borrowed)}. Wait until it has ended, or run tokenpeak restore "
+            f"--inventory {inventory.name}."
         )
     renew_master_secret()
 

@@ -88,7 +88,7 @@ def carry_out(job: Job, folder: Path, progress: ProgressDisplay, interrupt: Inte
         notifier.aborted(error)
         if (words := refusal(error)) is None:
             raise
-        raise ArchiveError(f"{words} Then go on with: make sweep RESUME={job.record.sweep_id}") from error
+        raise ArchiveError(f"{words} Then go on with: tokenpeak sweep --resume {job.record.sweep_id}") from error
     except BaseException as error:
         notifier.aborted(error)
         raise
@@ -207,7 +207,7 @@ def end_problem(kept: KeptArchive, end: EndRecord) -> str | None:
     try:
         kept.write_end(end)
     except ArchiveError as error:
-        return f"How the sweep ended is not recorded: {error} Then go on with: make sweep RESUME={end.sweep_id}"
+        return f"How the sweep ended is not recorded: {error} Then go on with: tokenpeak sweep --resume {end.sweep_id}"
     return None
 
 

@@ -45,7 +45,7 @@ def engine_build(declaration: Json, name: str | None) -> Json:
         raise ScriptError(
             "refused",
             f"This node declares no engine build {shown_value(name)}, but {', '.join(builds)}, and nothing was "
-            "touched: add it to tokenpeak_engines of the inventory, then `make install`.",
+            "touched: add it to tokenpeak_engines of the inventory, then `tokenpeak install`.",
         )
     return builds[name]
 

@@ -49,7 +49,7 @@ def found_image(build: Json) -> Json:
         raise ScriptError(
             "engine",
             f"{name} has no image {shown_value(image)} on this node: `{name} pull {image}` there, or set `pull: "
-            "missing` for the build and run `make install`. No trial waits for it.",
+            "missing` for the build and run `tokenpeak install`. No trial waits for it.",
         )
     return inspected
 

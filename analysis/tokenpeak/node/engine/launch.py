@@ -152,7 +152,7 @@ def borrow(state: State, declaration: Json, request: LaunchRequest, address: tup
         raise ScriptError(
             "locked",
             f"The apply {record['trial_id']} of {record['holder']} has the node and waits to be confirmed: wait until "
-            "it has ended, or `make restore`, which puts production's definition back.",
+            "it has ended, or `tokenpeak restore`, which puts production's definition back.",
         )
     if record is not None:
         # Production was stopped by an earlier trial of this sweep (restore: per_sweep), or that trial's end was lost.
@@ -305,7 +305,8 @@ def api_key(state: State, request: Mapping[str, Any]) -> str | None:
     secret = state.path(name)
     if not secret.is_file():
         raise ScriptError(
-            "secret", f"This controller's secret is not at {secret}: put it there by `make probe`, or `make install`."
+            "secret",
+            f"This controller's secret is not at {secret}: put it there by `tokenpeak probe`, or `tokenpeak install`.",
         )
     if not request.get("key_nonce"):
         raise ScriptError("request", "The request names a secret and no key_nonce: its controller has another version.")

@@ -202,7 +202,7 @@ def why_masked(state: State) -> str | None:
         return None
     return (
         f"The guard's units are masked ({', '.join(masked)}), so that systemd starts no guard, nor one after a boot: "
-        f"{shown_command(['systemctl', 'unmask', *masked])}, then `make install`."
+        f"{shown_command(['systemctl', 'unmask', *masked])}, then `tokenpeak install`."
     )
 
 

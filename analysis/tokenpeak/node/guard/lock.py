@@ -27,7 +27,7 @@ def take(state: State, holder: str, sweep_id: str | None = None) -> None:
         raise ScriptError(
             "locked",
             f"The node is held by {held['holder']} since {since}: wait until that sweep has ended, "
-            "or run `make restore RELEASE=1` to break the lock and give the node back.",
+            "or run `tokenpeak restore --release` to break the lock and give the node back.",
         )
     if held.get("holder") != holder:
         taken = {"holder": holder, "sweep_id": sweep_id, "taken_at_unix_s": time.time()}
@@ -83,7 +83,7 @@ def release(state: State) -> None:
 HOLD_FILE = "hold.json"
 HELD = "held"
 _LATEST_UNIX_S = 1e11
-RELEASE = "`make restore RELEASE=1`"
+RELEASE = "`tokenpeak restore --release`"
 
 
 def is_had_by_living_sweep(state: State) -> bool:
@@ -125,7 +125,7 @@ def hold_problem(state: State) -> str | None:
     if since is None:
         return None
     return (
-        f"The node was given back by `make restore` at {clock.date_of(since)}, and is held for production: no "
+        f"The node was given back by `tokenpeak restore` at {clock.date_of(since)}, and is held for production: no "
         f"trial begins there. {RELEASE} releases it; then resume the sweep."
     )
 

@@ -175,4 +175,4 @@ def _refusal(holder: MutexHolder | None, waited_s: float, *, is_suspended: bool)
     who = holder.text if holder else "a process that this user cannot see"
     text = f"The node is in the hands of {who}, which "
     text += "was stopped or is frozen" if is_suspended else f"has not let go of it within {waited_s:.0f} s"
-    return f"{text}: wait for the guard, or run `make restore`, which ends it; else end it by hand."
+    return f"{text}: wait for the guard, or run `tokenpeak restore`, which ends it; else end it by hand."

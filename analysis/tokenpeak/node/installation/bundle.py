@@ -43,7 +43,7 @@ def require_same(request: Json) -> None:
         raise ScriptError(
             "version",
             f"The node script here is {own[:12]} and the controller's is {str(theirs)[:12]}, so nothing was touched: "
-            "run `make install`, as root where the inventory has a tokenpeak_guard_command.",
+            "run `tokenpeak install`, as root where the inventory has a tokenpeak_guard_command.",
         )
 
 

@@ -89,13 +89,13 @@ def _require_free(state: State) -> None:
         raise ScriptError(
             "uninstall",
             f"Trial {record['trial_id']} of {record['holder']} has the node and its production is not back, so nothing "
-            "was removed: wait until it has ended, or run `make restore`, then try again.",
+            "was removed: wait until it has ended, or run `tokenpeak restore`, then try again.",
         )
     if held is not None and not lease.has_lapsed(state):
         raise ScriptError(
             "uninstall",
             f"The node is held by {held['holder']} between two trials, so nothing was removed: wait until that sweep "
-            "has ended, or run `make restore`, then try again.",
+            "has ended, or run `tokenpeak restore`, then try again.",
         )
 
 

@@ -44,7 +44,7 @@ UNIT_OPTIONS = (
     *("--property=KillMode=process", "--property=TasksMax=infinity"),
 )
 TEXT = """#!/bin/sh
-# TokenPeak's guard command, put here by `make install`. The sudoers line for it is in playbooks/README.md.
+# TokenPeak's guard command, put here by `tokenpeak install`. The sudoers line for it is in playbooks/README.md.
 # One word of these and nothing else; a request comes on standard input.
 case "$#:$1" in
 {words}) ;;
@@ -75,7 +75,9 @@ def install(state: State, declaration: Json) -> bool:
 def _put(state: State, declared: str, commands: Sequence[str], option: str) -> bool:
     """Put one of the commands there; whether anything changed."""
     if os.geteuid() != 0:
-        raise ScriptError("launcher", f"Only root can put the guard command at {declared}: run `make install` as root.")
+        raise ScriptError(
+            "launcher", f"Only root can put the guard command at {declared}: run `tokenpeak install` as root."
+        )
     target = Path(declared)
     for folder in (*target.parents, *state.folder.parents, state.folder):
         complain_if_writable(folder)
@@ -125,7 +127,7 @@ def check(command: str, request_source: str | None, declaration: Json, for_apply
             "refused",
             f"`user` of the build of {shown_value(named[0]['image'])} is {shown_value(named[0]['user'])}: through the "
             "guard command an engine must have a user of its own by number, for the image decides whom a name means, "
-            "root too. Write the number of a user and of a group, `user: '1000:1000'`, and run `make install`.",
+            "root too. Write the number of a user and of a group, `user: '1000:1000'`, and run `tokenpeak install`.",
         )
     as_root = not user or root_programs.uid_of(str(user)) == 0
     if command == "launch" and any(is_root(build, user) if "image" in build else as_root for build in builds):

@@ -80,7 +80,7 @@ class State:
         except (FileNotFoundError, NotADirectoryError):
             raise ScriptError(
                 "not_installed",
-                f"TokenPeak is not installed in {self.folder}: `make install` (or `make probe`) puts it there.",
+                f"TokenPeak is not installed in {self.folder}: `tokenpeak install` (or `probe`) puts it there.",
             ) from None
         except OSError as error:
             raise ScriptError("state", f"The state folder {self.folder} cannot be looked at: {error}.") from error
@@ -233,7 +233,7 @@ class State:
             return None
         return (
             f"{self.folder} is on a disk that is read-only, as after an error (see `dmesg`): no record there can be "
-            "changed or removed. Mend the disk and mount it again for writing, then run `make restore`."
+            "changed or removed. Mend the disk and mount it again for writing, then run `tokenpeak restore`."
         )
 
     def remove(self, name: str) -> None:

@@ -136,7 +136,9 @@ def probe(state: State, declaration: Json) -> ProbeAnswer:
     problems += [unsafe_meter] if unsafe_meter else meters.problems(declaration, measured_by)
     problems += filter(None, (lock.hold_problem(state), state.why_unwritable(), guard.why_masked(state)))
     if has_trial:
-        problems.append("A trial has this node in its hands, or left it so: run `make restore` if no sweep is running.")
+        problems.append(
+            "A trial has this node in its hands, or left it so: run `tokenpeak restore` if no sweep is running."
+        )
     simulated = bool(declaration.get("simulated"))
     allowed = (declaration.get("engine") or {}).get("env_allowed")
     return ProbeAnswer(

@@ -149,8 +149,8 @@ class Shortfall(NamedTuple):
             return self.text
         return (
             f"{self.text} It served {shown_value(was_model)} when it was recorded, and answers well by "
-            f"{shown_value(self.other_model)} now: somebody has changed it since. If that is meant, `make restore "
-            "ACCEPT=1` takes it as it is; if not, mend its definition and start it again."
+            f"{shown_value(self.other_model)} now: somebody has changed it since. If that is meant, `tokenpeak restore "
+            "--accept` takes it as it is; if not, mend its definition and start it again."
         )
 
 

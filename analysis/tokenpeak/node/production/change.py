@@ -139,7 +139,7 @@ def _give_back_what_is_due(state: State, phases: Phases) -> None:
         )
     raise ScriptError(
         "locked",
-        f"{record['trial_id']} of {record['holder']} has the node: wait until it has ended, or `make restore`.",
+        f"{record['trial_id']} of {record['holder']} has the node: wait until it has ended, or `tokenpeak restore`.",
     )
 
 

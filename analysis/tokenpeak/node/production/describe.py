@@ -35,7 +35,9 @@ def describe(state: State, declaration: Json, *, limited: bool = False) -> Descr
         return replace(answer, problem=error.text)
     problem = unwell
     if record is not None:
-        problem = f"{record['trial_id']} of {record['holder']} has the node: wait for its end, or run `make restore`."
+        problem = (
+            f"{record['trial_id']} of {record['holder']} has the node: wait for its end, or run `tokenpeak restore`."
+        )
     elif not running_production.running:
         problem = "Production does not run: start it as usual, then apply."
     elif problem is None and limited:

@@ -50,7 +50,7 @@ def end(state: State, grace_s: float = 10.0) -> str:
     """End the process that `produce` started, unless a trial has the node; what came of it, in words."""
     with mutex.exclusive(state):
         if state.has(record.NAME):
-            return "a trial has the node, so its production is not touched: make restore gives it back."
+            return "a trial has the node, so its production is not touched: tokenpeak restore gives it back."
         leader = state.read(PROCESS)
         if leader is None:
             return "no production of its own runs."

@@ -1,4 +1,4 @@
-"""Giving the node back: the one way, whoever asks (the playbook, `make restore`, or the guard).
+"""Giving the node back: the one way, whoever asks (the playbook, `tokenpeak restore`, or the guard).
 
 Everything comes from the record alone; where that cannot be read, production is started as it is declared. First the
 engine is ended and production started, then what can be written down is written down: the disk may be full, or
@@ -180,7 +180,7 @@ def _noted(state: State, phases: Phases, outcome: RestoreOutcome, record: Json |
         problem = put_back.conclude(state, record) if is_apply and record else state.remove_if_possible(records.NAME)
         if problem:
             outcome = _with(
-                outcome, f"{problem}, so the guard goes on watching; mend the disk, then run `make restore`."
+                outcome, f"{problem}, so the guard goes on watching; mend the disk, then run `tokenpeak restore`."
             )
         else:
             phases.mark("restored")
@@ -227,7 +227,7 @@ def not_touched(state: State) -> RestoreOutcome:
 
 
 def restore_command(state: State, request: RestoreRequest) -> RestoreAnswer:
-    """`make restore`: give the node back now, and break the lock; for a `holder`, only if nobody else has it.
+    """`tokenpeak restore`: give the node back now, and break the lock; for a `holder`, only if nobody else has it.
 
     For a person, who names no holder, a command that does not go on is ended first.
     A sweep that lives does not get a node again that a person has given back, until a person releases it.
@@ -268,7 +268,7 @@ def _of_free_node(state: State, outcome: RestoreOutcome) -> RestoreOutcome:
             return _with(outcome, _free_node(state, state.declaration()))
     except ScriptError as error:
         problem = error.text
-    text = f"Whether it has production is not known: {problem} Run `make install`, which writes that file anew."
+    text = f"Whether it has production is not known: {problem} Run `tokenpeak install`, which writes that file anew."
     return replace(_with(outcome, text), restored=None)
 
 

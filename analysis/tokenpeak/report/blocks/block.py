@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import polars as pl
 
-from tokenpeak.invocation import as_typed
 from tokenpeak.report.blocks import display
 from tokenpeak.report.blocks.digits import number, shared_digits
 
@@ -28,7 +27,7 @@ Part = str | dict[str, str]
 
 def code(text: object) -> Part:
     """Text that a reader could type."""
-    return {"code": as_typed(str(text))}
+    return {"code": str(text)}
 
 
 def strong(text: object) -> Part:

@@ -67,7 +67,7 @@ def next_steps(view: SweepView, ranked: Ranking) -> Steps | None:
         steps.append(("See what else ties, in the ", link("ranking", "ranking.html"), "."))
     steps += edges
     if not rates.rated_workloads(view):
-        steps.append(("Find its highest rate within an SLO: ", code("make sweep SWEEP=rates"), "."))
+        steps.append(("Find its highest rate within an SLO: ", code("tokenpeak sweep --sweep rates"), "."))
     if not view.spec.energy.has_price:
         steps.append(("Say what a node costs: ", code("tokenpeak report --param price_per_hour=2.5"), "."))
     return Steps(steps=tuple(steps), title=title, span="half") if steps else None

@@ -126,7 +126,7 @@ Say = Callable[[str], None]
 def leaving(site: Path) -> list[str]:
     """The files that would leave, by path; a link, or a file that no entry of the allowlist names, is an error."""
     if not (site / "index.html").is_file():
-        raise ReportError(f"{site} holds no site. Build one first: make report.")
+        raise ReportError(f"{site} holds no site. Build one first: tokenpeak report.")
     kinds = {path.relative_to(site).as_posix(): path.lstat().st_mode for path in site.rglob("*")}
     if links := sorted(name for name, mode in kinds.items() if stat.S_ISLNK(mode)):
         raise ReportError(f"{site / links[0]} is a link to somewhere else. Remove it, or build the site again.")
@@ -236,7 +236,7 @@ def _require_clean(site: Path, copy: Path, say: Say, *, texts: bool, keep_everyt
             listed = "\n  ".join(found[:20])
             raise ReportError(
                 f"{site} names machines, people or secrets:\n  {listed}\n"
-                "Build it again without --node-names and --texts: make report. Or send logs and free text too, "
+                "Build it again without --node-names and --texts: tokenpeak report. Or send logs and free text too, "
                 "cleaned: --texts; or all as it is: --keep-everything."
             )
         say("The site names machines, people or secrets, and is sent as it is:")
@@ -296,7 +296,7 @@ def _run(command: Sequence[str], dry_run: bool, say: Say) -> None:
         say("Would run: " + " ".join(command))
         return
     if shutil.which(command[0]) is None:
-        raise ReportError(f"{command[0]} is not installed. Install it, or publish to a folder: TARGET=dir.")
+        raise ReportError(f"{command[0]} is not installed. Install it, or publish to a folder: tokenpeak publish dir.")
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
     if done.returncode:
         raise ReportError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr.strip()}")

@@ -167,7 +167,7 @@ def _of_sweep(result: SweepResult, facts: NodeFacts) -> Iterator[Obstacle]:
     if end is None or end.status != "completed":
         yield Obstacle(
             reason="the sweep was interrupted before all trials were made",
-            remedy=f"make sweep RESUME={record.sweep_id}",
+            remedy=f"tokenpeak sweep --resume {record.sweep_id}",
             despite="interrupted",
         )
 

@@ -56,7 +56,7 @@ def apply_rights(inventory: Inventory, user: str | None) -> ApplyRights:
     if without:
         raise InventoryError(
             f"The user of {', '.join(without)} may run trials and not change production (tokenpeak_guard_command). "
-            "Apply as root, INSTALL_USER=root, or declare tokenpeak_apply_command with a sudoers line of its own and "
+            "Apply as root (--user root), or declare tokenpeak_apply_command with a sudoers line of its own and "
             "give that user (playbooks/README.md, Rights)."
         )
     if user is None:
@@ -64,7 +64,7 @@ def apply_rights(inventory: Inventory, user: str | None) -> ApplyRights:
     nodes = tuple(_as_user(node, user) for node in inventory.nodes)
     commands = {node.guard_command for node in nodes}
     if len(commands) > 1:
-        raise InventoryError("Nodes differ in tokenpeak_apply_command: apply to them one after the other, by NODE=.")
+        raise InventoryError("Nodes differ in tokenpeak_apply_command: apply to them one after the other, by --node.")
     extravars = {"ansible_user": user, "tokenpeak_guard_command": commands.pop()}
     return ApplyRights(inventory=replace(inventory, nodes=nodes), extravars=extravars)
 

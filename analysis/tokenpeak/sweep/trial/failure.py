@@ -120,7 +120,7 @@ def _taken_back(evidence: TrialEvidence) -> Failure | None:
         reason = "The node's guard ended the trial while it was under way: its lease or its deadline had passed."
     else:
         # Whoever gave it back ended the engine, and another's may have answered in its place.
-        reason = "The node was taken from this trial while it was under way: by another sweep, or by make restore."
+        reason = "The node was taken from this trial while it was under way: by another sweep, or by tokenpeak restore."
     account = restoration.message if restoration is not None else ""
     return _outage(_phase_reached(evidence), f"{reason} {account}")
 

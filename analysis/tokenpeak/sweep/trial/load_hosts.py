@@ -200,8 +200,8 @@ def calibrate_command(inventory: Inventory, endpoint: EndpointSpec | None) -> st
     if endpoint is not None:
         return "See tokenpeak calibrate --help: --through measures the path to a server of yours."
     if inventory.load_hosts or not all(node.is_local for node in inventory.nodes):
-        return f"make calibrate INVENTORY={inventory.name} measures the load generator's error."
-    return "make calibrate measures the load generator's error."
+        return f"tokenpeak calibrate --inventory {inventory.name} measures the load generator's error."
+    return "tokenpeak calibrate measures the load generator's error."
 
 
 def node_setup(inventory: Inventory, node: Node) -> Setup:

@@ -108,7 +108,7 @@ class Worker(threading.Thread, ABC):
 
     @property
     def _go_on(self) -> str:
-        return f"Then go on with: make sweep RESUME={self._shared.sweep_id}"
+        return f"Then go on with: tokenpeak sweep --resume {self._shared.sweep_id}"
 
     def _session(self) -> Later | None:
         """Trials in a row; when to go on, if that is another day."""

@@ -156,8 +156,8 @@ class ContainerManager(Manager):
                 raise ScriptError(
                     "definition",
                     f"Somebody has given the name {unit} to the container {holder['Id'][:12]}, which is left as it is. "
-                    f"Rename that, then `make restore` gives {own['id'][:12]}, which was {unit}, its name back; or, if "
-                    f"it is meant to stay, `{self.program} rm {own['id'][:12]}`, then `make restore`.",
+                    f"Rename that, then `tokenpeak restore` gives {own['id'][:12]}, which was {unit}, its name back; "
+                    f"or, if it is meant to stay, `{self.program} rm {own['id'][:12]}`, then `tokenpeak restore`.",
                 )
             return dict(own)
         return _own(holder) if is_foreign else self._made_again(apply["was"], record["production"])
@@ -183,7 +183,7 @@ class ContainerManager(Manager):
                 "definition",
                 f"The container {gone} that was {unit} was removed while it was stopped, as `{self.program} "
                 f"container prune` does, and cannot be made anew: {error.text} Make {unit} anew by hand, in place of "
-                "what has the name, then `make restore`.",
+                "what has the name, then `tokenpeak restore`.",
             ) from error
         return {"id": one, "restart": described["own"]["restart"]}
 
