@@ -98,5 +98,7 @@ def test_every_command_of_a_message_exists(written: str) -> None:
     command = tokenpeak.get_command(click.Context(tokenpeak), name)
 
     assert command is not None
-    options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)} | {
+        "--help"
+    }
     assert [] == [word for word in arguments if word.startswith("--") and word not in options]
