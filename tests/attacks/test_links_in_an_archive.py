@@ -64,7 +64,7 @@ def test_it_is_not_opened(theirs: Path, private: Path, link: str, opener: str) -
         OPENERS[opener](theirs)
 
 
-@pytest.mark.parametrize("options", [["--no-node-names"], ["--keep-everything"], ["--keep-everything", "--summaries"]])
+@pytest.mark.parametrize("options", [[], ["--keep-everything"], ["--keep-everything", "--summaries"]])
 @pytest.mark.parametrize("link", LINKS)
 def test_it_is_not_packed(theirs: Path, private: Path, tmp_path: Path, link: str, options: list[str]) -> None:
     """Cleaned or as it is."""

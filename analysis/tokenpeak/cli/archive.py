@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 @click.argument("sweep_id", type=completion.SWEEP_ID)
 @click.option("--output", type=OUTPUT, help="The file; results/SWEEP_ID.tar.zst when absent.")
 @click.option("--keep-everything", is_flag=True, help="Pack every file as it is, with names, addresses and secrets.")
-@click.option("--no-node-names", is_flag=True, help="Replace names and addresses; so it is without this, too.")
 @click.option("--texts", is_flag=True, help="Pack engine logs and free text (prompts, messages) too, cleaned.")
 @click.option("--summaries", is_flag=True, help="Leave out single requests and engine logs; each run's figures stay.")
 def archive(
@@ -31,7 +30,6 @@ def archive(
     output: Path | None,
     *,
     keep_everything: bool,
-    no_node_names: bool,
     texts: bool,
     summaries: bool,
 ) -> None:
@@ -44,10 +42,8 @@ def archive(
     from tokenpeak.store.archive import Archive, open_archive
     from tokenpeak.store.pack import SUFFIX, pack
 
-    if keep_everything and no_node_names:
-        raise InputError("--keep-everything and --no-node-names contradict each other. Give one of them.")
     folder = _folder(sweep_id)
-    published = is_published(open_archive(folder).read_sweep()) and not no_node_names
+    published = is_published(open_archive(folder).read_sweep())
     with tempfile.TemporaryDirectory() as scratch:
         clean = Path(scratch) / "clean" / folder.name
         findings = cleaned_copy(folder, clean, node_names=published, texts=texts)

@@ -60,20 +60,7 @@ def _explain(stored: Archive) -> None:
 @click.option(
     "--tensor-parallel", default=1, show_default=True, type=click.IntRange(1, 64), help="GPUs that share each layer."
 )
-@click.option(
-    "--pipeline-parallel", default=1, show_default=True, type=click.IntRange(1, 64), help="Groups of layers in a row."
-)
-@click.option("--dtype", default="auto", show_default=True, help="As --dtype of the engine.")
-@click.option("--quantization", help="As --quantization of the engine; else what the checkpoint says.")
-@click.option("--eager", is_flag=True, help="Without graphs, as --enforce-eager of the engine.")
 @click.option("--engine-version", default=DEFAULT_RELEASE, show_default=True, help="Release of vLLM, for its defaults.")
-@click.option(
-    "--memory",
-    default=0.9,
-    show_default=True,
-    type=click.FloatRange(0.05, 1.0),
-    help="As --gpu-memory-utilization.",
-)
 @click.option("--concurrency", default=32, show_default=True, type=click.IntRange(1), help="Requests in flight.")
 @click.option(
     "--input-tokens", default=1000, show_default=True, type=click.IntRange(1), help="Prompt tokens of a request."
@@ -85,12 +72,7 @@ def predict(
     model: str,
     gpu_name: str,
     tensor_parallel: int,
-    pipeline_parallel: int,
-    dtype: str,
-    quantization: str | None,
-    eager: bool,
     engine_version: str,
-    memory: float,
     concurrency: int,
     input_tokens: int,
     output_tokens: int,
@@ -108,7 +90,7 @@ def predict(
             f"{gpu_name!r} is not in the hardware table. {suggestion(gpu_name, gpu_names())} "
             "Add it, each figure with a source, to analysis/tokenpeak/predict/data/gpus.json."
         )
-    gpus = tuple(Gpu(index=index, name=gpu_name) for index in range(tensor_parallel * pipeline_parallel))
+    gpus = tuple(Gpu(index=index, name=gpu_name) for index in range(tensor_parallel))
     node = NodeFacts(node="asked", source="declared", gpus=gpus, engine_version=engine_version)
     config = Config(
         config_id="asked",
@@ -116,11 +98,6 @@ def predict(
         model=ModelName(name=facts.name, served_name=facts.name),
         flags={
             "tensor_parallel_size": tensor_parallel,
-            "pipeline_parallel_size": pipeline_parallel,
-            "dtype": dtype,
-            "quantization": quantization,
-            "enforce_eager": eager,
-            "gpu_memory_utilization": memory,
             "max_model_len": input_tokens + output_tokens,
         },
     )
@@ -130,7 +107,7 @@ def predict(
     plan = plan_memory(config, node, facts, engine_version)
     if plan is None:
         raise FactsError(
-            f"How wide weights of {quantization or facts.name} are is unknown here. Name a method of METHODS in "
+            f"How wide weights of {facts.name} are is unknown here. Name a method of METHODS in "
             "predict/config_json.py, or add it there."
         )
     if not plan.fits:

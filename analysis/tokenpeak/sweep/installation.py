@@ -11,7 +11,6 @@ from tokenpeak import paths
 from tokenpeak.node.installation.bundle import script_digest, write_bundle
 from tokenpeak.node.protocol.answers import NodeAnswer
 from tokenpeak.sweep import secret
-from tokenpeak.sweep.ansible.result import Event
 from tokenpeak.sweep.ansible.runner import PlaybookResult, run_playbook
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
 
@@ -21,17 +20,15 @@ def install(
     *,
     nodes: Sequence[str] = (),
     user: str | None = None,
-    on_event: Callable[[Event], None] | None = None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> PlaybookResult:
     """Put TokenPeak's command on the nodes, logging in as `user` where that is not the inventory's own."""
-    return _run("install.yml", inventory, nodes, {"ansible_user": user} if user else {}, on_event, cancelled)
+    return _run("install.yml", inventory, nodes, {"ansible_user": user} if user else {}, cancelled)
 
 
 def install_and_probe(
     inventory: Inventory,
     *,
-    on_event: Callable[[Event], None] | None = None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> PlaybookResult:
     """See that each node has this controller's script, declaration, secret and guard, and read what the node is.
@@ -39,7 +36,7 @@ def install_and_probe(
     Where a trial has the rights for one command only, root has installed it before, and it is not touched.
     """
     own = [node.name for node in inventory.nodes if not node.guard_command]
-    return _run("probe.yml", inventory, (), {"tokenpeak_install_on": own}, on_event, cancelled)
+    return _run("probe.yml", inventory, (), {"tokenpeak_install_on": own}, cancelled)
 
 
 def _run(
@@ -47,7 +44,6 @@ def _run(
     inventory: Inventory,
     nodes: Sequence[str],
     extravars: dict[str, Any],
-    on_event: Callable[[Event], None] | None,
     cancelled: Callable[[], bool],
 ) -> PlaybookResult:
     named = [inventory.node(name) for name in nodes] or inventory.nodes
@@ -57,7 +53,6 @@ def _run(
             inventory,
             nodes=nodes,
             extravars={**prepared, **extravars},
-            on_event=on_event,
             cancelled=cancelled,
             skip_tags=() if any(map(_is_demonstration, named)) else ("demonstration",),
         )

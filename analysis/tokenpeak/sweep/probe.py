@@ -4,7 +4,6 @@ The facts of the last probe of an inventory are kept in the state folder, so tha
 """
 
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +25,7 @@ from tokenpeak.records import Container, EngineBuild, ModelName, NodeFacts
 from tokenpeak.spec.engine_build import declared_builds
 from tokenpeak.spec.sweep import ModelSpec
 from tokenpeak.sweep import installation
-from tokenpeak.sweep.ansible.result import WORDS_CHARACTERS, Event, NodeResult
+from tokenpeak.sweep.ansible.result import WORDS_CHARACTERS, NodeResult
 from tokenpeak.sweep.installation import install_and_probe
 from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
@@ -148,7 +147,6 @@ def not_serving(inventory: Inventory, answered: Mapping[str, ReadyNode]) -> froz
 def probe(
     inventory: Inventory,
     *,
-    on_event: Callable[[Event], None] | None = None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Probe:
     """Install TokenPeak's command and, where the inventory asks for it, the engine; then read the facts of each node.
@@ -156,7 +154,7 @@ def probe(
     Raises NodeError when Ansible could not run at all, StoppedError when the user ended it; a node that fails is an
     entry.
     """
-    results = install_and_probe(inventory, on_event=on_event, cancelled=cancelled).nodes
+    results = install_and_probe(inventory, cancelled=cancelled).nodes
     unreachable = {name: result.unreachable for name, result in results.items() if result.unreachable}
     failed: dict[str, str] = {}
     answered: dict[str, ReadyNode] = {}
@@ -286,8 +284,6 @@ def _facts_path(inventory_name: str) -> Path:
 
 
 _MOST_NAMED = 8
-_QUIET_S = 15.0
-"""The longest time without a line while nodes answer."""
 
 
 def prepare(inventory: Inventory, progress: ProgressDisplay, interrupt: Interrupt) -> Probe:
@@ -299,30 +295,10 @@ def prepare(inventory: Inventory, progress: ProgressDisplay, interrupt: Interrup
     model_stores(inventory)
     names = [node.name for node in inventory.nodes]
     progress.say(f"Probing {', '.join(names) if len(names) <= _MOST_NAMED else f'{len(names)} nodes'}")
-    found = probe(inventory, on_event=_Answered(len(names), progress.say), cancelled=interrupt.gentle)
+    found = probe(inventory, cancelled=interrupt.gentle)
     if not found.usable:
         lines = "\n  ".join(found.complaints())
         raise NodeError(f"No node of inventory {inventory.name} can run a trial; nothing was stopped.\n  {lines}")
     for complaint in found.complaints():
         progress.say(f"PROBLEM {complaint}")
     return found
-
-
-class _Answered:
-    """Counts the nodes whose steps have ended, and says so where some are left after a while."""
-
-    def __init__(self, nodes: int, say: Callable[[str], None]) -> None:
-        self._nodes = nodes
-        self._say = say
-        self._ended = {"install": 0, "probe": 0}
-        self._said_s = time.monotonic()
-
-    def __call__(self, event: Event) -> None:
-        if event.kind == "started" or event.step not in self._ended:
-            return
-        self._ended[event.step] += 1
-        now_s = time.monotonic()
-        if now_s - self._said_s >= _QUIET_S and self._ended["probe"] < self._nodes:
-            self._said_s = now_s
-            installed, probed = self._ended["install"], self._ended["probe"]
-            self._say(f"  {installed} of {self._nodes} nodes have the node script, {probed} have answered the probe")

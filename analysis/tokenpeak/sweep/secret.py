@@ -24,8 +24,6 @@ from tokenpeak.sweep.ansible.runner import run_playbook
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
 
 _LOCK_MODE = 0o600
-_FORMER = "node-secret"
-"""Where the one secret lay that was copied to every node; what they hold is no secret of one node."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,11 +49,7 @@ def master_secret() -> MasterSecret:
     It is one per controller rather than one per sweep, so that a probe during a sweep installs the same one.
     """
     path = _path()
-    former = path.with_name(_FORMER)
     with _locked():
-        if former.is_file():
-            _retire(MasterSecret(value=former.read_text().strip()).name)
-            delete(former)
         if not path.is_file():
             write_atomically(path, secrets.token_hex(32) + "\n", mode=0o600)
         return MasterSecret(value=path.read_text().strip())
