@@ -11,12 +11,10 @@ from driven_home import (
     BUILDS,
     CLIMB,
     KEEP,
-    LEARN,
     NOTIFIED,
     OTHER_MODEL,
     SHARE,
     SPEC,
-    UPGRADE,
     VERSIONS,
     Home,
     receiver_to,
@@ -58,7 +56,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
         ("mixed", {"one": one, "gone": gone}, {}),
         ("shared", {"one": one}, both),
         ("twins", {"one": one, "two": {**one, "tokenpeak_host": other}}, {}),
-        ("pool", {"one": one, "two": {**one, "tokenpeak_host": other}}, both),
         ("rack", {"one": one, "two": {**one, "tokenpeak_host": other}}, {}),
         ("builds", {"one": one}, {}),
         (
@@ -85,9 +82,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
         "pair": SPEC,
         "climb": CLIMB,
         "keep": KEEP,
-        "learn": LEARN,
         "versions": VERSIONS,
-        "upgrade": UPGRADE,
         "share": SHARE,
     }
     for name, spec in specs.items():

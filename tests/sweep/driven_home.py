@@ -39,12 +39,6 @@ BUILDS = {"old": "0.24.0", "new": "0.32.0"}
 VERSIONS = {**SPEC, "axes": {"engine": ["old", "0.32.0"]}}
 """One config on two engine builds, of which one is asked for by its name and one by its version."""
 
-UPGRADE = {
-    **VERSIONS,
-    "axes": {"engine": ["old", "0.32.0"], "max_num_seqs": [8, 64]},
-    "search": {**SPEC["search"], "replicates": 2},
-}
-"""Two configs on both engine builds, each launched twice."""
 
 OTHER_MODEL = "Qwen/Qwen2.5-7B-Instruct"
 """What the second node of the inventory `models` serves."""
@@ -56,16 +50,6 @@ SHARE = {
 """Four configs on each kind of hardware, and five trials for all."""
 
 KEEP = {**SPEC, "restore": "per_sweep"}
-LEARN = {
-    **SPEC,
-    "axes": {"max_num_seqs": [2, 3, 4, 24, 32]},
-    "workloads": [
-        {**SPEC["workloads"][0], "levels": [{"concurrency": 2, "requests": 8}, {"concurrency": 16, "requests": 64}]}
-    ],
-    "objective": {"level": "concurrency=16"},
-    "search": {"strategy": "adaptive", "finalists": 0, "anchor_every": None, "baseline": []},
-}
-"""An adaptive search in which most configs are far behind at the objective's level."""
 
 NOTIFIED = "notified.jsonl"
 """What the receiver of the inventory `mixed` got, an event a line."""

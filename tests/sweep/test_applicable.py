@@ -20,7 +20,6 @@ from tokenpeak.records import (
     EngineBuild,
     NodeFacts,
     Provenance,
-    StartupFacts,
 )
 from tokenpeak.records.quality import AnswersQuality, QualityVerdict, SweepQuality
 from tokenpeak.results.bake import Observed
@@ -30,7 +29,6 @@ from tokenpeak.sweep.apply.applicable import Applicable, SweepResult, applicable
 from tokenpeak.sweep.apply.node_apply import ApplyPlan, NodeApply
 from tokenpeak.sweep.apply.setup import apply_rights, apply_serially, batches, forbidden
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
-from tokenpeak.sweep.inventory.values import bake_of
 from tokenpeak.sweep.inventory.variables import MOST_ROUNDS, BakeSettings
 from tokenpeak.sweep.limits import GroupLimit
 
@@ -180,18 +178,6 @@ def test_other_version(result: SweepResult) -> None:
     assert "production runs 0.24.0, and box is 0.32.0" in reasons(applicable(result, image, older, None))[0]
 
 
-def test_build_of_the_same_version_that_is_another_file(result: SweepResult) -> None:
-    """A build that was rebuilt under its version is not what was measured."""
-    measured = tuple(
-        trial.model_copy(update={"startup": StartupFacts(engine_version="0.32.0", engine_digest="sha256:aa")})
-        for trial in result.trials
-    )
-    rebuilt = A100.model_copy(update={"engines": (EngineBuild(name="new", installed="0.32.0", digest="sha256:bb"),)})
-    found = applicable(replace(result, trials=measured), rebuilt, described(engine_version="0.24.0"), None)
-
-    assert 1 == len(found.obstacles)
-
-
 def quality(config: Config, status: str) -> SweepQuality:
     verdict = QualityVerdict(status=status, reason="So.", margin_nats=0.02)  # type: ignore[arg-type]
     answers = AnswersQuality(
@@ -316,18 +302,6 @@ def test_user_of_trials_may_not_apply() -> None:
     assert own["tokenpeak_apply_command"] == as_deployer.extravars["tokenpeak_guard_command"]
     assert "deployer" == as_deployer.inventory.nodes[0].variables["ansible_user"]
     assert {} == apply_rights(inventory(ansible_user="root"), None).extravars
-
-
-def test_bake_of() -> None:
-    """What the inventory says, by default five minutes without a test load; nonsense is named."""
-    node = Node(name="gpu-1", variables={"tokenpeak_bake": {"bake_s": 60, "test_load": True, "margin": 0.2}})
-
-    assert BakeSettings() == bake_of(Node(name="gpu-1", variables={}))
-    assert BakeSettings(bake_s=60, test_load=2, margin=0.2) == bake_of(node)
-    assert 10 == bake_of(node, 10).bake_s
-    for wrong in ({"bake": 1}, {"bake_s": "5m"}, {"test_load": 1000}, {"bake_s": 1}, ["bake_s"]):
-        with pytest.raises(InventoryError, match="Node gpu-1: tokenpeak_bake"):
-            bake_of(Node(name="gpu-1", variables={"tokenpeak_bake": wrong}))
 
 
 def test_too_little_traffic_before_a_change_ends_it_before_production_is_touched(

@@ -12,44 +12,6 @@ from driven_home import MODEL, Home
 
 from tokenpeak.sweep.limits import ConcurrencyLimiter, GroupLimit
 
-
-def test_turns_are_had_in_the_order_in_which_they_were_asked_for() -> None:
-    """Two of six work at once, never more, and nobody overtakes."""
-    limiter = ConcurrencyLimiter(2)
-    lock = threading.Lock()
-    pairs = threading.Barrier(2)
-    admitted: list[int] = []
-    working: list[int] = [0]
-    most = [0]
-
-    def work(number: int) -> None:
-        limiter.acquire(str(number))
-        with lock:
-            admitted.append(number)
-            working[0] += 1
-            most[0] = max(most[0], working[0])
-        # Only two that work at the same time come past this.
-        pairs.wait(10)
-        with lock:
-            working[0] -= 1
-        limiter.release(str(number))
-
-    for name in ("a", "b"):
-        limiter.acquire(name)
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-    for number, thread in enumerate(threads):
-        thread.start()
-        while len(limiter._line) <= number:
-            assert thread.is_alive()
-    for name in ("a", "b"):
-        limiter.release(name)
-    for thread in threads:
-        thread.join(10)
-
-    assert [0, 1, 2, 3, 4, 5] == admitted
-    assert 2 == most[0]
-
-
 RACK = GroupLimit(group="rack", nodes=frozenset({"one", "two", "three"}), most=1)
 
 

@@ -23,7 +23,6 @@ from tokenpeak.sweep.inventory.nodes import (
     inventory_names,
     inventory_of,
     nodes_by_name,
-    read_inventory,
 )
 from tokenpeak.sweep.inventory.schema import derived_files
 from tokenpeak.sweep.probe import declared_facts, declared_model, engine_builds_of
@@ -55,21 +54,9 @@ CASES = {
         "a: {ansible_host: 10.0.0.7, ansible_user: me, tokenpeak_load_python: /there/python}}}}}\n",
         "ansible_become: true\n",
     ),
-    "ansible": ("all: {hosts: {gpu: }}\n", "ansible_become: true\nansible_private_key_file: /keys/id\n"),
-    "environment": (
-        "all: {hosts: {one: }}\n",
-        "tokenpeak_engine_env: {VLLM_CPU_KVCACHE_SPACE: 1, HF_HOME: /srv/of/us}\ntokenpeak_facts: {cpu: some}\n",
-    ),
     **{env: ("all: {hosts: {one: }}\n", f"tokenpeak_engine_env: {env}\n") for env in ENVIRONMENTS},
     "undefined": ("all: {hosts: {one: }}\n", "tokenpeak_model: {name: '{{ nowhere }}'}\n"),
     "half": ("all: {hosts: {one: , two: {tokenpeak_model: '{{ nowhere }}'}}}\n", "tokenpeak_tdp_w: 300\n"),
-    "differ": (
-        "all: {hosts: {one: {tokenpeak_default_sweep: a}, two: {tokenpeak_default_sweep: b}}}\n",
-        "{}\n",
-    ),
-    "empty": ("all: {hosts: {}}\n", "{}\n"),
-    "named": ("all: {hosts: {gpu-one: }}\n", "{}\n"),
-    "facts": ("all: {hosts: {one: }}\n", "tokenpeak_facts: {cpu_cores: many}\n"),
 }
 """Inventories by what they are about: hosts.yml and group_vars/all.yml."""
 Read = Callable[..., Inventory]
@@ -98,18 +85,6 @@ def test_variables_are_merged_and_rendered(read: Read) -> None:
     assert named("acme/model-7b") == declared_model(inventory.node("one"))
     assert ("one", "two") == tuple(node.name for node in inventory.nodes)
     assert [("engine", "0.32.0")] == [(build.name, build.version) for build in engine_builds_of(inventory.node("one"))]
-
-
-def test_home_that_cannot_be_written_is_a_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ansible would end in a traceback; one variable mends it."""
-    folder = write_inventory(tmp_path, "all: {hosts: {one: {}}}\n", "{}\n")
-    monkeypatch.delenv("ANSIBLE_HOME", raising=False)
-    monkeypatch.setenv("HOME", "/proc/nohome")
-    with pytest.raises(InventoryError, match=r"/proc/nohome/\.ansible/tmp .*: set ANSIBLE_HOME to a folder"):
-        read_inventory("mine", folder)
-    monkeypatch.setenv("ANSIBLE_HOME", str(tmp_path / "ansible"))
-
-    assert ["one"] == [node.name for node in read_inventory("mine", folder).nodes]
 
 
 def test_load_hosts_are_no_nodes(read: Read) -> None:

@@ -10,7 +10,6 @@ from tokenpeak.loadgen.workers.messages import Hello
 from tokenpeak.loadgen.workers.remote_pool import HostChannel, HostLostError, LoadHost
 from tokenpeak.node.installation.bundle import write_bundle
 from tokenpeak.node.protocol.answers import RestoreAnswer
-from tokenpeak.node.protocol.frame import KEY, as_small_object, framed, unframed
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
 from tokenpeak.sweep.trial.play import TrialPlay
 
@@ -78,13 +77,3 @@ def test_load_host_behind_a_banner(shell: Path, monkeypatch: pytest.MonkeyPatch)
         silent.close()
 
     assert hello.cores > 0
-
-
-@pytest.mark.parametrize(
-    "printed", ["", "\n", "Welcome\n", '{"motd": 1}', '{"script": "abc"', "{" * 100_000, "9" * 10_000]
-)
-def test_no_answer_is_none(printed: str) -> None:
-    """A greeting alone is no answer, nor is a part of one."""
-    assert unframed(printed, KEY, as_small_object) is None
-    answer = framed({"script": None, "log": "a\n" + '{"script": "forged"}' + "\n"})
-    assert unframed(answer + printed, KEY, as_small_object) is not None

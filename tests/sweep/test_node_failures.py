@@ -26,17 +26,6 @@ class Gone(Worker):
         raise AssertionError("no trial begins")
 
 
-class Held(Gone):
-    """The worker of a node that a person gives back during its first trial."""
-
-    def _hindrance(self) -> str | None:
-        return None
-
-    def _trial(self, *_: Any) -> str | None:
-        self._held = "It is held until `tokenpeak restore --release`."
-        return "the trial was cut short"
-
-
 def shared_parts(queue: Any, failures: Any, **own: Any) -> Any:
     """What workers share, with a budget that grants every trial."""
     budget = MagicMock()
@@ -53,22 +42,6 @@ def shared_parts(queue: Any, failures: Any, **own: Any) -> Any:
         node_failures=failures,
         **given,
     )
-
-
-def test_node_that_a_person_gave_back_is_left_out() -> None:
-    """At once, with the node's own sentence, and as no failure of the node."""
-    queue, failures, notifier = MagicMock(), MagicMock(too_many=None), MagicMock()
-    queue.claim.return_value = (Proposal(config_id="c", replicate=0, reason=""), "0001-c")
-    shared = shared_parts(queue, failures, notifier=notifier)
-    worker = Held(shared, node="n1", ready=MagicMock(), restore_pending=False)
-
-    worker.run()
-
-    assert ["n1 is left out from here on: It is held until `tokenpeak restore --release`."] == worker.problems
-    assert worker.is_left_out
-    queue.claim.assert_called_once()
-    failures.count.assert_not_called()
-    notifier.left_out.assert_not_called()
 
 
 def test_workers_of_other_nodes_begin_nothing_more() -> None:

@@ -138,17 +138,6 @@ def test_change_by_hand_is_seen_and_mended(
     assert are_there(files)
 
 
-def test_folder_of_others_gets_nothing(tmp_path: Path) -> None:
-    """Where somebody else may write the folder, neither script nor secret is put there."""
-    (tmp_path / "open").mkdir()
-    (tmp_path / "open").chmod(0o777)
-    files = files_for(tmp_path / "open")
-    answer = put_by_command(files)
-
-    assert "can be written by others" in answer["error"]["text"]
-    assert [] == list((tmp_path / "open" / "state").iterdir())
-
-
 def test_secret_is_in_no_argument(files: NodeFiles) -> None:
     """It goes to standard input alone: no command, representation or refusal has it."""
     said = [*files.look(sys.executable), *files.put(), *files.install(), repr(files)]

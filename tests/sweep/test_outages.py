@@ -73,7 +73,7 @@ def test_node_that_was_given_back_while_the_engine_started() -> None:
     assert ("out_of_memory", False) == judged(failure_of(evidence(finish, launch=launch), (), log))
 
 
-@pytest.mark.parametrize("status", [0, -15, 143, 130, -1, None])
+@pytest.mark.parametrize("status", [0, -15, None])
 def test_engine_that_was_asked_to_end(status: int | None) -> None:
     """An engine that ends politely and silently under load has been asked to: another launch shows what it is worth.
 
@@ -89,11 +89,8 @@ def test_engine_that_was_asked_to_end(status: int | None) -> None:
     "line",
     [
         "OSError: [Errno 30] Read-only file system: '/root/.cache/vllm/x'",
-        "OSError: [Errno 5] Input/output error",
         "OSError: [Errno 28] No space left on device",
         "safetensors_rust.SafetensorError: No space left on device (os error 28)",
-        "OSError: [Errno 116] Stale file handle: '/models/a'",
-        "OSError: [Errno 122] Disk quota exceeded",
     ],
 )
 def test_disk_that_ends_an_engine_under_load(line: str) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from tests.sweep.play_bench import ANSWER, Bench, playing
 
-from tokenpeak.node.machine import clock
 from tokenpeak.node.production.answering import standing
 from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer
 from tokenpeak.sweep.ansible.result import Event, NodeResult, recorded, restored_by
@@ -189,33 +188,6 @@ def test_trial_that_is_cut_short(bench: Bench) -> None:
     os.kill(guard, signal.SIGKILL)
 
 
-def test_task_whose_process_is_killed(bench: Bench) -> None:
-    """It is a failure of its node; the node's next round and the other node's step are like any."""
-    bench.on("gpu1", finish=HANGING)
-    bench.on("gpu2", finish="import time; time.sleep(4); " + ANSWER.format({}))
-    pids = bench.folder / "gpu1" / "pids"
-    others: list[NodeResult] = []
-    other = threading.Thread(target=lambda: others.append(bench.carried_out("gpu2", "finish")))
-    other.start()
-
-    def kill() -> None:
-        while not pids.exists():
-            time.sleep(0.05)
-        command, guard, task = map(int, pids.read_text().split())
-        for pid in (task, guard, command):
-            os.kill(pid, signal.SIGKILL)
-        pids.unlink()
-
-    threading.Thread(target=kill).start()
-    result = bench.carried_out("gpu1", "finish")
-    other.join(60)
-
-    assert "its task's process on this machine was ended" in (result.failure or "")
-    assert others[0].ok, others[0].failure
-    bench.on("gpu1", finish=ANSWER.format({}))
-    assert bench.carried_out("gpu1", "finish").ok
-
-
 def test_nothing_is_waited_for_once_let_go(bench: Bench) -> None:
     """A step that hangs is left within half a second; what is handed out next has its own answer."""
     bench.on("gpu1", finish="import time; time.sleep(600)")
@@ -240,25 +212,6 @@ def ansible_processes(bench: Bench) -> dict[int, int]:
                 status = entry.with_name("status").read_text()
                 found[int(entry.parent.name)] = int(re.findall(r"PPid:\s+(\d+)", status)[0])
     return found
-
-
-def test_node_that_waits_costs_no_process(bench: Bench) -> None:
-    """A task's process is there for a node at work alone, however many others there are."""
-    go = bench.folder / "on"
-    wait = f"import time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.05)\n"
-    bench.on("gpu1", finish=wait + ANSWER.format("{}"))
-    bench.on("gpu2", finish=ANSWER.format("{}"))
-    thread = threading.Thread(target=bench.carried_out, args=("gpu1", "finish"))
-    thread.start()
-    assert bench.carried_out("gpu2", "finish").ok
-
-    assert clock.wait_until(lambda: len(bench.called("gpu1")) == 1, 10)
-    at_work = clock.wait_until(lambda: len(ansible_processes(bench)) == 2, 5)
-    go.touch()
-    thread.join()
-
-    assert at_work, "Ansible and gpu1's task"
-    assert clock.wait_until(lambda: len(ansible_processes(bench)) == 1, 5), "Ansible alone"
 
 
 def test_ansible_that_is_killed(bench: Bench) -> None:

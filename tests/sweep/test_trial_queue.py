@@ -79,18 +79,6 @@ def test_last_trial_of_a_lost_node_is_taken_over() -> None:
     assert lost.config_id == claimed(trial_queue)[0].config_id
 
 
-def test_closed_queue_gives_nothing_out() -> None:
-    """Whoever waits for a trial is let go when the sweep ends."""
-    spec, plan = small()
-    trial_queue = TrialQueue(spec, [plan], [], last_number=0)
-    for _ in plan.feasible:
-        claimed(trial_queue)
-    threading.Timer(0.1, trial_queue.close).start()
-    trial_queue.wait(NODE.hardware, trial_queue.changes(NODE.hardware))
-
-    assert isinstance(trial_queue.claim(NODE.hardware), Finished)
-
-
 def test_numbers_of_unfinished_writes_are_not_given_again(tmp_path: Path) -> None:
     """A trial whose JSON was never written, or is broken, keeps its number."""
     archive = make_archive(tmp_path / "a", axes={"max_num_seqs": [8]}, gpus=("NVIDIA L4",), requests=4)
