@@ -15,7 +15,6 @@ from tokenpeak.cli import tokenpeak
 from tokenpeak.errors import ArchiveError
 from tokenpeak.store.archive import archive_below
 from tokenpeak.store.pack import pack, unpacked
-from tokenpeak.sweep.apply import setup
 
 SECRET = "kn4ry-of-home"
 
@@ -48,20 +47,15 @@ LINKS: dict[str, Callable[[Path, Path], None]] = {
     "trials": _link_trials,
     "circle": lambda archive, private: (archive / "x").symlink_to(archive / "x"),
 }
-OPENERS: dict[str, Callable[[Path], object]] = {
-    "sweep --resume": lambda archive: archive_below(archive.parent, archive.name),
-    "apply": lambda archive: setup.archive_of(archive.name, archive.parent),
-}
 
 
-@pytest.mark.parametrize("opener", OPENERS)
 @pytest.mark.parametrize("link", LINKS)
-def test_it_is_not_opened(theirs: Path, private: Path, link: str, opener: str) -> None:
+def test_it_is_not_opened(theirs: Path, private: Path, link: str) -> None:
     """To go on with it or to apply what it found."""
     LINKS[link](theirs, private)
 
     with pytest.raises(ArchiveError, match=r"is a link\. Put the (file|folder) itself"):
-        OPENERS[opener](theirs)
+        archive_below(theirs.parent, theirs.name)
 
 
 @pytest.mark.parametrize("options", [[], ["--keep-everything"], ["--keep-everything", "--summaries"]])

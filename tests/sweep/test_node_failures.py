@@ -31,7 +31,7 @@ def shared_parts(queue: Any, failures: Any, **own: Any) -> Any:
     budget = MagicMock()
     budget.ask.return_value = Granted(deadline_s=60.0)
     site = SimpleNamespace(interrupt=SimpleNamespace(gentle=lambda: False), load_hosts=MagicMock())
-    given = {name: MagicMock() for name in ("spec", "archive", "answers", "progress", "notifier", "describe")} | own
+    given = {name: MagicMock() for name in ("spec", "archive", "answers", "progress", "notifier")} | own
     limiter = ConcurrencyLimiter(1)
     return SharedParts(
         sweep_id="s",

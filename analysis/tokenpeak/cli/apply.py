@@ -7,6 +7,7 @@ from typing import get_args
 
 import click
 
+from tokenpeak import paths
 from tokenpeak.cli import options
 from tokenpeak.errors import NodeError
 from tokenpeak.exit_status import ExitStatus
@@ -14,7 +15,7 @@ from tokenpeak.node.engine.command import difference
 from tokenpeak.node.protocol.apply import AppliedState, DescribeAnswer
 from tokenpeak.records import ApplyRecord, Despite
 from tokenpeak.spec.sweep import Deadlines, parse_spec
-from tokenpeak.store.archive import Archive
+from tokenpeak.store.archive import Archive, archive_below
 from tokenpeak.sweep.apply.applicable import remaining
 from tokenpeak.sweep.apply.node_apply import ApplyPlan, NodeApply
 from tokenpeak.sweep.apply.setup import (
@@ -23,13 +24,12 @@ from tokenpeak.sweep.apply.setup import (
     apply_rights,
     apply_serially,
     apply_site,
-    archive_of,
     archive_of_apply,
     descriptions,
     forbidden,
     new_apply_id,
-    open_result,
     propose,
+    result_of,
 )
 from tokenpeak.sweep.interrupt import Interrupt, interrupt_on_signals
 from tokenpeak.sweep.inventory.nodes import read_inventory
@@ -75,8 +75,9 @@ def apply(
 
     The node puts back exactly what was there unless all of it goes well. `tokenpeak rollback` undoes a confirmed apply.
     """
-    inventory = read_inventory(inventory_name or archive_of(sweep_id).read_sweep().inventory, nodes=nodes)
-    archive, result = open_result(sweep_id, inventory)
+    archive = archive_below(paths.RESULTS, Path(sweep_id).name)
+    result = result_of(archive)
+    inventory = read_inventory(inventory_name or result.record.inventory, nodes=nodes)
     rights = apply_rights(inventory, user)
     interrupt = Interrupt()
     with interrupt_on_signals(interrupt, lambda level: echo(STOP_WORDS[level])):

@@ -3,12 +3,16 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from tokenpeak.cli import completion
+from tokenpeak.errors import SpecError, suggestion
 from tokenpeak.own_place import require_unmoved
+
+if TYPE_CHECKING:
+    from tokenpeak.sweep.inventory.nodes import Inventory
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Decorator = Callable[[_Command], _Command]
@@ -18,6 +22,15 @@ def inventory(words: str, **attributes: Any) -> _Decorator[Any]:
     """`--inventory NAME` as `inventory_name`; `sim` when absent, unless `attributes` say otherwise."""
     given = attributes or {"default": "sim", "show_default": True}
     return click.option("--inventory", "inventory_name", type=completion.INVENTORY, help=words, **given)
+
+
+def sweep_of(inventory: "Inventory", name: str | None) -> str:
+    """The sweep that was named, else the inventory's own; SpecError where there is neither."""
+    from tokenpeak.spec.sweep import sweep_names
+
+    if found := name or inventory.default_sweep:
+        return found
+    raise SpecError(f"Inventory {inventory.name} names no default sweep; give --sweep. {suggestion('', sweep_names())}")
 
 
 NODES = click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")

@@ -15,7 +15,7 @@ from tokenpeak import paths
 from tokenpeak.cli import completion, options
 from tokenpeak.cli.check import refuse
 from tokenpeak.console import SafeConsole, SafeTable
-from tokenpeak.errors import FactsError, SpecError, suggestion
+from tokenpeak.errors import FactsError, SpecError
 from tokenpeak.plan.estimate import Estimate
 from tokenpeak.plan.highest import as_predicted, highest_lines
 from tokenpeak.plan.matrix import model_facts_of
@@ -26,7 +26,7 @@ from tokenpeak.predict.model import ModelFacts
 from tokenpeak.predict.prediction import slo_rate_per_s
 from tokenpeak.records import Dropped, EngineBuild, NodeFacts, Plan, PlannedConfig, Prediction
 from tokenpeak.search.remaining import cost_of, duration_text, limits_of, outline
-from tokenpeak.spec.sweep import SweepSpec, read_spec, sweep_names, sweep_path
+from tokenpeak.spec.sweep import SweepSpec, read_spec, sweep_path
 from tokenpeak.sweep.downtime_budget import require_deadlines
 from tokenpeak.sweep.inventory.nodes import Inventory, read_inventory
 from tokenpeak.sweep.limits import group_limits
@@ -67,11 +67,7 @@ def plan(
     if config_name is not None and trial_path is None:
         raise click.UsageError("--config goes with --trial.")
     inventory = read_inventory(inventory_name, nodes=nodes)
-    name = sweep_name or inventory.default_sweep
-    if name is None:
-        raise SpecError(
-            f"Inventory {inventory.name} names no default sweep; give --sweep. {suggestion('', sweep_names())}"
-        )
+    name = options.sweep_of(inventory, sweep_name)
     from tokenpeak.sweep.check_spec import spec_mistakes
     from tokenpeak.sweep.inventory.checks import inventory_mistakes
 

@@ -9,11 +9,11 @@ import click
 from tokenpeak import paths
 from tokenpeak.cli import completion, options
 from tokenpeak.cli.site import interruptible
-from tokenpeak.errors import ArchiveError, DatabaseError, ReportError, SpecError, suggestion
+from tokenpeak.errors import ArchiveError, DatabaseError, ReportError
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.records import EndRecord
 from tokenpeak.spec.endpoint import EndpointSpec
-from tokenpeak.spec.sweep import SweepSpec, read_spec, sweep_names
+from tokenpeak.spec.sweep import SweepSpec, read_spec
 from tokenpeak.store.archive import archive_below
 from tokenpeak.sweep.controller import new_sweep, resume_sweep
 from tokenpeak.sweep.interrupt import Interrupt, interrupt_on_signals
@@ -105,19 +105,10 @@ def _begin(
     spec = read_spec(sweep_name) if sweep_name is not None else None
     if spec is None or spec.endpoint is None:
         inventory = read_inventory(inventory_name, nodes=nodes)
-        spec = _spec(inventory, sweep_name)
+        spec = read_spec(options.sweep_of(inventory, sweep_name))
         if spec.endpoint is None:
             return _start(spec, inventory, parallel, progress, interrupt)
     return _measure(spec, spec.endpoint, progress, interrupt)
-
-
-def _spec(inventory: Inventory, sweep_name: str | None) -> SweepSpec:
-    name = sweep_name or inventory.default_sweep
-    if name is None:
-        raise SpecError(
-            f"Inventory {inventory.name} names no default sweep; give --sweep. {suggestion('', sweep_names())}"
-        )
-    return read_spec(name)
 
 
 def _start(

@@ -31,6 +31,8 @@ _SHARES = ("gpu_memory_utilization", "device_memory_utilization")
 _NEAR = 0.85
 """Likeness from which an unknown flag is taken for a mistyped one; others may be of a release newer than the table."""
 
+_Place = tuple[str | int, ...]
+
 
 def spec_mistakes(path: Path) -> list[Mistake]:
     """What is wrong with the spec in a file, by line; nothing where it is one."""
@@ -70,7 +72,7 @@ def _flags(spec: SweepSpec, written: LocatedYaml) -> Iterator[Mistake]:
     """Flags whose name is mistyped, and values that no engine takes; a forced config may have any value."""
     for axis, alternatives in spec.axes.items():
         for index, alternative in enumerate(alternatives):
-            for text in _wrong(alternative.flags):
+            for _, text in _wrong_by_name(alternative.flags):
                 yield written.mistake(f"axis {axis}: {text}", "axes", axis, index)
     for name, text in _wrong_by_name(spec.fixed.flags):
         yield written.mistake(f"fixed: {text}", "fixed", "flags", name)
@@ -78,11 +80,6 @@ def _flags(spec: SweepSpec, written: LocatedYaml) -> Iterator[Mistake]:
         if not extra.force:
             for name, text in _wrong_by_name(extra.flags):
                 yield written.mistake(f"extra config {extra.name}: {text}", "extra_configs", index, "flags", name)
-
-
-def _wrong(flags: Mapping[str, object]) -> Iterator[str]:
-    for _, text in _wrong_by_name(flags):
-        yield text
 
 
 def _wrong_by_name(flags: Mapping[str, object]) -> Iterator[tuple[str, str]]:
@@ -110,19 +107,28 @@ def _wrong_by_name(flags: Mapping[str, object]) -> Iterator[tuple[str, str]]:
 
 
 def _files(spec: SweepSpec, written: LocatedYaml) -> Iterator[Mistake]:
-    """Data sets, traces and references that are missing or none; relative paths count from the working folder."""
+    """Data sets, traces and references that are missing or none."""
+    for error, place in unreadable_files(spec):
+        yield written.mistake(str(error), *place)
+
+
+def unreadable_files(spec: SweepSpec, *, workloads: bool = True) -> Iterator[tuple[TokenpeakError, _Place]]:
+    """Why a file that the spec names cannot be read, and where it is named; load hosts have workloads of their own.
+
+    Relative paths count from the working folder.
+    """
     quality = spec.quality
-    if quality is not False:
+    if quality is not False and spec.endpoint is None:
         try:
             if (path := reference_file(quality)) is not None:
                 read_passes(path)
             if quality.tasks is not None:
                 read_tasks(paths.HOME / quality.tasks)
         except ArchiveError as error:
-            yield written.mistake(str(error), "quality", "reference")
+            yield error, ("quality", "reference")
         except LoadError as error:
-            yield written.mistake(str(error), "quality", "tasks")
-    for index, workload in enumerate(plan.workload for plan in spec.workloads):
+            yield error, ("quality", "tasks")
+    for index, workload in enumerate(plan.workload for plan in spec.workloads if workloads):
         if not isinstance(workload, DatasetWorkload | TraceWorkload):
             continue
         here = workload.model_copy(update={"path": str(paths.HOME / Path(workload.path).expanduser())})
@@ -130,7 +136,7 @@ def _files(spec: SweepSpec, written: LocatedYaml) -> Iterator[Mistake]:
             read_samples(here) if isinstance(here, DatasetWorkload) else read_trace(here)
         except LoadError as error:
             key = next((key for key in ("prompt_column", "output_column") if _names(error, here, key)), "path")
-            yield written.mistake(str(error), "workloads", index, "workload", key)
+            yield error, ("workloads", index, "workload", key)
 
 
 def _names(error: LoadError, workload: DatasetWorkload | TraceWorkload, key: str) -> bool:

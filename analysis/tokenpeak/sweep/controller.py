@@ -7,15 +7,12 @@ from pathlib import Path
 from tokenpeak import paths
 from tokenpeak.errors import NodeError
 from tokenpeak.loadgen.calibration.network_path import calibration_record, checked
-from tokenpeak.loadgen.datasets import read_samples, read_trace
 from tokenpeak.names import inside
-from tokenpeak.quality.measure import read_tasks
 from tokenpeak.records import SweepRecord
 from tokenpeak.spec.sweep import SweepSpec
-from tokenpeak.spec.workload import DatasetWorkload, TraceWorkload
 from tokenpeak.store.archive import Archive, archive_below
 from tokenpeak.sweep import own_sweeps
-from tokenpeak.sweep.archive_keeper import recorded
+from tokenpeak.sweep.check_spec import unreadable_files
 from tokenpeak.sweep.claim import alone, begin
 from tokenpeak.sweep.downtime_budget import require_deadlines
 from tokenpeak.sweep.interrupt import Interrupt
@@ -162,20 +159,9 @@ def resume_sweep(
 
 
 def _check_files(spec: SweepSpec, inventory: Inventory) -> None:
-    """Raise LoadError for a workload's file that the load client could not read; load hosts have files of their own.
-
-    Tasks and a reference of answers are read too; raises ArchiveError for a reference that cannot be.
-    """
-    if spec.quality is not False and spec.endpoint is None:
-        recorded(spec.quality)
-        if spec.quality.tasks is not None:
-            read_tasks(paths.HOME / spec.quality.tasks)
-    if inventory.load_hosts:
-        return
-    for workload in (plan.workload for plan in spec.workloads):
-        if isinstance(workload, DatasetWorkload | TraceWorkload):
-            here = workload.model_copy(update={"path": str(paths.HOME / Path(workload.path).expanduser())})
-            read_samples(here) if isinstance(here, DatasetWorkload) else read_trace(here)
+    """Raise LoadError, or ArchiveError for a reference of answers, where a file of the spec cannot be read here."""
+    for error, _ in unreadable_files(spec, workloads=not inventory.load_hosts):
+        raise error
 
 
 def new_archive(results: Path, words: str) -> Archive:

@@ -23,7 +23,6 @@ from tokenpeak.sweep.progress import ProgressDisplay
 from tokenpeak.sweep.provenance import read_provenance
 from tokenpeak.sweep.resume import downtime_before_s, open_before_s
 from tokenpeak.sweep.secret import master_secret
-from tokenpeak.sweep.terminal_summary import Describer
 from tokenpeak.sweep.trial.endpoint import EndpointWorker
 from tokenpeak.sweep.trial.execution import TrialSite
 from tokenpeak.sweep.trial.load_hosts import (
@@ -154,7 +153,6 @@ def _trials(
         answers=answers,
         progress=progress,
         notifier=notifier,
-        describe=Describer(job.spec, trial_queue).describe,
     )
     pending = job.is_resumed and job.spec.endpoint is None
     workers: list[Worker] = [

@@ -1,7 +1,6 @@
 """What a sweep found, in lines for a terminal: the ranking, the failures with their causes, the recommended config."""
 
 import math
-import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +32,6 @@ from tokenpeak.results.prediction_accuracy import hindsight_lines
 from tokenpeak.search.highest import climb_words, searched
 from tokenpeak.search.history import history_of
 from tokenpeak.spec.sweep import SweepSpec
-from tokenpeak.sweep.trial_queue import TrialQueue
 from tokenpeak.vllm.command import paste_command
 
 
@@ -132,33 +130,19 @@ def value_words(spec: SweepSpec, metric: str, value: float) -> str:
     return f"{value:,.4g} {unit}" if found and value < 100 else f"{value:,.0f} {unit}"
 
 
-class Describer:
-    """Words for a trial that ended, and for the best so far."""
-
-    def __init__(self, spec: SweepSpec, trial_queue: TrialQueue) -> None:
-        self._spec = spec
-        self._trial_queue = trial_queue
-        self._lock = threading.Lock()
-
-    def describe(self, record: TrialRecord) -> tuple[str, str]:
-        """The trial's objective, and the best of its hardware so far, in words."""
-        with self._lock:
-            value = objective_value(record, self._spec)
-            ranked = ranking(self._spec, tuple(self._trial_queue.records), record.hardware)
-        words = (
-            f"no valid objective run{why_invalid(record, self._spec)}"
-            if value is None
-            else value_words(self._spec, self._spec.objective.metric, value)
-        )
-        return words, _best_words(self._spec, ranked)
-
-
-def _best_words(spec: SweepSpec, ranked: RankedConfigs) -> str:
-    """The best so far; empty where nothing is ranked yet."""
+def trial_words(spec: SweepSpec, record: TrialRecord, trials: Iterable[TrialRecord]) -> tuple[str, str]:
+    """An ended trial's objective, and the best of its hardware so far, in words; empty where nothing is ranked yet."""
+    value = objective_value(record, spec)
+    words = (
+        f"no valid objective run{why_invalid(record, spec)}"
+        if value is None
+        else value_words(spec, spec.objective.metric, value)
+    )
+    ranked = ranking(spec, trials, record.hardware)
     if not ranked.verdicts.standings:
-        return ""
+        return words, ""
     best = ranked.verdicts.standings[0]
-    return f"{value_words(spec, spec.objective.metric, best.mean)} ({ranked.configs[best.config].name})"
+    return words, f"{value_words(spec, spec.objective.metric, best.mean)} ({ranked.configs[best.config].name})"
 
 
 def plan_lines(plans: Sequence[Plan]) -> list[str]:

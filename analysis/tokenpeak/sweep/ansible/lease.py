@@ -244,19 +244,13 @@ def channel_argvs(
     if not words:
         return {}
     extravars = {"tokenpeak_channel_words": {name: list(of_host) for name, of_host in words.items()}}
-    return _argvs(inventory, tuple(words), extravars, cancelled)
+    return lease_argvs(inventory, tuple(words), extravars, cancelled=cancelled)
 
 
 def lease_argvs(
-    inventory: Inventory, nodes: Sequence[str], extravars: Mapping[str, Any], *, cancelled: Callable[[], bool]
+    inventory: Inventory, hosts: Sequence[str], extravars: Mapping[str, Any], *, cancelled: Callable[[], bool]
 ) -> Argvs:
     """How each of these nodes' leases is renewed, with these rights; raises NodeError as `channel_argvs` does."""
-    return _argvs(inventory, nodes, extravars, cancelled)
-
-
-def _argvs(
-    inventory: Inventory, hosts: Sequence[str], extravars: Mapping[str, Any], cancelled: Callable[[], bool]
-) -> Argvs:
     done = run_playbook("channel.yml", inventory, nodes=hosts, extravars=extravars, cancelled=cancelled)
     for name, result in done.nodes.items():
         if not result.ok or not result.argv:

@@ -7,7 +7,7 @@ no more than that. While the change is not confirmed, this side holds the node's
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -88,21 +88,6 @@ class ApplyPlan:
     production_ready_s: float
 
 
-@dataclass
-class _Course:
-    """How far an apply has come."""
-
-    plan: ApplyPlan
-    started_at: datetime
-    started_s: float
-    message: str = ""
-    status: str = "not_begun"
-    failed_in: str | None = None
-    change: ChangeAnswer = field(default_factory=ChangeAnswer)
-    bake: Bake | None = None
-    restoration: RestoreOutcome | None = None
-
-
 class NodeApply:
     """One apply on one node; `run` returns its record in every case."""
 
@@ -110,7 +95,14 @@ class NodeApply:
         self._plan = plan
         self._site = site
         self._holder = site.holder(plan.apply_id)
-        self._course = _Course(plan=plan, started_at=datetime.now(UTC), started_s=time.monotonic())
+        self._started_at = datetime.now(UTC)
+        self._started_s = time.monotonic()
+        self._message = ""
+        self._status = "not_begun"
+        self._failed_in: str | None = None
+        self._changed = ChangeAnswer()
+        self._judged: Bake | None = None
+        self._restoration: RestoreOutcome | None = None
 
     def run(self) -> ApplyRecord:
         """Carry it out."""
@@ -119,7 +111,7 @@ class NodeApply:
             return self._record()
         with LeaseChannel(self._site.leases[self._plan.node], self._holder, self._plan.lease_s, self._warn) as channel:
             if problem := self._unheard(channel):
-                self._course.message = f"Its lease cannot be renewed, so nothing is changed there: {problem}"
+                self._message = f"Its lease cannot be renewed, so nothing is changed there: {problem}"
                 return self._record()
             if self._change() and self._bake(before):
                 self._confirm()
@@ -156,13 +148,13 @@ class NodeApply:
                 # It says so with nothing touched.
                 self._fail("not_begun", refusal.error.text, "change")
                 return False
-            self._course.status = "unknown"
+            self._status = "unknown"
             self._give_back(_words(result), "change")
             return False
-        self._course.change = answer
+        self._changed = answer
         if answer.changed:
             return True
-        self._course.restoration = answer.restoration
+        self._restoration = answer.restoration
         reason = answer.message or "It failed."
         if answer.restoration is not None and not answer.restoration.restored:
             # What the node lacked then, it may have again: its network, say, which also ends at its balancer.
@@ -182,11 +174,11 @@ class NodeApply:
             if before.requests >= FEWEST_REQUESTS:
                 return before
         seen = f"{before.requests if before else 0:.0f} requests in {MOST_ROUNDS} observations"
-        self._course.message = (
+        self._message = (
             f"Too little traffic: {seen}; {FEWEST_REQUESTS} are needed to judge the change, so nothing was changed."
             f"{_MORE_TRAFFIC}"
         )
-        self._course.failed_in = "observing"
+        self._failed_in = "observing"
         return None
 
     def _bake(self, before: Observed | None) -> bool:
@@ -199,11 +191,11 @@ class NodeApply:
             settle_s = settings.settle_s if place == 0 else 0.0
             window = self._observe(settle_s=settle_s, said="by its new definition")
             if window is None:
-                self._give_back(self._course.message, "baking")
+                self._give_back(self._message, "baking")
                 return False
             after = window if after is None else joined(after, window)
             bake = judge(before, after, margin=settings.margin, test_load=settings.test_load)
-            self._course.bake = bake
+            self._judged = bake
             self._say(f"bake: {bake.status.replace('_', ' ')}. {bake.reason}")
             if bake.status != "not_judged":
                 break
@@ -218,7 +210,7 @@ class NodeApply:
         result = self._play("confirm.yml", ConfirmRequest(apply_id=self._plan.apply_id, holder=self._holder))
         answer = result.answer(ConfirmAnswer)
         if answer is not None and answer.confirmed:
-            self._course.status, self._course.message = "confirmed", answer.message or ""
+            self._status, self._message = "confirmed", answer.message or ""
             return
         refusal = result.answers.get("confirm")
         said = refusal.error.text if refusal is not None and refusal.error is not None else _words(result)
@@ -239,8 +231,8 @@ class NodeApply:
         result = self._play("observe.yml", request)
         answer = result.answer(ObserveAnswer)
         if answer is None or answer.unusable:
-            self._course.message = _words(result) if answer is None else f"Its answer makes no sense: {answer.unusable}"
-            self._course.failed_in = self._course.failed_in or "observing"
+            self._message = _words(result) if answer is None else f"Its answer makes no sense: {answer.unusable}"
+            self._failed_in = self._failed_in or "observing"
             return None
         window = Observed(
             readings=answer.readings,
@@ -248,8 +240,8 @@ class NodeApply:
             load_sent=answer.load_sent or 0,
             load_failed=answer.load_failed or 0,
         )
-        if window.ended and self._course.change.changed is None:
-            self._course.message, self._course.failed_in = window.ended, "observing"
+        if window.ended and self._changed.changed is None:
+            self._message, self._failed_in = window.ended, "observing"
             return None
         return window
 
@@ -275,10 +267,10 @@ class NodeApply:
         if outcome.trial_id != plan.apply_id and last is not None and last.trial_id == plan.apply_id:
             # The guard was first.
             outcome = last
-        self._course.restoration = outcome
+        self._restoration = outcome
         if outcome.definition == "confirmed" or (outcome.definition is None and self._is_confirmed()):
-            self._course.status = "confirmed"
-            self._course.message = f"It had been confirmed when this came: {reason}"
+            self._status = "confirmed"
+            self._message = f"It had been confirmed when this came: {reason}"
             return
         self._fail("put_back" if outcome.restored else "unknown", f"{reason} {outcome.message}", failed_in)
 
@@ -309,7 +301,7 @@ class NodeApply:
         return replace(found, failure=found.failure or "the apply was interrupted") if done.cancelled else found
 
     def _fail(self, status: str, message: str, failed_in: str | None) -> None:
-        self._course.status, self._course.message, self._course.failed_in = status, message, failed_in
+        self._status, self._message, self._failed_in = status, message, failed_in
 
     def _say(self, words: str) -> None:
         self._site.say(f"{self._plan.node}: {words}")
@@ -318,8 +310,7 @@ class NodeApply:
         self._say(f"WARNING the connection that renews its lease ended: {words}. It is opened anew.")
 
     def _record(self) -> ApplyRecord:
-        course, plan, change = self._course, self._plan, self._course.change
-        outcome = course.restoration
+        plan, change, outcome = self._plan, self._changed, self._restoration
         down_s = [s for s in (change.downtime_s, outcome.downtime_s if outcome and change.changed else None) if s]
         return ApplyRecord(
             apply_id=plan.apply_id,
@@ -330,17 +321,17 @@ class NodeApply:
             simulated=plan.simulated,
             despite=plan.despite,
             who=self._site.who,
-            started_at=course.started_at,
-            duration_s=round(time.monotonic() - course.started_s, 3),
-            status=course.status,
-            failed_in=course.failed_in if course.status != "confirmed" else None,
-            message=course.message,
+            started_at=self._started_at,
+            duration_s=round(time.monotonic() - self._started_s, 3),
+            status=self._status,
+            failed_in=self._failed_in if self._status != "confirmed" else None,
+            message=self._message,
             before=_definition(change.was_sha256 or plan.was_sha256, change.was_text),
             after=_definition(change.new_sha256, change.new_text),
             engine_version=change.engine_version,
             phases=change.phases,
             downtime_s=round(sum(down_s), 3) if down_s else None,
-            bake=course.bake,
+            bake=self._judged,
             restoration=recorded(outcome),
             provenance=self._site.provenance,
         )

@@ -21,7 +21,7 @@ from tokenpeak.errors import InventoryError, NodeError, PlanError
 from tokenpeak.node.protocol.apply import DescribeAnswer
 from tokenpeak.records import ApplyRecord, Despite
 from tokenpeak.spec.sweep import parse_spec
-from tokenpeak.store.archive import Archive, archive_below, open_archive
+from tokenpeak.store.archive import Archive, open_archive
 from tokenpeak.sweep.ansible.lease import lease_argvs
 from tokenpeak.sweep.ansible.runner import run_playbook
 from tokenpeak.sweep.apply.applicable import Applicable, SweepResult, applicable
@@ -86,23 +86,17 @@ class NodeProposal:
     problem: str | None = None
 
 
-def open_result(sweep_id: str, inventory: Inventory, results: Path | None = None) -> tuple[Archive, SweepResult]:
-    """The archive of a sweep, and what it left."""
-    archive = archive_of(sweep_id, results)
+def result_of(archive: Archive) -> SweepResult:
+    """What the sweep of an archive left."""
     record = archive.read_sweep()
     spec = parse_spec(record.spec, archive.path / "sweep.json")
-    return archive, SweepResult(
+    return SweepResult(
         record=record,
         spec=spec,
         trials=tuple(archive.judged_trials()),
         end=archive.read_end(),
         quality=archive.read_quality(),
     )
-
-
-def archive_of(sweep_id: str, results: Path | None = None) -> Archive:
-    """The archive of that sweep below `results`; raises InputError naming the nearest."""
-    return archive_below(results or paths.RESULTS, Path(sweep_id).name)
 
 
 def descriptions(rights: ApplyRights) -> dict[str, DescribeAnswer | NodeError]:
@@ -201,9 +195,9 @@ def apply_site(
         )
 
 
-def archive_of_apply(apply_id: str, results: Path | None = None) -> Archive | None:
+def archive_of_apply(apply_id: str) -> Archive | None:
     """The archive that has the record of this apply; None where none here has it."""
-    for path in (results or paths.RESULTS).glob("*/applies/*.json"):
+    for path in paths.RESULTS.glob("*/applies/*.json"):
         if path.stem == apply_id:
             return open_archive(path.parents[1])
     return None

@@ -225,12 +225,8 @@ def _engine(found: SurveyAnswer, server: FoundServer | None) -> Iterator[Variabl
         yield Variable(name="tokenpeak_engine_command", value=list(engine.command), comment=comment)
         return
     build: dict[str, Any] = {"image": engine.image, "runtime": engine.runtime}
-    if engine.version:
-        build["version"] = engine.version
-    if engine.mounts:
-        build["mounts"] = list(engine.mounts)
-    if engine.user:
-        build["user"] = engine.user
+    optional = {"version": engine.version, "mounts": list(engine.mounts), "user": engine.user}
+    build |= {name: value for name, value in optional.items() if value}
     yield Variable(name="tokenpeak_engines", value={"found": build}, comment=comment)
 
 
@@ -274,14 +270,7 @@ def _one(server: FoundServer, doubts: list[str]) -> dict[str, Any]:
         kept = {"argv": argv, **({"env": dict(server.env)} if server.env else {})}
         return {"manager": "command", "process": kept | ({"cwd": server.cwd} if server.cwd else {})}
     value: dict[str, Any] = {"manager": server.manager}
-    if server.file:
-        value["file"] = server.file
-    if server.unit:
-        value["unit"] = server.unit
-    if server.project:
-        value["project"] = server.project
-    if server.user:
-        value["user"] = server.user
+    value |= {name: getattr(server, name) for name in ("file", "unit", "project", "user") if getattr(server, name)}
     if server.manager == "kubernetes":
         value["unit"] = "deployment/NAME"
     return value

@@ -23,6 +23,7 @@ from tokenpeak.sweep.limits import ConcurrencyLimiter, NodeFailures, lease_offse
 from tokenpeak.sweep.notification import Notifier
 from tokenpeak.sweep.probe import ReadyNode
 from tokenpeak.sweep.progress import ProgressDisplay
+from tokenpeak.sweep.terminal_summary import trial_words
 from tokenpeak.sweep.trial.execution import TrialResult, TrialSite
 from tokenpeak.sweep.trial.request import RequestFiles, TrialRequest
 from tokenpeak.sweep.trial_queue import TrialQueue
@@ -48,7 +49,6 @@ class SharedParts:
     answers: AnswersKeeper
     progress: ProgressDisplay
     notifier: Notifier
-    describe: Callable[[TrialRecord], tuple[str, str]]
 
 
 class Worker(threading.Thread, ABC):
@@ -268,7 +268,8 @@ class Worker(threading.Thread, ABC):
                 self._shared.trial_queue.abandon(hardware, proposal)
         self._held = result.held
         judged = self._shared.answers.judged(result.record)
-        self._shared.progress.trial_ended(judged, *self._shared.describe(judged), self._shared.trial_queue.count())
+        value, best = trial_words(self._shared.spec, judged, self._shared.trial_queue.records)
+        self._shared.progress.trial_ended(judged, value, best, self._shared.trial_queue.count())
         return result.node_trouble
 
     def _keep(self, result: TrialResult) -> None:
