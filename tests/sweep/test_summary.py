@@ -5,12 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from polars.testing import assert_frame_equal
 
 from archive_factory import make_archive
 from tokenpeak.report import open_archive
 from tokenpeak.report.blocks.block import plain
-from tokenpeak.report.blocks.digits import number
 from tokenpeak.report.overview import headline
 from tokenpeak.report.overview.summary import commands
 from tokenpeak.report.ranking import ranking_table
@@ -73,35 +71,6 @@ def test_site_takes_what_the_terminal_takes(swept: Swept) -> None:
     assert qualified is not None
     sentences = plain(qualified.parts)
     assert f"{ranked.choice.words}." in sentences
-
-
-def test_a_launch_on_fresh_requests_stands_beside_the_ranking(swept: Swept) -> None:
-    """It changes no rank, interval or choice; terminal, overview and ranking give what it measured."""
-    archive = swept("max_num_seqs=64")
-    trials = list(archive.trials())
-    last = [trial for trial in trials if trial.config.name == "production"][-1]
-    path = archive.path / "trials" / f"{last.trial_id}.json"
-    text = path.read_text()
-    path.unlink()
-    without = open_archive(archive.path)
-    path.write_text(text.replace('"holdout":false', '"holdout":true'))
-    view = open_archive(archive.path)
-    ranked, before = (rank(each, each.hardware[0]) for each in (view, without))
-    assert ranked.recommended is not None
-    value = view.trials.filter(trial_id=last.trial_id)["objective"][0]
-    same = ["config_id", "rank", "objective", "low", "high", "gain", "n", "group", "slo_met"]
-
-    assert_frame_equal(before.frame.select(same), ranked.frame.select(same))
-    assert (
-        [value] == ranked.frame["objective_holdout"].drop_nulls().to_list() == [ranked.recommended["objective_holdout"]]
-    )
-    qualified = headline.qualifications(view, ranked)
-    assert qualified is not None
-    assert f" Holdout run on fresh requests: {number(value)} tok/s (n=1 launch, which selected nothing" in plain(
-        qualified.parts
-    )
-    assert "Holdout run" in [column.title for column in ranking_table.ranking(view, ranked).columns]
-    assert "  Holdout run on fresh requests: " in said(archive)
 
 
 def test_several_objectives_give_a_front_in_the_terminal_and_on_the_site(tmp_path: Path) -> None:
