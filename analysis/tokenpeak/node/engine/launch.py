@@ -26,6 +26,7 @@ from tokenpeak.node.probe import boards, machine, sampler
 from tokenpeak.node.production import drain, production
 from tokenpeak.node.production.answering import standing
 from tokenpeak.node.production.identity import ForeignServerError, of_processes
+from tokenpeak.node.production.managers import recorded_manager
 from tokenpeak.node.production.restore import restore, stop_engine
 from tokenpeak.node.protocol.answers import LaunchAnswer
 from tokenpeak.node.protocol.parts import Production, picked
@@ -227,7 +228,7 @@ def _stop_production(state: State, record: Json, phases: Phases) -> Json:
         state.write(records.NAME, {**record, "stopped": stopped})
         with phases.span("production_stop"):
             production.stop(record["production"], state)
-    last_start = production.last_start(record["production"], state)
+    last_start = recorded_manager(record["production"], state).last_start()
     with phases.span("memory_wait"):
         level = machine.wait_level(machine.make_gauge(boards.chosen_for_trial(state)))
     record = {**record, "stopped": stopped, "baseline_bytes": level.used_bytes, "last_start": last_start}

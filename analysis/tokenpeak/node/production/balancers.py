@@ -11,8 +11,8 @@ from typing import Any
 from tokenpeak.node.machine import process, root_programs
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json
-from tokenpeak.node.machine.words import shown_command, shown_output, shown_value
-from tokenpeak.node.production.manager import Manager
+from tokenpeak.node.machine.words import shown_value
+from tokenpeak.node.production.manager import Manager, succeeded
 from tokenpeak.node.production.managers.kubernetes import KubernetesManager, pod_selector
 
 COMMAND_TIMEOUT_S = 60.0
@@ -67,12 +67,7 @@ class Balancer:
 
     def do(self, argv: list[str]) -> str:
         """The output of a command, which must succeed."""
-        ran = process.run(argv, COMMAND_TIMEOUT_S)
-        if ran.status != 0:
-            raise ScriptError(
-                "drain", f"{shown_command(argv)} ended with status {ran.status}: {shown_output(ran.err or ran.out)}."
-            )
-        return ran.out
+        return succeeded(argv, process.run(argv, COMMAND_TIMEOUT_S), "drain").out
 
 
 ALL = "this node"

@@ -121,11 +121,11 @@ class Manager:
 
     def do(self, argv: list[str], timeout_s: float = 30.0) -> process.Ran:
         """Run one of the manager's own commands, which must succeed."""
-        return _succeeded(argv, process.run(argv, timeout_s), "production")
+        return succeeded(argv, process.run(argv, timeout_s), "production")
 
     def ask(self, argv: list[str]) -> process.Ran:
         """As `do`, for a command that says how production stands: where it fails, that is not known."""
-        return _succeeded(argv, process.run(argv), NOT_SEEN)
+        return succeeded(argv, process.run(argv), NOT_SEEN)
 
     def describe(self) -> Json:
         """Production's definition as it is now."""
@@ -224,7 +224,8 @@ class Manager:
         }
 
 
-def _succeeded(argv: list[str], ran: process.Ran, code: str) -> process.Ran:
+def succeeded(argv: list[str], ran: process.Ran, code: str) -> process.Ran:
+    """The run of a command; raises ScriptError with this code where it failed."""
     if ran.status != 0:
         raise ScriptError(
             code, f"{shown_command(argv)} ended with status {ran.status}: {shown_output(ran.err or ran.out)}."

@@ -158,11 +158,6 @@ def stop(recorded: Json, state: State) -> None:
         )
 
 
-def last_start(recorded: Json, state: State) -> str | None:
-    """An identifier of the last start of recorded production; None where its manager has none."""
-    return recorded_manager(recorded, state).last_start()
-
-
 def bring_back(recorded: Json, state: State, ready_s: float, phases: Phases) -> Shortfall | None:
     """Make production as recorded; None when it is, otherwise what is wrong. Doing it twice changes nothing."""
     if not recorded["running"]:
