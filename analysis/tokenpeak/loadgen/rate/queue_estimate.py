@@ -106,6 +106,10 @@ class _Groups:
         for timings, burst in zip(probes, bursts, strict=True):
             there = _others(timings)
             ordered = burst + np.argsort(there[burst:], kind="stable")
+            if not ordered.size:
+                # All that is shown of a wide closed loop is its burst.
+                offset += there.size
+                continue
             edges = [0]
             for part in np.array_split(np.arange(ordered.size), BINS)[:-1]:
                 # Requests that met as many others stay together.
