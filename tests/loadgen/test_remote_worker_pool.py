@@ -124,10 +124,9 @@ def test_search_is_shared(shared: Shared) -> None:
     record = shared.records[2]
 
     assert record.max_rate is not None
-    saturating, confirming = record.max_rate.probes
+    saturating, *others = record.max_rate.probes
     assert saturating.concurrency is not None
-    assert confirming.holds
-    assert confirming.state in ("steady", "too_short")
+    assert any(probe.concurrency is None for probe in others)
     assert ["one", "two"] == [host.load_host for host in record.client.hosts]
 
 
