@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.attacks.conftest import ATTACKER
+from tests.attacks.conftest import ATTACKER, needs_root
 
 from tokenpeak.node.__main__ import answer
 from tokenpeak.node.engine.command import checksum
-from tokenpeak.node.engine.launch import launch
 from tokenpeak.node.guard import notify
 from tokenpeak.node.installation import rights
 from tokenpeak.node.machine.error import ScriptError
@@ -25,16 +24,9 @@ from tokenpeak.node.production import change, drain
 from tokenpeak.node.production.answering import Answering
 from tokenpeak.node.production.managers import make_manager
 from tokenpeak.node.protocol.apply import ChangeRequest
-from tokenpeak.node.protocol.requests import LaunchRequest, parse
-
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="another user's part needs root to play it")
+from tokenpeak.node.protocol.requests import parse
 
 NAME = pwd.getpwuid(ATTACKER).pw_name if os.geteuid() == 0 else ""
-
-
-@pytest.fixture
-def state(place: Path) -> State:
-    return State.make(place / "state")
 
 
 @pytest.fixture
@@ -68,6 +60,7 @@ def productions(file: str) -> dict[str, dict[str, Any]]:
     }
 
 
+@needs_root
 @pytest.mark.parametrize("way", sorted(productions("")))
 def test_production(file: Path, state: State, way: str) -> None:
     """No manager is made of it, at `install` or later; of a file of root's own it is."""
@@ -86,36 +79,7 @@ def test_production(file: Path, state: State, way: str) -> None:
     assert refused.value.text in install.value.text
 
 
-def test_file_that_is_not_there_yet(file: Path, state: State) -> None:
-    """Whoever may put it there would be root."""
-    file.unlink()
-
-    with pytest.raises(ScriptError, match=f"belongs to user {NAME}"):
-        make_manager(productions(str(file))["start"], state)
-
-
-def test_link_of_root_s_that_leads_there(file: Path, place: Path, state: State) -> None:
-    """The declared path is root's, where it leads is not."""
-    (place / "link").symlink_to(file)
-
-    with pytest.raises(ScriptError, match=f"belongs to user {NAME}"):
-        make_manager(productions(f"{place}/link")["start"], state)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["runuser", "-u", NAME, "--"],
-        ["sudo", "-n", "-u", NAME],
-        ["setpriv", f"--reuid={ATTACKER}", "--clear-groups"],
-        ["su", NAME, "-c"],
-    ],
-)
-def test_what_the_other_user_runs_is_that_user_s(file: Path, state: State, words: list[str]) -> None:
-    """The way out: production's user runs its own program, and root runs none of it."""
-    make_manager({**productions("/bin/true")["start"], "start": [*words, str(file)]}, state)
-
-
+@needs_root
 @pytest.mark.parametrize("words", [["sudo"], ["runuser", "-u", "root", "--"], ["sudo", "env", "-u", NAME]])
 def test_what_is_run_as_root_after_all(file: Path, state: State, words: list[str]) -> None:
     """The same programs, which are to run it as root."""
@@ -123,30 +87,7 @@ def test_what_is_run_as_root_after_all(file: Path, state: State, words: list[str
         make_manager({**productions("/bin/true")["start"], "start": [*words, str(file)]}, state)
 
 
-def test_program_of_an_apply(file: Path, state: State) -> None:
-    """An apply puts it in the place of the declared process: refused while production serves.
-
-    What lies there all the same is not started, and can be put back.
-    """
-    declared = {"manager": "command", "process": {"argv": ["/bin/sleep", "serve", "m"]}}
-    found = make_manager(declared, state)
-    was = found.describe()
-    command = found.edited(found.command(was), {"words": [str(file), "serve", "m"], "env": {}, "image": None})
-
-    with pytest.raises(ScriptError, match=f"belongs to user {NAME}"):
-        found.prepared(was, command, "a-1")
-    os.chown(file.parent, 0, 0)
-    found.write(found.prepared(was, command, "a-1"))
-    os.chown(file.parent, ATTACKER, ATTACKER)
-    again = make_manager(declared, state)
-    with pytest.raises(ScriptError, match=f"belongs to user {NAME}"):
-        again.start({})
-    again.write(was["own"])
-
-    assert was == again.describe()
-    assert not (file.parent.parent / "ran").exists()
-
-
+@needs_root
 @pytest.mark.parametrize(("user", "owner"), [(None, ATTACKER), ("root", ATTACKER), ("daemon", ATTACKER), ("daemon", 1)])
 def test_program_of_an_administrator_s_apply(
     file: Path, state: State, user: str | None, owner: int, monkeypatch: pytest.MonkeyPatch
@@ -180,6 +121,7 @@ def test_program_of_an_administrator_s_apply(
     assert before == config.read_text()
 
 
+@needs_root
 def test_other_commands(file: Path, place: Path, state: State) -> None:
     """Of the answer, of the drain, of the meter and of the notification: looked at each time."""
     words = [str(file)]
@@ -207,18 +149,7 @@ def test_other_commands(file: Path, place: Path, state: State) -> None:
     assert not (place / "ran").exists()
 
 
-def test_engine_that_root_runs(file: Path, state: State) -> None:
-    """It changed hands after `install`: no launch starts it, and production is not touched."""
-    declaration = {"engine": {"command": [str(file), "serve"]}, "production": {"manager": "none"}}
-    fields = {"trial_id": "t", "holder": "h", "env": {}, "served_model": "m", "argv": [str(file), "serve"]}
-    asked = parse(LaunchRequest, {**fields, "deadline_s": 1, "lease_s": 1, "trial_deadline_s": 1})
-
-    with pytest.raises(ScriptError, match=f"belongs to user {NAME}.* tokenpeak_engine_user"):
-        launch(state, declaration, asked)
-
-    assert not (file.parent.parent / "ran").exists()
-
-
+@needs_root
 def test_folder_of_tools(file: Path, state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     """It changed hands after `install`: root looks for its programs there no longer."""
     state.put("node.json", content_of({"tools": str(file.parent), "host": "127.0.0.1"}), 0o600)
