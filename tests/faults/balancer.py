@@ -44,6 +44,7 @@ class Balancer:
 
     port: int
     runtime_port: int
+    backend: str = "llm"
 
     @property
     def url(self) -> str:
@@ -67,7 +68,7 @@ class Balancer:
     def status(self, server: str) -> str:
         """`UP`, `DRAIN` and so on, of a server of its backend."""
         rows = (line.split(",") for line in self.ask("show stat -1 4 -1").splitlines())
-        return next(row[17] for row in rows if row[:2] == ["llm", server])
+        return next(row[17] for row in rows if row[:2] == [self.backend, server])
 
     def is_in(self, server: str) -> bool:
         """Whether the server gets requests: nobody took it out, and its health check finds it up."""

@@ -146,37 +146,14 @@ _times: list[tuple[float, str]] = []
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The fault matrix: cells tried and passed."""
+    """The fault matrix: each fault with its phase and what came of it."""
     if not _seen:
         return
-    from tests.faults import test_apply_matrix as applies
-    from tests.faults import test_matrix as trials
-
     write = terminalreporter.write_line
-    names: set[str] = set()
-    tables = [
-        *((f"engine as a {engine}", "{} × {}" + suffix, trials) for engine, suffix in trials.ENGINES.items()),
-        ("apply", applies.CELL, applies),
-    ]
-    for title, cell_name, matrix in tables:
-        own_names = {cell_name.format(fault, phase) for fault in matrix.FAULTS for phase in matrix.PHASES}
-        names |= own_names
-        if not own_names & _seen.keys():
-            continue
-        terminalreporter.section(f"fault matrix, {title}")
-        width = max(map(len, matrix.PHASES)) + 2
-        write(" " * width + "".join(f"{fault:>15}" for fault in matrix.FAULTS))
-        for phase in matrix.PHASES:
-            cells = [_seen.get(cell_name.format(fault, phase), "–") for fault in matrix.FAULTS]
-            write(f"{phase:<{width}}" + "".join(f"{cell:>15}" for cell in cells))
-        tried = [cell for name, cell in _seen.items() if name in own_names]
-        write(f"{len(tried)} of {len(own_names)} cells tried, {sum(cell == 'ok' for cell in tried)} passed")
-    for name, cell in sorted(_seen.items()):
-        if name not in names:
-            write(f"{cell:>8}  {name}")
-    own = [cell for name, cell in _seen.items() if name not in names]
-    if own:
-        write(f"{len(own)} faults with a place of their own tried, {sum(cell == 'ok' for cell in own)} passed")
+    terminalreporter.section("fault matrix")
+    for name, outcome in sorted(_seen.items()):
+        write(f"{outcome:>8}  {name}")
+    write(f"{len(_seen)} cells tried, {sum(outcome == 'ok' for outcome in _seen.values())} passed")
     if _times:
         longest_s, where = max(_times)
         write(f"Production answered again {longest_s:.1f} s after the fault at the latest ({where}).")

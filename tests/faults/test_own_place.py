@@ -5,7 +5,6 @@ import copy
 import json
 import os
 import signal
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ import pytest
 from tests.faults.bench import LEASE_S, MACHINE, SLACK_S, SPEC, Bench, Controller
 from tests.faults.conftest import boot_node, number_of
 from tests.faults.test_matrix import PHASES
-from tests.rig.conftest import PYTHON, STATE
+from tests.rig.conftest import STATE
 
 from tokenpeak.node.machine import clock
 from tokenpeak.store.archive import Archive
@@ -86,16 +85,6 @@ def small(place: Path) -> Iterator[Bench]:
 FILLER, REST = "/root/filler", "/root/filler-rest"
 
 
-def fill_nearly(bench: Bench) -> None:
-    """Leave two megabytes on the node's disk, which a probe wants to be roomy."""
-    bench.node.sh("sh", "-c", f"fallocate -l $(($(df --output=avail -B1 /root | tail -1) - 2097152)) {FILLER}")
-
-
-def fill(bench: Bench) -> None:
-    """Leave not a byte."""
-    bench.node.sh("sh", "-c", f"cat /dev/zero > {REST}; sync")
-
-
 def started_at(bench: Bench) -> str:
     """When production last became active; it moves by any restart."""
     names = "NRestarts,ActiveEnterTimestampMonotonic,MainPID"
@@ -142,26 +131,6 @@ def test_disk_full_while_recording(small: Bench, record_property: Record) -> Non
     assert status == 1
     assert before == after
     assert answered
-    small.check_archive(archive)
-    small.check_as_it_was()
-
-
-def test_disk_full_while_collecting(small: Bench, record_property: Record) -> None:
-    """Production comes back though nothing can be written any more."""
-    record_property("cell", "node's disk full while collecting")
-    controller, _ = small.begin(lambda _, seen: "are feasible" in seen.said)
-    fill_nearly(small)
-    assert small.await_phase(controller, PHASES["under load"])
-    fill(small)
-    struck = time.monotonic()
-    within_s = 20 + LEASE_S + small.production_start_s + SLACK_S
-    recovered_s = small.recovered_s(struck, within_s=within_s)
-    controller.wait(200)
-    small.node.sh("rm", FILLER, REST)
-    record_property("recovered_s", round(recovered_s, 2))
-
-    archive = small.finish_sweep(before=0, controller=controller)
-
     small.check_archive(archive)
     small.check_as_it_was()
 
@@ -270,59 +239,6 @@ def test_ansible_is_killed_alone(bench: Bench, record_property: Record) -> None:
 
     archive = bench.finish_sweep(before=before, controller=controller)
     bench.check_archive(archive)
-    bench.check_as_it_was()
-
-
-@pytest.fixture
-def little_room(bench: Bench) -> Iterator[Path]:
-    """A small disk of the controller's for its temporary files."""
-    folder = bench.root / "tmp"
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(folder)], check=True)
-    bench.temporary = folder
-    yield folder
-    bench.temporary = None
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-    folder.rmdir()
-
-
-def test_folder_of_ansible_s_run_is_full(bench: Bench, little_room: Path, record_property: Record) -> None:
-    """Where Ansible can write nothing here any more production is back all the same, and the sweep goes on later."""
-    record_property("cell", "the folder of Ansible's run full, under load")
-    controller, before = bench.begin(PHASES["under load"])
-    filler = little_room / "filler"
-    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
-        while True:
-            file.write(bytes(1 << 20))
-    struck = time.monotonic()
-    os.kill(ansible_processes(controller)[0], signal.SIGKILL)
-    bench.recovered_s(struck, within_s=LEASE_S + bench.production_start_s + SLACK_S)
-    filler.unlink()
-    controller.wait(300)
-
-    bench.check_archive(bench.finish_sweep(before=before, controller=controller))
-    bench.check_as_it_was()
-
-
-def test_interpreter_of_ansible_s_modules_is_gone(bench: Bench, record_property: Record) -> None:
-    """No step of a trial takes a module of Ansible's: without its Python on the node the sweep goes on."""
-    record_property("cell", "ansible_python_interpreter gone, engine starting")
-    interpreter = "/usr/local/bin/python-of-ansible"
-    bench.node.sh("cp", PYTHON, interpreter)
-    hosts = bench.root / "inventory" / "rig" / "hosts.yml"
-    as_it_was = hosts.read_text()
-    hosts.write_text(
-        as_it_was.replace(f"ansible_python_interpreter: {PYTHON}", f"ansible_python_interpreter: {interpreter}")
-    )
-    try:
-        controller, before = bench.begin(PHASES["engine starting"])
-        bench.node.sh("rm", interpreter)
-        status = controller.wait(250)
-    finally:
-        hosts.write_text(as_it_was)
-
-    assert 0 == status, controller.said
-    bench.check_archive(bench.finish_sweep(before=before, controller=controller))
     bench.check_as_it_was()
 
 

@@ -4,7 +4,6 @@ import copy
 import json
 import os
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,10 +11,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from tests.faults.bench import LEASE_S, SLACK_S, SPEC, Bench, Controller
+from tests.faults.bench import LEASE_S, SPEC, Bench
 from tests.faults.test_matrix import PHASES
-from tests.faults.test_own_place import lease_processes
-from tests.rig.conftest import STATE
 
 from tokenpeak.node.machine import clock
 from tokenpeak.records import EndRecord, TrialRecord
@@ -140,57 +137,6 @@ def test_controller_sleeps_and_another_takes_the_node(long: Bench, tmp_path: Pat
     long.check_as_it_was()
 
 
-def test_finish_does_not_get_through(long: Bench, record_property: Record) -> None:
-    """The lease ends when the trial's end cannot reach the node; the guard gives back, and the downtime is true."""
-    record_property("cell", "SSH hangs for all but the lease")
-    with Watch(long) as watch:
-        controller, before = long.begin(UNDER_LOAD, "long")
-        listener = hang_ssh(long, controller)
-        # Load, then three attempts of SSH at 15 s would each go by with the lease renewed.
-        assert clock.wait_until(lambda: not long.is_armed() and long.answers(), 25 + 15 + LEASE_S + SLACK_S + 10, 0.2)
-        long.node.sh("kill", "-CONT", listener)
-        status = controller.wait(400)
-    end, trials = ended(long)
-
-    assert "interrupted" == trials[0].status
-    assert ["ok"] == [trial.status for trial in trials[1:]], controller.said
-    assert 1 == status
-    assert pytest.approx(watch.down_s, abs=TOLERANCE_S) == end.production_downtime_s[long.node.name]
-    assert not end.open_downtime_s
-    long.check_archive(long.finish_sweep(before=before, controller=controller, name="long"))
-    long.check_as_it_was()
-
-
-def hang_ssh(bench: Bench, controller: Controller) -> str:
-    """Cut the connection of a trial's steps and let new ones wait for ever; the lease's stays. The listener's pid."""
-
-    def look() -> list[list[str]]:
-        return [line.split(None, 2) for line in bench.node.sh("ps", "-ww", "-eo", "pid,ppid,args").splitlines()[1:]]
-
-    def leases(rows: list[list[str]]) -> list[str]:
-        return [pid for pid, _, args in rows if " lease --state" in args and "ssh" not in args.split()[0]]
-
-    # A channel that was cut by a busy machine is opened again.
-    assert clock.wait_until(lambda: bool(leases(look())), 10, poll_s=0.2), controller.said
-    rows = look()
-    listener = next(pid for pid, _, args in rows if args.startswith("sshd: /usr/sbin/sshd"))
-    parents = {pid: parent for pid, parent, _ in rows}
-    lease = leases(rows)[0]
-    kept = {lease}
-    while parents.get(lease, "0") not in ("0", listener):
-        lease = parents[lease]
-        kept.add(lease)
-    assert lease_processes(controller)
-    bench.node.sh("kill", "-STOP", listener)
-    for pid, parent, args in rows:
-        if parent == listener and pid not in kept and args.startswith("sshd:"):
-            bench.node.sh("kill", "-KILL", pid)
-            for child, of, _ in rows:
-                if of == pid:
-                    bench.node.sh("kill", "-KILL", child)
-    return str(listener)
-
-
 def test_production_is_started_under_load(long: Bench, record_property: Record) -> None:
     """Noticed within two seconds: the engine goes, production stays, the runs are invalid, the trial is made again."""
     record_property("cell", "production started by somebody under load")
@@ -212,117 +158,3 @@ def test_production_is_started_under_load(long: Bench, record_property: Record) 
     assert ["ok"] == [trial.status for trial in trials[1:]]
     long.check_archive(long.finish_sweep(before=before, controller=controller, name="long"))
     long.check_as_it_was()
-
-
-def test_production_that_refuses_for_a_while_is_down_once(bench: Bench, record_property: Record) -> None:
-    """An outage that one attempt could not end and the next did is counted once."""
-    record_property("cell", "production refuses to start, for a while")
-    spec = copy.deepcopy(SPEC)
-    spec["axes"] = {"max_num_seqs": [8]}
-    spec["deadlines"]["production_ready_s"] = 10
-    bench.write_spec("brief", spec)
-    with Watch(bench) as watch:
-        controller, before = bench.begin(UNDER_LOAD, "brief")
-        bench.node.sh("touch", "/root/refuse", "/root/always")
-        assert clock.wait_until(lambda: "production is not back" in controller.said, 120, poll_s=0.1)
-        bench.node.sh("rm", "/root/refuse", "/root/always")
-        controller.wait(300)
-        assert clock.wait_until(lambda: not bench.is_armed() and bench.answers(), 90, poll_s=0.2)
-        bench.finish_sweep(before=before, controller=controller, name="brief")
-    end, _ = ended(bench)
-
-    assert pytest.approx(watch.down_s, abs=TOLERANCE_S) == end.production_downtime_s[bench.node.name]
-    bench.check_as_it_was()
-
-
-def test_node_that_is_lost_was_down(long: Bench, record_property: Record) -> None:
-    """Of a node that is not reached again, the outage is said as far as it is known, and wholly once it is resumed."""
-    record_property("cell", "node lost under load, for good")
-    with Watch(long) as watch:
-        controller, before = long.begin(UNDER_LOAD, "long")
-        down_before_s = watch.down_s
-        long.node.testnode("cut")
-        controller.process.send_signal(signal.SIGINT)
-        assert clock.wait_until(lambda: "Again: " in controller.said, 30)
-        controller.process.send_signal(signal.SIGINT)
-        controller.wait(300)
-        lost, _ = ended(long)
-        said = controller.said
-        assert clock.wait_until(lambda: not long.is_armed(), LEASE_S + 60, poll_s=0.2)
-    outcome = json.loads(long.on_disk("outcome.json").read_text())
-    long.node.testnode("heal")
-    assert clock.wait_until(long.answers, 30)
-    long.finish_sweep(before=before, controller=controller, name="long")
-    end, trials = ended(long)
-    others = [trial.restoration for trial in trials if trial.restoration and trial.trial_id != outcome["trial_id"]]
-    made_s = sum(restoration.downtime_s or 0.0 for restoration in others)
-
-    assert lost.production_downtime_s[long.node.name] > down_before_s
-    assert lost.production_downtime_s[long.node.name] < outcome["downtime_s"] + 0.5
-    assert "was down for at least" in said
-    assert "down for 0 s" not in said
-    assert pytest.approx(outcome["downtime_s"] + made_s, abs=0.5) == end.production_downtime_s[long.node.name]
-    long.check_as_it_was()
-
-
-def test_state_folder_turns_read_only_under_load(long: Bench, record_property: Record) -> None:
-    """The guard gives back, which no disk can note; the config is not blamed, and its trial is made again."""
-    record_property("cell", "node's state folder read-only under load")
-    with Watch(long) as watch:
-        controller, before = long.begin(UNDER_LOAD, "long")
-        long.node.sh("mount", "--bind", STATE, STATE)
-        long.node.sh("mount", "-o", "remount,bind,ro", STATE)
-        status = controller.wait(400)
-        assert clock.wait_until(long.answers, LEASE_S + 60, poll_s=0.2)
-    end, trials = ended(long)
-    long.node.sh("umount", STATE)
-
-    assert 1 == status
-    assert ["interrupted"] == sorted({trial.status for trial in trials}), [trial.failure for trial in trials]
-    assert "Read-only file system" in controller.said
-    assert "tokenpeak sweep --resume " in controller.said
-    assert pytest.approx(watch.down_s, abs=TOLERANCE_S) == end.production_downtime_s[long.node.name], end
-    assert clock.wait_until(lambda: not long.is_armed(), 90, poll_s=0.2)
-    long.check_archive(long.finish_sweep(before=before, controller=controller, name="long"))
-    long.check_as_it_was()
-
-
-def test_path_of_the_load_is_cut(long: Bench, record_property: Record) -> None:
-    """The engine's port is cut off while SSH and lease live: the trial says network_outage, and is made again."""
-    record_property("cell", "load's network path cut, SSH lives")
-    rule = ("INPUT", "-p", "tcp", "--dport", "8099", "-s", "10.77.0.1", "-j", "DROP")
-    controller, before = long.begin(UNDER_LOAD, "long")
-    time.sleep(3)
-    long.node.sh("iptables", "-A", *rule)
-    assert clock.wait_until(lambda: "network_outage" in controller.said, 200, poll_s=0.2), controller.said
-    long.node.sh("iptables", "-D", *rule)
-    controller.wait(300)
-    _, trials = ended(long)
-
-    assert ("interrupted", "network_outage") == (trials[0].status, trials[0].failure and trials[0].failure.cause)
-    assert ["ok"] == [trial.status for trial in trials[1:]], controller.said
-    long.check_archive(long.finish_sweep(before=before, controller=controller, name="long"))
-    long.check_as_it_was()
-
-
-@pytest.mark.parametrize("banner", ["Welcome to gpu1.\\n", "Maintenance on Friday: "], ids=["a line", "an open line"])
-def test_login_shell_that_prints(bench: Bench, banner: str, record_property: Record) -> None:
-    """A banner before each answer changes nothing: the sweep is completed, and production is known to be back."""
-    record_property("cell", "login shell prints a banner")
-    bench.node.write("/root/.bashrc", f"printf '{banner}'\n")
-    try:
-        greeted = subprocess.run(bench.node.ssh_argv("true"), capture_output=True, text=True, check=True).stdout
-        controller = bench.sweep()
-        status = controller.wait(300)
-        restored = bench.start("restore", "--inventory", "rig")
-        shown = bench.start("status", "--inventory", "rig")
-        ends = (restored.wait(120), shown.wait(120))
-    finally:
-        bench.node.sh("rm", "/root/.bashrc")
-    _, trials = ended(bench)
-
-    assert greeted
-    assert 0 == status, controller.said
-    assert (0, 0) == ends, restored.said + shown.said
-    assert ["ok"] == [trial.status for trial in trials]
-    bench.check_as_it_was()

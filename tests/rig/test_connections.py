@@ -4,17 +4,15 @@ The collections come out of the package `ansible`, which nobody needs who has no
 """
 
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from tests.docker_daemon import IMAGE, Daemon, daemon, mounts, root_file_system, why_no_docker
+from tests.docker_daemon import IMAGE, Daemon, daemon, mounts, why_no_docker
 from tests.sweep.driven_home import SPEC
 
 from tokenpeak import paths
@@ -22,12 +20,6 @@ from tokenpeak.store.archive import Archive
 
 pytestmark = [pytest.mark.e2e]
 TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))
-INIT = (
-    sys.executable,
-    "-c",
-    "import signal, time; signal.signal(signal.SIGCHLD, signal.SIG_IGN); time.sleep(3600)",
-)
-"""A first process that buries what others leave."""
 KUBECTL = """#!{python}
 import os, sys
 words = sys.argv[1:]
@@ -114,40 +106,6 @@ def test_node_in_a_container_of_docker(docker: Daemon, collections: Path, tmp_pa
     processes = docker.docker("top", "box", "-eo", "pid,args")
     assert "sshd" not in processes
     assert "tokenpeak.sim" in processes, "production is the container's own"
-
-
-def test_node_in_a_container_of_podman(collections: Path, tmp_path: Path) -> None:
-    """The same by `containers.podman.podman`."""
-    if shutil.which("podman") is None:
-        pytest.skip("podman is not installed (Debian: podman)")
-    # Podman takes no longer path for its sockets.
-    kept = Path(tempfile.mkdtemp(prefix="podman-"))
-    podman = ["podman", "--root", f"{kept}/root", "--runroot", f"{kept}/run", "--storage-driver=vfs"]
-    podman += ["--cgroup-manager=cgroupfs", "--events-backend=file"]
-    run = [
-        *podman,
-        "run",
-        "--detach",
-        "--name",
-        "box",
-        "--network=host",
-        "--ulimit=nofile=1024:1024",
-        "--ulimit=nproc=1024:1024",
-    ]
-    (kept / "files").mkdir()
-    subprocess.run(["tar", "-C", str(kept / "files"), "-x"], input=root_file_system(), check=True)
-    subprocess.run([*run, *places(tmp_path), "--rootfs", f"{kept}/files", *INIT], check=True)
-    try:
-        options = " ".join(podman[1:])
-        variables = {
-            "ansible_connection": "containers.podman.podman",
-            "ansible_host": "box",
-            "ansible_podman_extra_args": options,
-        }
-        check(Place(tmp_path, collections, variables, {}).swept())
-    finally:
-        subprocess.run([*podman, "rm", "--force", "--all"], check=True)
-        shutil.rmtree(kept)
 
 
 def test_node_in_a_pod(collections: Path, tmp_path: Path) -> None:

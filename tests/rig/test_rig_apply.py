@@ -63,21 +63,6 @@ def test_applies_under_client_load(loaded: ApplyBench, value: int, status: str) 
     assert [(status, bake, ended)] * TIMES == found
 
 
-def test_too_little_traffic_touches_nothing(loaded: ApplyBench) -> None:
-    """Where nobody asks production anything no apply can be judged: it says so, and the same process serves on."""
-    process = loaded.node.sh("systemctl", "show", "-p", "MainPID,NRestarts,ActiveEnterTimestamp", "prod.service")
-    controller = loaded.apply("--config", f"max_num_seqs={EQUAL}")
-    exit_status = controller.wait(200)
-    record = loaded.records()[-1]
-    print(controller.said, flush=True)
-
-    assert ("not_begun", 1) == (record.status, exit_status), controller.said
-    assert process == loaded.node.sh(
-        "systemctl", "show", "-p", "MainPID,NRestarts,ActiveEnterTimestamp", "prod.service"
-    )
-    assert loaded.old == loaded.fingerprint(), controller.said
-
-
 @pytest.fixture
 def pair(place: Path, tmp_path: Path) -> Iterator[tuple[ApplyBench, ApplyBench, Balancer]]:  # noqa: F811
     """Two nodes in one inventory behind a real HAProxy."""

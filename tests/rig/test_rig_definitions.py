@@ -2,13 +2,11 @@
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.rig.conftest import PYTHON, SERVER, RigNode
-from tests.rig.test_rig_managers import STORAGE, ULIMITS
 
 from tokenpeak.node.engine import serving
 from tokenpeak.node.machine import clock
@@ -119,34 +117,6 @@ def test_systemd_unit(rig_node: RigNode) -> None:
     assert answers(rig_node)
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ("ExecStart=/bin/sh -c 'exec sleep 600'", "let its definition run `vllm serve"),
-        ("Type=oneshot\nExecStart=/bin/true\nExecStart=/bin/sleep 600", "2 commands in ExecStart"),
-        ("ExecStart=+/bin/sleep serve 600", "prefix"),
-    ],
-)
-def test_unit_that_cannot_be_changed(rig_node: RigNode, change: str, said: str) -> None:
-    """A unit whose command is not seen is left, with the reason and what would do."""
-    rig_node.write("/etc/systemd/system/prod.service", f"[Service]\n{change}\n")
-    rig_node.sh("systemctl", "daemon-reload")
-    rig_node.sh("systemctl", "start", "--no-block", "prod.service")
-    rig_node.declare(production={"manager": "systemd", "unit": "prod.service"})
-
-    assert said in rig_node.node("describe")["problem"]
-
-
-def test_unit_that_was_edited_and_not_read(rig_node: RigNode) -> None:
-    """What systemd would start is not what the files say: nothing is changed."""
-    declared = rig_node.production_unit(enabled=False)
-    rig_node.declare(production=declared)
-    assert clock.wait_until(lambda: answers(rig_node), 60)
-    rig_node.sh("sh", "-c", "sed -i 's/^Description=.*/Description=x/' /etc/systemd/system/prod.service")
-
-    assert "daemon-reload" in rig_node.node("describe")["problem"]
-
-
 def test_unit_of_a_user(rig_node: RigNode) -> None:
     """A user's unit is changed and put back as that user, in that user's folder."""
     rig_node.sh("useradd", "-m", "serving")
@@ -195,41 +165,6 @@ def test_disk_that_is_full_when_the_definition_is_put_back(boot: Callable[..., R
     assert one == fingerprint(node)
     assert ["--say", "one"] == arguments(node)[-2:]
     assert answers(node)
-
-
-def test_podman_container(rig_node: RigNode) -> None:
-    """A Podman container gives its name to one with another command and gets it back, by its id."""
-    if not shutil.which("podman"):
-        pytest.skip("podman is not installed")
-    rig_node.sh("mkdir", "-p", "/etc/containers")
-    rig_node.write("/etc/containers/storage.conf", STORAGE)
-    rig_node.write("/etc/containers/containers.conf", ULIMITS)
-    options = ("--name", "prod", "--network", "host", "--cgroups", "disabled", "--rootfs", "/:O")
-    serve = (PYTHON, SERVER, "serve", "prod", "--host", rig_node.address, "--port", "8000")
-    container_id = rig_node.sh("podman", "create", *options, *serve).strip()
-    rig_node.sh("podman", "start", "prod")
-    url = f"http://{rig_node.address}:8000"
-    assert clock.wait_until(lambda: answers(rig_node), 30), rig_node.sh("podman", "ps", "-a")
-    rig_node.declare(production={"manager": "podman", "unit": "prod", "stop_grace_s": 1, "url": url})
-    sha256 = rig_node.node("describe")["sha256"]
-
-    def command() -> list[str]:
-        return json.loads(rig_node.sh("podman", "inspect", "--format", "{{json .Config.Cmd}}", "prod"))
-
-    old = command()
-    changed = rig_node.node("change", request_of(rig_node, "--say", "new"))
-    new = command()
-    rig_node.node("restore", {"holder": "apply a-1"})
-    names = rig_node.sh("podman", "ps", "-a", "--format", "{{.Names}}").split()
-
-    assert changed["changed"], changed
-    assert [*old, "--say", "new"] == new
-    assert old == command()
-    assert container_id == rig_node.sh("podman", "inspect", "--format", "{{.Id}}", "prod").strip()
-    assert ["prod"] == names
-    assert sha256 == rig_node.node("describe")["sha256"]
-    assert answers(rig_node)
-    rig_node.sh("podman", "rm", "-f", "-t", "0", "prod")
 
 
 @pytest.mark.parametrize("by", ["restore", "guard"])

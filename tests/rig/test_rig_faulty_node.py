@@ -3,32 +3,12 @@
 import json
 
 import pytest
-from tests.rig.conftest import PYTHON, SERVER, STATE, RigNode
+from tests.rig.conftest import PYTHON, STATE, RigNode
 from tests.rig.test_rig_guard import answers, given_back, processes
 
 from tokenpeak.node.machine import clock
 
 pytestmark = [pytest.mark.faults, pytest.mark.xdist_group("rig")]
-
-
-def test_transient_production_is_refused_by_the_probe(rig_node: RigNode) -> None:
-    """A unit made by systemd-run would vanish when it is stopped: the probe says so, and no launch stops it."""
-    argv = [PYTHON, SERVER, "serve", "prod", "--host", rig_node.address, "--port", "8000"]
-    rig_node.sh("systemd-run", "--unit=prod-transient", "--", *argv)
-    url = f"http://{rig_node.address}:8000"
-    rig_node.declare(production={"manager": "systemd", "unit": "prod-transient.service", "url": url})
-    assert clock.wait_until(lambda: answers(rig_node), 60)
-
-    try:
-        problems = rig_node.node("probe")["problems"]
-        refused = rig_node.node("launch", rig_node.launch_request())
-        still_answers = answers(rig_node)
-    finally:
-        rig_node.sh("systemctl", "stop", "prod-transient.service")
-
-    assert [True for problem in problems if "transient" in problem], problems
-    assert "transient" in refused["error"]["text"]
-    assert still_answers
 
 
 def test_guard_masked_and_stopped(rig_node: RigNode) -> None:

@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.docker_daemon import IMAGE, mounts, why_no_docker
-from tests.faults import docker_node
 from tests.rig.conftest import PYTHON, STANDIN, RigNode
 
 from tokenpeak.node.machine import clock
@@ -28,20 +26,6 @@ MACHINE = "/opt/vllm/bin"
 SERVE = f"{MACHINE}/vllm serve {MODEL} --max-model-len 4096 --gpu-memory-utilization 0.4"
 SMALL = "/opt/small/bin/vllm"
 UNIT = "[Service]\nEnvironment=TOKENPEAK_SIM_START_S=0\nExecStart={command}\n{more}"
-HAPROXY = """#!/usr/bin/python3
-# Stands in for a proxy: passes bytes on from one port to another.
-import socket, threading
-def pump(a, b):
-    while data := a.recv(65536):
-        b.sendall(data)
-    b.shutdown(socket.SHUT_WR)
-server = socket.create_server(("0.0.0.0", 8000))
-while True:
-    one, _ = server.accept()
-    other = socket.create_connection(("127.0.0.1", 8001))
-    threading.Thread(target=pump, args=(one, other), daemon=True).start()
-    threading.Thread(target=pump, args=(other, one), daemon=True).start()
-"""
 
 
 @dataclass(kw_only=True)
@@ -188,46 +172,6 @@ def test_process_of_a_user(operator: Operator) -> None:
     assert "serving" == found["tokenpeak_engine_user"]
 
 
-def test_proxy_in_front(operator: Operator) -> None:
-    """Behind a proxy at the port it finds what serves; the proxy's user is who answers."""
-    start(operator.node, f"{SERVE} --port 8001", port=8001)
-    start(operator.node, f"{SERVE} --port 8002", unit="prod2", port=8002)
-    operator.node.write("/opt/haproxy", HAPROXY)
-    start(operator.node, "/usr/bin/python3 /opt/haproxy", "User=serving\n", unit="proxy")
-    found, written, _ = operator.found(f"root@{ADDRESS}")
-    production = found["tokenpeak_production"]
-
-    assert ["systemctl", "start", "prod.service", "prod2.service"] == [
-        *production["start"][:2],
-        *sorted(production["start"][2:]),
-    ]
-    assert ("command", "serving") == (production["manager"], production["listens_as"])
-    assert "In front of it, at http://127.0.0.1:8000: /usr/bin/python3 /opt/haproxy" in " ".join(
-        written.replace("# ", "").split()
-    )
-
-
-def test_user_without_root(operator: Operator) -> None:
-    """A user without root gets an inventory with state in the home folder, and a probe by it is content."""
-    by_hand(operator.node, "me")
-    found, _, _ = operator.found(f"me@{ADDRESS}")
-
-    assert "/home/me/.local/state/tokenpeak-node" == found["tokenpeak_state_dir"]
-    assert "me" == found["ansible_user"]
-    assert "ansible_become" not in found
-    assert "tokenpeak_engine_user" not in found
-    assert "serve" in found["tokenpeak_production"]["process"]["argv"]
-
-
-def test_nothing_serves(operator: Operator) -> None:
-    """A machine that serves nothing has no production, and the comment says what belongs there."""
-    found, written, _ = operator.found(f"root@{ADDRESS}")
-
-    assert {"manager": "none"} == found["tokenpeak_production"]
-    assert "Nothing serves at http://127.0.0.1:8000." in written
-    assert [f"{MACHINE}/vllm", "serve"] == found["tokenpeak_engine_command"]
-
-
 def test_host_that_cannot_be_reached(operator: Operator) -> None:
     """Of several hosts, one that cannot be reached has its sentence, and the others are written."""
     done = operator.run("init", "--probe", f"root@{ADDRESS}", "root@10.77.0.250")
@@ -239,64 +183,3 @@ def test_host_that_cannot_be_reached(operator: Operator) -> None:
     assert [ADDRESS] == list(hosts)
     assert 2 == again.returncode
     assert "is there already, and stays as it is" in again.stderr
-
-
-@pytest.fixture
-def with_docker(operator: Operator) -> Iterator[RigNode]:
-    """The node with a Docker daemon, and the image."""
-    if reason := why_no_docker():
-        pytest.skip(reason)
-    node = operator.node
-    docker_node.start(node)
-    yield node
-    node.sh("sh", "-c", "docker rm -f $(docker ps -aq)")
-    node.sh("systemctl", "stop", "dockerd")
-
-
-def run_container(node: RigNode, name: str, *options: str) -> None:
-    """Serve the model in a container at port 8000."""
-    volumes = [word for mount in mounts(Path(SMALL).parents[1]) for word in ("-v", mount)]
-    command = (PYTHON, SMALL, "serve", MODEL, "--port", "8000")
-    said = node.sh("docker", "run", "-d", "--name", name, "--network", "host", *volumes, *options, IMAGE, *command)
-    assert answers(node), said + node.sh("docker", "logs", name)
-
-
-def test_container(operator: Operator, with_docker: RigNode) -> None:
-    """Production in a container: the container, its image and its mounts, and the unit that starts it."""
-    run_container(with_docker, "vllm-prod")
-    found, _, _ = operator.found(f"root@{ADDRESS}")
-    build = found["tokenpeak_engines"]["found"]
-    probed = operator.run("probe", "--inventory", "nodes", "--format", "json")
-
-    assert {"manager": "docker", "unit": "vllm-prod", "url": "http://127.0.0.1:8000"} == found["tokenpeak_production"]
-    assert (IMAGE, "docker") == (build["image"], build["runtime"])
-    assert "/opt/small:/opt/small" in build["mounts"]
-    assert "/usr:/usr:ro" in build["mounts"]
-    assert ("docker", MODEL) == production_of(probed.stdout), probed.stdout + probed.stderr
-
-
-def test_service_of_a_compose_file(operator: Operator, with_docker: RigNode) -> None:
-    """A container with Compose's labels is a service of its file."""
-    labels = {"project": "llm", "service": "server", "project.config_files": "/srv/llm/compose.yml"}
-    run_container(
-        with_docker,
-        "llm-server-1",
-        *(word for name, value in labels.items() for word in ("--label", f"com.docker.compose.{name}={value}")),
-    )
-    found, _, _ = operator.found(f"root@{ADDRESS}")
-    production = found["tokenpeak_production"]
-
-    assert ("compose", "/srv/llm/compose.yml", "server", "llm") == tuple(
-        production[name] for name in ("manager", "file", "unit", "project")
-    )
-
-
-def test_container_that_a_unit_starts(operator: Operator, with_docker: RigNode) -> None:
-    """Where a unit starts the container, the comment says to name the unit."""
-    run_container(with_docker, "vllm-prod")
-    with_docker.write("/etc/systemd/system/llm.service", "[Service]\nExecStart=/usr/bin/docker start -a vllm-prod\n")
-    _, written, _ = operator.found(f"root@{ADDRESS}")
-
-    assert "llm.service starts this container: write manager: systemd and unit: llm.service" in " ".join(
-        written.replace("# ", "").split()
-    )

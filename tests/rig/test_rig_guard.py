@@ -5,7 +5,7 @@ import urllib.request
 from collections.abc import Callable
 
 import pytest
-from tests.rig.conftest import PYTHON, SERVER, STATE, RigNode
+from tests.rig.conftest import PYTHON, STATE, RigNode
 
 from tokenpeak.node.machine import clock
 
@@ -30,28 +30,6 @@ def processes(node: RigNode, word: str) -> list[str]:
 
 def given_back(node: RigNode, within_s: float) -> bool:
     return clock.wait_until(lambda: answers(node) and node.read("record.json") is None, within_s, poll_s=0.2)
-
-
-@pytest.mark.parametrize("enabled", [True, False])
-def test_whole_trial(rig_node: RigNode, enabled: bool) -> None:
-    """The engine is a transient unit; production is back as it was: running, and enabled or not."""
-    rig_node.declare(production=rig_node.production_unit(enabled=enabled))
-    assert clock.wait_until(lambda: answers(rig_node), 60)
-
-    launched = rig_node.node("launch", rig_node.launch_request("--worker", "--ignore-sigterm"))
-    during = rig_node.node("status")
-    finished = rig_node.node("finish", {"trial_id": "0000-abc", "holder": "sweep-1", "engine_stop_s": 0.5})
-
-    assert launched["ready"], launched
-    assert during["engine"]["unit"].startswith("tokenpeak-engine-")
-    assert during["armed"]
-    assert during["guard_alive"]
-    assert during["production"]["running"] is False
-    assert finished["restoration"]["restored"], finished
-    assert answers(rig_node)
-    assert [] == processes(rig_node, "time.sleep(600)")
-    assert enabled == (rig_node.sh("systemctl", "is-enabled", "prod.service").strip() == "enabled")
-    assert "0 loaded units" in rig_node.sh("systemctl", "--failed", "--no-pager")
 
 
 def test_lease_lapses(rig_node: RigNode) -> None:
@@ -186,38 +164,6 @@ def test_units_that_stop_with_production(rig_node: RigNode, by: str) -> None:
     assert ["active", "active", "active", "inactive"] == standing()
 
 
-HOSTILE = [
-    "$HOME",
-    "${HOME}",
-    "$$",
-    "$(id)",
-    "`id`",
-    "a b",
-    "'",
-    '"',
-    ";reboot",
-    "%n %h",
-    "--",
-    "\\",
-    "\\x41",
-    "é",
-]
-
-
-def test_hostile_values(rig_node: RigNode) -> None:
-    """Arguments and environment reach an engine in a transient unit as they are."""
-    rig_node.declare(production={"manager": "none"})
-    script = (
-        "import os,sys,json; print(json.dumps([sys.argv[1:], [os.environ[f'VLLM_H{i}'] "
-        "for i in range(len(sys.argv)-1)]]))"
-    )
-    request = rig_node.launch_request(env={f"VLLM_H{i}": value for i, value in enumerate(HOSTILE)})
-
-    launched = rig_node.node("launch", {**request, "argv": [PYTHON, "-c", script, *HOSTILE]})
-
-    assert [HOSTILE, HOSTILE] == json.loads(launched["log_tail"])
-
-
 def test_key_is_not_shown(rig_node: RigNode) -> None:
     """The trial's key is in no argument and in nothing that systemd shows."""
     rig_node.declare(production={"manager": "none"})
@@ -256,37 +202,3 @@ def test_disk_full_while_recording(boot: Callable[..., RigNode]) -> None:
     assert "No space left" in json.loads(out)["error"]["text"]
     assert answers(node)
     assert node.read("record.json") is None
-
-
-def test_user_unit(rig_node: RigNode) -> None:
-    """Production may be a unit of a user's own systemd."""
-    rig_node.sh("useradd", "-m", "serving")
-    rig_node.sh("mkdir", "-p", "/run/user", "/home/serving/.config/systemd/user")
-    uid = rig_node.sh("id", "-u", "serving").strip()
-    rig_node.sh("install", "-d", "-o", "serving", "-m", "700", f"/run/user/{uid}")
-    rig_node.write("/home/serving/.config/systemd/user/prod.service", unit_for_user(rig_node.address))
-    rig_node.sh("systemctl", "start", f"user@{uid}.service")
-    as_user = ("runuser", "-u", "serving", "--", "env", f"XDG_RUNTIME_DIR=/run/user/{uid}")
-    rig_node.sh(*as_user, "systemctl", "--user", "start", "prod.service")
-    rig_node.declare(
-        production={
-            "manager": "systemd",
-            "unit": "prod.service",
-            "user": "serving",
-            "url": f"http://{rig_node.address}:8000",
-        }
-    )
-    assert clock.wait_until(lambda: answers(rig_node), 60), rig_node.sh("journalctl", "-b", "--no-pager")
-
-    launched = rig_node.node("launch", rig_node.launch_request())
-    during = answers(rig_node)
-    finished = rig_node.node("finish", {"trial_id": "0000-abc", "holder": "sweep-1"})
-
-    assert (True, False) == (launched["ready"], during)
-    assert finished["restoration"]["restored"]
-    assert answers(rig_node)
-
-
-def unit_for_user(address: str) -> str:
-    """A user's unit file that serves the model `prod`."""
-    return f"[Service]\nExecStart={PYTHON} {SERVER} serve prod --host {address} --port 8000\n"

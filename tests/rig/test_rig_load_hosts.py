@@ -1,6 +1,5 @@
 """Load from two machines over SSH: each has an address, a network cable and an sshd of its own."""
 
-import copy
 import json
 import subprocess
 import sys
@@ -10,15 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import polars as pl
 import pytest
 import yaml
-from tests.faults.bench import SPEC, Bench
+from tests.faults.bench import Bench
 from tests.faults.conftest import boot_node, place  # noqa: F401
 from tests.rig.conftest import RigNode
 
-from tokenpeak.errors import LoadError
-from tokenpeak.loadgen.calibration.network_path import Calibration, NetworkPath
 from tokenpeak.loadgen.calibration.test_server_process import serving_argv, started
 from tokenpeak.loadgen.job import LoadJob, run_job
 from tokenpeak.records import RunRecord
@@ -110,33 +106,6 @@ def offer(pair: list[RigNode], folder: Path, level: dict[str, object], *, cut: b
         return run_job(LoadJob.model_validate(job))[0]
 
 
-def test_one_run_over_ssh(pair: list[RigNode], tmp_path: Path) -> None:
-    """Two machines keep a closed loop together; what each clock may be wrong by is known and printed."""
-    delay_s = delayed("lh2")
-    record = offer(pair, tmp_path, {"concurrency": 5, "requests": 31})
-    rows = pl.read_parquet(tmp_path / "requests.parquet")
-
-    assert (31, list(range(31))) == (record.summary.requests_ok, rows["request_index"].to_list())
-    assert [("lh1", 16), ("lh2", 15)] == [(host.load_host, host.requests) for host in record.client.hosts]
-    assert delay_s / 2 < record.client.hosts[1].clock_error_s
-    for host in record.client.hosts:
-        print(
-            f"{host.load_host}: began {host.began_late_s * 1e3:.1f} ms late, clock known to "
-            f"{host.clock_error_s * 1e3:.2f} ms; verdict {record.verdict.status}"
-        )
-
-
-def test_cable_is_pulled_during_a_run(pair: list[RigNode], tmp_path: Path) -> None:
-    """A load host that is cut off condemns the run by its name; what the other offered stands in the rows."""
-    with pytest.raises(LoadError, match="Load host lh2 was lost"):
-        offer(pair, tmp_path, {"concurrency": 4, "duration_s": 600}, cut=True)
-    (record,) = (RunRecord.model_validate(raw) for raw in json.loads((tmp_path / "runs.json").read_text()))
-
-    assert "invalid" == record.verdict.status
-    assert "lh2" in record.verdict.reasons[0].text
-    assert record.summary.requests_ok
-
-
 def test_two_load_hosts(yard: Yard) -> None:
     """Both offer their share of every run, from one moment on; each clock's error is known and printed."""
     controller = yard.bench.sweep("pair")
@@ -157,43 +126,3 @@ def test_two_load_hosts(yard: Yard) -> None:
                 f"{host.load_host}: began {host.began_late_s * 1e3:.1f} ms late, clock known to "
                 f"{host.clock_error_s * 1e3:.2f} ms; verdict {run.verdict.status}"
             )
-
-
-def test_cable_of_a_load_host_is_pulled(yard: Yard) -> None:
-    """A load host that is cut off under load makes its run invalid by name; production comes back all the same."""
-    spec = copy.deepcopy(SPEC)
-    spec["axes"] = {"max_num_seqs": [8]}
-    spec["workloads"][0]["levels"] = [{"concurrency": 4, "duration_s": 60}]
-    spec["deadlines"] |= {"run_s": 120, "lease_s": 60}
-    yard.bench.write_spec("long", spec)
-    controller = yard.bench.sweep("long")
-    yard.bench.await_phase(controller, lambda _, seen: " load\n" in seen.said)
-    time.sleep(5)
-    yard.load_hosts[1].testnode("cut")
-    status = controller.wait(1200)
-    first = next(iter(Archive(yard.bench.archives()[-1]).trials()))
-
-    assert 1 == status
-    assert ("interrupted", "load_host_lost") == (first.status, first.failure and first.failure.cause)
-    assert first.runs[0].verdict.status == "invalid"
-    assert any("lh2" in reason.text for reason in first.runs[0].verdict.reasons)
-    assert "Load host lh2 was lost" in controller.said
-    yard.bench.check_as_it_was()
-
-
-def test_calibration_on_the_way_to_a_node(yard: Yard) -> None:
-    """A test server is put on the node over SSH, measured from the load hosts, and gone afterwards."""
-    bench = yard.bench
-    delay_s = delayed(bench.node.name)
-    controller = bench.start("calibrate", "--inventory", "rig", "--streams", "2", "--seconds", "1")
-    status = controller.wait(900)
-    (kept,) = (bench.state / "calibrations").glob("*.json")
-    found = Calibration.model_validate_json(kept.read_bytes())
-
-    assert 0 == status, controller.said
-    assert NetworkPath(load_hosts=("lh1", "lh2"), server=bench.node.name) == found.network_path
-    assert delay_s < found.round_trip_s <= found.points[0].ttft_error_p50_s + 0.01
-    assert "timetable" not in bench.node.sh("ps", "-ww", "-eo", "args")
-    assert "" == bench.node.sh("find", "/tmp", "-name", "timetable").strip()
-    bench.check_as_it_was()
-    print(controller.said)

@@ -139,27 +139,6 @@ def test_two_nodes(boot: Callable[..., RigNode], tmp_path: Path) -> None:
     assert "canary" not in controller.said
 
 
-def test_steps_share_a_connection(rig_node: RigNode, tmp_path: Path) -> None:
-    """Steps one after the other log in once, by sshd's own log, and a connection that ended is made anew."""
-    controller = Controller(tmp_path, [rig_node])
-    before = len(logins(rig_node))
-    controller.play("install.yml")
-
-    restored = [controller.ask("restore", {})["gpu1"] for _ in range(3)]
-    shared = logins(rig_node)[before:]
-    rig_node.sh("kill", "-9", *shared)
-    again = controller.ask("restore", {})["gpu1"]
-
-    assert [True] * 4 == [answer.restoration is not None for answer in (*restored, again)]
-    assert 1 == len(shared)
-    assert 2 == len(logins(rig_node)) - before
-
-
-def logins(node: RigNode) -> list[str]:
-    """The process of sshd of each login since the node's boot."""
-    return re.findall(r"sshd\[(\d+)\]: Accepted publickey", node.sh("journalctl", "-q", "--no-pager", "-t", "sshd"))
-
-
 def test_network_is_cut(rig_node: RigNode, tmp_path: Path) -> None:
     """A node that is cut off during a trial gives itself back, and says so when it is reached again."""
     rig_node.production_unit(enabled=True)
@@ -176,18 +155,6 @@ def test_network_is_cut(rig_node: RigNode, tmp_path: Path) -> None:
     assert (True, True) == (launched["gpu1"].ready, alone)
     assert "Given back by guard" in finished["gpu1"].restoration.message
     assert answers(rig_node)
-
-
-def test_node_that_hangs_keeps_no_other_waiting(boot: Callable[..., RigNode], tmp_path: Path) -> None:
-    """A node that lets one in and then says nothing fails by itself; the others are installed."""
-    nodes = [boot("gpu1", 11), boot("gpu2", 12)]
-    nodes[1].write("/root/.bashrc", "sleep 3000\n")
-    controller = Controller(tmp_path, nodes)
-
-    installed = controller.play("install.yml")
-
-    assert ["gpu1"] == list(installed)
-    assert "Timed out after 60 second" in controller.said
 
 
 def test_hostile_requests(rig_node: RigNode, tmp_path: Path) -> None:

@@ -2,12 +2,10 @@
 
 import json
 import subprocess
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from tests.rig.conftest import PYTHON, SECRET, SERVER, STATE, RigNode
-from tests.rig.test_rig_playbooks import Controller, answers
+from tests.rig.test_rig_playbooks import answers
 
 from tokenpeak import paths
 from tokenpeak.node.machine import clock
@@ -100,23 +98,6 @@ def test_user_cannot_do_more(limited: RigNode, argv: list[str]) -> None:
     assert answers(limited)
 
 
-@pytest.mark.parametrize("folder", ["/dev/shm", "/home/tuner", "/tmp"])
-def test_declaration_of_the_users_own_is_not_read(limited: RigNode, folder: str) -> None:
-    """No command of the user's runs as root by a declaration that he wrote, nor does a folder's mode change."""
-    mark = ["sh", "-c", "id -u > /var/was-here"]
-    declared = {"production": {"manager": "command", "check": mark, "start": mark, "stop": mark}}
-    as_tuner(limited, "tee", f"{folder}/node.json", request=declared)
-    before = limited.sh("stat", "-c", "%a %U", folder)
-
-    for word in ("status", "probe", "restore"):
-        as_tuner(limited, "sudo", "-n", COMMAND, word, "--state", folder)
-    direct = limited.sh(PYTHON, "-I", f"{STATE}/tokenpeak-node.pyz", "status", "--state", folder)
-
-    assert "" == limited.sh("cat", "/var/was-here")
-    assert before == limited.sh("stat", "-c", "%a %U", folder)
-    assert "state" == json.loads(direct)["error"]["code"]
-
-
 def test_engine_is_asked_as_its_own_user(limited: RigNode) -> None:
     """A probe runs no file of the engine's user as root, nor a module in the folder where the caller is."""
     limited.write("/home/engine/vllm", "#!/bin/sh\nid -un >> /tmp/asked\necho 0.32.0\n")
@@ -135,37 +116,6 @@ def test_engine_is_asked_as_its_own_user(limited: RigNode) -> None:
     assert "0.32.0" == version
     assert {"engine"} == set(limited.sh("cat", "/tmp/asked").split())
     assert "" == limited.sh("cat", "/var/was-here")
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"env": {"LD_PRELOAD": "/home/tuner/evil.so"}},
-        {"env": {"VLLM_A": "1\nLD_PRELOAD=/home/tuner/evil.so"}},
-        {"lease_s": None},
-        {"trial_deadline_s": 10**9},
-        {"deadline_s": None},
-    ],
-)
-def test_request_that_the_node_refuses(limited: RigNode, change: dict[str, object]) -> None:
-    """Nothing is stopped for a request that is not right as a whole."""
-    before = limited.sh("systemctl", "show", "-P", "MainPID", "prod.service")
-
-    answer = guarded(limited, "launch", {**limited.launch_request(), **change})
-
-    assert answer["error"]["code"] in ("request", "refused")  # type: ignore[index]
-    assert before == limited.sh("systemctl", "show", "-P", "MainPID", "prod.service")
-    assert answers(limited)
-
-
-def test_another_program_is_not_started(limited: RigNode) -> None:
-    """The guard command starts the declared engine, not what the user would like."""
-    request = {**limited.launch_request(), "argv": ["/bin/sh", "-c", "id > /tmp/mine"]}
-
-    answer = guarded(limited, "launch", request)
-
-    assert "refused" == answer["error"]["code"]  # type: ignore[index]
-    assert answers(limited)
 
 
 def test_engine_has_its_own_user_and_limits(limited: RigNode) -> None:
@@ -255,52 +205,3 @@ def test_command_that_is_stopped_with_the_mutex(limited: RigNode, how: tuple[str
 
     assert clock.wait_until(lambda: answers(limited) and limited.read("record.json") is None, 40, poll_s=0.5)
     launching.communicate(timeout=30)
-
-
-def test_folder_that_others_can_write_is_refused(rig_node: RigNode) -> None:
-    """Nothing below a folder of somebody else's may run as root."""
-    rig_node.sh("mkdir", "-m", "777", "/opt/open")
-    rig_node.sh("mkdir", "-p", "-m", "700", STATE)
-    rig_node.declare(production={"manager": "none"})
-    declared = rig_node.read("node.json") or {}
-    rig_node.write(f"{STATE}/node.json", json.dumps({**declared, "guard_command": "/opt/open/tokenpeak-node"}))
-
-    answer = rig_node.node("install")
-
-    assert "launcher" == answer["error"]["code"]
-    assert "/opt/open can be written by others" in answer["error"]["text"]
-
-
-def test_host_keys(boot: Callable[..., RigNode], tmp_path: Path) -> None:
-    """A node whose key is unknown or has changed is not talked to; the documented step lets it in."""
-    node = boot()
-    controller = Controller(tmp_path, [node])
-    known = tmp_path / "known_hosts"
-    options = f"-o UserKnownHostsFile={known} -o GlobalKnownHostsFile=/dev/null -o ControlMaster=no -o ControlPath=none"
-    text = controller.inventory.read_text()
-    start = text.index("ansible_ssh_common_args:")
-    line = text[start : text.index("ansible_ssh_private_key_file")]
-    controller.inventory.write_text(text.replace(line, f"ansible_ssh_common_args: {options}\n    "))
-
-    def refusal() -> str:
-        """What is said where the node is not talked to; nothing where it is."""
-        controller.said = ""
-        try:
-            controller.play("install.yml")
-        except AssertionError:
-            return controller.said or "refused without a word"
-        return ""
-
-    unknown = refusal()
-    scanned = subprocess.run(["ssh-keyscan", "-t", "ed25519", node.address], capture_output=True, text=True, check=True)
-    known.write_text(scanned.stdout)
-    accepted = refusal()
-    other = tmp_path / "other"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True)
-    kind, key, *_ = other.with_suffix(".pub").read_text().split()
-    known.write_text(f"{node.address} {kind} {key}\n")
-    changed = refusal()
-
-    assert "" == accepted
-    assert "Host key verification failed" in unknown
-    assert "Host key verification failed" in changed

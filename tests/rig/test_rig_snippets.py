@@ -127,21 +127,6 @@ def test_docker_run_serves(texts: dict[str, str], docker: dict[str, str], networ
         process.wait()
 
 
-def test_compose_serves(texts: dict[str, str], docker: dict[str, str], network: Network, tmp_path: Path) -> None:
-    """The Compose file, brought up and down."""
-    if not shutil.which("docker-compose"):
-        pytest.skip("docker-compose is not installed")
-    (folder := tmp_path / "served").mkdir()
-    (folder / "compose.yml").write_text(texts["Compose"])
-    compose = ["docker-compose", "-f", str(folder / "compose.yml")]
-    up = subprocess.run([*compose, "up", "-d"], env=docker, capture_output=True, text=True, check=False)
-    assert up.returncode == 0, up.stderr
-    try:
-        assert SERVED == network.completion(SERVED)["model"]
-    finally:
-        subprocess.run([*compose, "down"], env=docker, capture_output=True, check=True)
-
-
 def test_unit_serves(texts: dict[str, str], rig_node: RigNode) -> None:
     """The unit, put on a node with a real systemd; the program at the path that it names."""
     rig_node.sh("mkdir", "-p", "/opt/simulated")

@@ -42,18 +42,6 @@ def test_walk(somebody: Reader, boot: Boot) -> None:
     assert before == [own_files(node) for node in nodes]
 
 
-def test_walk_of_first_contact(somebody: Reader, boot: Boot) -> None:
-    """A node is unreachable until its key is known, and then a plain `ssh` of the reader's gets in."""
-    node = boot("walk-n3", 165)
-    somebody.stand_for["192.0.2.11"] = node.address
-    somebody.on_node = lambda line: node.sh("bash", "-c", line)
-    somebody.type("ssh -o BatchMode=yes root@192.0.2.11 true", status=255)
-
-    somebody.follow(REACHED)
-
-    somebody.type("ssh -o BatchMode=yes root@192.0.2.11 true")
-
-
 def test_walk_of_found_inventory(somebody: Reader, boot: Boot) -> None:
     """The inventory that is written of what a node serves has its unit, model and engine, and a probe agrees."""
     node = boot("walk-n4", 166)

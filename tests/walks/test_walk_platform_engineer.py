@@ -1,21 +1,15 @@
 """A platform engineer tunes vLLM in containers behind HAProxy: both real, and no client of the balancer notices."""
 
-import csv
 import json
 import shutil
-import socket
 import subprocess
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack
 from pathlib import Path
 
-import httpx
 import pytest
 from tests.docker_daemon import why_no_docker
 from tests.docs.reader import Reader
+from tests.faults.balancer import GATEWAY, Balancer, Clients
 from tests.rig.conftest import RigNode
 from tests.rig.engine_image import engine_tar
 from tests.sim.running_engine import free_port
@@ -25,50 +19,7 @@ from tests.walks.nodes import put_model, served, simulate, start_docker, wait_fo
 pytestmark = [pytest.mark.e2e]
 
 PAGE = "how-to/containers-behind-haproxy"
-GATEWAY = "10.77.0.1"
 IMAGE = "vllm/vllm-openai:v0.32.0"
-
-
-@dataclass
-class Clients:
-    """Users of the balancer: a completion after another, each on a connection of its own."""
-
-    url: str
-    answered: int = 0
-    failed: list[str] = field(default_factory=list)
-    _over: threading.Event = field(default_factory=threading.Event)
-
-    def _ask(self) -> None:
-        body = {"model": "llama-8b", "prompt": "The", "max_tokens": 8}
-        while not self._over.wait(0.1):
-            try:
-                answer = httpx.post(f"{self.url}/v1/completions", json=body, timeout=60, verify=False, trust_env=False)
-                answer.raise_for_status()
-                self.answered += 1
-            except httpx.HTTPError as error:
-                self.failed.append(f"{time.monotonic():.1f} {error!r}")
-
-    @contextmanager
-    def asking(self) -> Iterator["Clients"]:
-        """Four of them ask for as long as the block runs."""
-        threads = [threading.Thread(target=self._ask) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        try:
-            yield self
-        finally:
-            self._over.set()
-            for thread in threads:
-                thread.join()
-
-
-def servers_up(port: int) -> dict[str, str]:
-    """Each server of the balancer with its status, by HAProxy's own word."""
-    with socket.create_connection((GATEWAY, port)) as asking:
-        asking.sendall(b"show stat -1 4 -1\n")
-        raw = b"".join(iter(lambda: asking.recv(65536), b""))
-    rows = csv.DictReader(raw.decode().lstrip("# ").splitlines())
-    return {row["svname"]: row["status"] for row in rows}
 
 
 def container(node: RigNode) -> str:
@@ -98,9 +49,13 @@ def test_walk(somebody: Reader, boot: Boot, tmp_path: Path) -> None:
     hosts = " ".join(node.address for node in nodes.values())
     somebody.type(f"ssh-keyscan -t ed25519 {hosts} >> ~/.ssh/known_hosts")
     running: list[subprocess.Popen[bytes]] = []
-    clients = Clients(f"http://{GATEWAY}:{frontend}")
+    front = Balancer(port=frontend, runtime_port=stats, backend="vllm")
+    clients = Clients(front.url, "llama-8b", tokens=8, pause_s=0.1)
     asking = ExitStack()
     before: dict[str, str] = {}
+
+    def are_up() -> bool:
+        return all(front.is_in(name) for name in nodes)
 
     def prepare(line: str) -> None:
         """HAProxy begins with the page's file, and both containers serve and are asked, before TokenPeak is set up."""
@@ -109,15 +64,15 @@ def test_walk(somebody: Reader, boot: Boot, tmp_path: Path) -> None:
             for name, node in nodes.items():
                 wait_for(lambda node=node: served(node, "llama-8b"), f"production of {name}")
                 before[name] = container(node)
-            wait_for(lambda: {*servers_up(stats).values()} == {"UP"}, "both servers are up")
-            asking.enter_context(clients.asking())
+            wait_for(are_up, "both servers are up")
+            asking.enter_context(clients.sending())
         if line.startswith("tokenpeak sweep"):
             somebody.shrink("quick", {"max_num_seqs": [8, 64]})
 
     try:
         with asking:
             somebody.follow(PAGE, prepare)
-            wait_for(lambda: {*servers_up(stats).values()} == {"UP"}, "both servers are up again")
+            wait_for(are_up, "both servers are up again")
     finally:
         for process in running:
             process.terminate()
