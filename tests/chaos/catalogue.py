@@ -1,6 +1,6 @@
 """The faults that a chaos run draws from, and the draw: the same seed gives the same faults at the same moments.
 
-A fault is a name of words joined by colons: `kill:guard`, `file:record.json:halve`, `way:delay:0.5`. How each is
+A fault is a name of words joined by colons: `kill:guard`, `file:record.json:halve`, `cable:cut`. How each is
 struck and lifted is in stage.py; what follows from it is in oracle.py.
 """
 
@@ -53,27 +53,16 @@ def _catalogue() -> Where:
         found[f"kill:{role}"] = (phases, None)
         if role != "production":
             found[f"stop:{role}"] = (phases, SHORT_S)
-    for how in ("stopped", "disabled", "masked", "removed"):
-        found[f"guard:{how}"] = (BY_TRIAL, None)
-    for how in ("masked", "disabled", "removed"):
-        found[f"production:{how}"] = (BY_TRIAL, None)
     found["production:restarted"] = (("arming", "verifying"), None)
     found["production:started"] = (("under load",), None)
     for name in STATE_FILES:
         for hurt in HURTS:
             found[f"file:{name}:{hurt}"] = (BY_TRIAL, None)
-    found["folder:deleted"] = (BY_TRIAL, None)
     found["folder:readonly"] = (BY_TRIAL, None)
     found["disk:full"] = (BY_TRIAL, None)
-    found["way:delay:0.4"] = (ANY, (4.0, 10.0))
-    found["way:hang"] = (ANY, SHORT_S)
-    found["way:hang-long"] = (IN_TRIAL, LONG_S)
-    found["way:drop"] = (ANY, SHORT_S)
     found["cable:cut"] = (ANY, SHORT_S)
     found["cable:cut-long"] = (IN_TRIAL, LONG_S)
     found["cable:flap"] = (("warming up", "under load"), (9.0, 12.0))
-    found["key:changed"] = (ANY, None)
-    found["port:taken"] = (("probing", "arming", "production stopping"), None)
     found["operator:restore"] = (IN_TRIAL, None)
     found["operator:second-sweep"] = (ANY, None)
     found["operator:interrupt"] = (ANY, None)

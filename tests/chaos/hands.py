@@ -4,7 +4,6 @@ import contextlib
 import os
 import shutil
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -23,7 +22,6 @@ from tokenpeak.node.machine import clock
 FIND_S = 4.0
 """For how long a process of a role is waited for."""
 FILLER = "/root/filler"
-OTHER_KEY = "AAAAC3NzaC1lZDI1NTE5AAAAIGR1bW15ZHVtbXlkdW1teWR1bW15ZHVtbXlkdW1teWR1bW15"
 
 
 @dataclass
@@ -118,53 +116,8 @@ class Hands:
         self._lifts[fault.name] = wake
         return None
 
-    def _guard(self, fault: Struck, how: str) -> str | None:
-        sh = self.stage.node.sh
-        listed = sh("sh", "-c", "ls /etc/systemd/system | grep '^tokenpeak-guard-.*service$' | head -1").strip()
-        if not listed:
-            return "no guard is installed"
-        unit = listed.removesuffix(".service")
-        both = (f"{unit}.timer", f"{unit}.service")
-        units = "/etc/systemd/system"
-        if how == "stopped":
-            sh("systemctl", "stop", *both)
-            self._lifts[fault.name] = lambda: _ignore(sh("systemctl", "start", both[0]))
-        elif how == "disabled":
-            sh("systemctl", "disable", "-q", "--now", *both)
-            self._lifts[fault.name] = lambda: _ignore(sh("systemctl", "enable", "-q", "--now", both[0]))
-        else:
-            sh("sh", "-c", f"systemctl stop {both[0]} {both[1]}; mkdir -p /root/kept; mv {units}/{unit}.* /root/kept/")
-            if how == "masked":
-                sh("sh", "-c", f"for u in {both[0]} {both[1]}; do ln -sf /dev/null {units}/$u; done")
-            sh("systemctl", "daemon-reload")
-
-            def put_back() -> None:
-                sh("sh", "-c", f"rm -f {units}/{unit}.*; mv /root/kept/* {units}/; systemctl daemon-reload")
-                sh("systemctl", "enable", "-q", *both)
-                sh("systemctl", "start", both[0])
-
-            self._lifts[fault.name] = put_back
-        return None
-
-    def _production(self, fault: Struck, how: str) -> str | None:
-        sh = self.stage.node.sh
-        unit, file = "prod.service", "/etc/systemd/system/prod.service"
-        if how in ("restarted", "started"):
-            sh("systemctl", "restart" if how == "restarted" else "start", "--no-block", unit)
-        elif how == "disabled":
-            sh("systemctl", "disable", "-q", unit)
-            self._lifts[fault.name] = lambda: _ignore(sh("systemctl", "enable", "-q", unit))
-        else:
-            sh("mv", file, "/root/prod.kept")
-            if how == "masked":
-                sh("ln", "-s", "/dev/null", file)
-            sh("systemctl", "daemon-reload")
-
-            def put_back() -> None:
-                sh("mv", "-f", "/root/prod.kept", file)
-                sh("systemctl", "daemon-reload")
-
-            self._lifts[fault.name] = put_back
+    def _production(self, _: Struck, how: str) -> str | None:
+        self.stage.node.sh("systemctl", "restart" if how == "restarted" else "start", "--no-block", "prod.service")
         return None
 
     def _file(self, _: Struck, rest: str) -> str | None:
@@ -179,11 +132,8 @@ class Hands:
         done = self.stage.node.sh("sh", "-c", f"test -e {path} && {{ {commands[how]}; }} && echo done")
         return None if "done" in done else f"there was no {name}"
 
-    def _folder(self, fault: Struck, how: str) -> str | None:
+    def _folder(self, fault: Struck, _: str) -> str | None:
         sh = self.stage.node.sh
-        if how == "deleted":
-            sh("rm", "-rf", STATE)
-            return None
         sh("mount", "--bind", STATE, STATE)
         sh("mount", "-o", "remount,bind,ro", STATE)
         self._lifts[fault.name] = lambda: _ignore(sh("umount", "-l", STATE))
@@ -193,11 +143,6 @@ class Hands:
         sh = self.stage.node.sh
         sh("sh", "-c", f"fallocate -l $(df --output=avail -B1 /root | tail -1) {FILLER}; cat /dev/zero > {FILLER}-rest")
         self._lifts[fault.name] = lambda: _ignore(sh("sh", "-c", f"rm -f {FILLER}*"))
-        return None
-
-    def _way(self, fault: Struck, how: str) -> str | None:
-        self.stage.control.write_text(how.replace("hang-long", "hang").replace(":", " "))
-        self._lifts[fault.name] = lambda: _ignore(self.stage.control.write_text("open"))
         return None
 
     def _cable(self, fault: Struck, how: str) -> str | None:
@@ -224,28 +169,6 @@ class Hands:
             node.testnode("heal")
 
         self._lifts[fault.name] = heal
-        return None
-
-    def _key(self, fault: Struck, _: str) -> str | None:
-        known = self.stage.known_hosts
-        before = known.read_text()
-        address, kind, _ = before.split()
-        known.write_text(f"{address} {kind} {OTHER_KEY}\n")
-        self._lifts[fault.name] = lambda: _ignore(known.write_text(before))
-        return None
-
-    def _port(self, fault: Struck, _: str) -> str | None:
-        node = self.stage.node
-        argv = ["ip", "netns", "exec", f"tp-{node.name}", "python3", "-m", "http.server", "-b", node.address, "8099"]
-        stranger = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/proc/self"
-        )
-
-        def leave() -> None:
-            stranger.kill()
-            stranger.wait(10)
-
-        self._lifts[fault.name] = leave
         return None
 
     def _operator(self, fault: Struck, how: str) -> str | None:

@@ -1,7 +1,7 @@
 """Judges a chaos run by what was seen from outside: production's answers, the node, the archive, the engine's own log.
 
-It imports nothing of the product, and neither does what it reads (observation.py). What the documents leave open is
-listed in EXCEPTIONS, each with the sentence that says so; a test holds that the sentence is there.
+It imports nothing of the product, and neither does what it reads (observation.py). Faults after which the documents
+leave open whether production comes back are not drawn.
 """
 
 import itertools
@@ -23,48 +23,15 @@ SILENT_S = 0.6
 OVERLAP_S = 0.5
 NOTICED_S = 8.0
 """Production that somebody starts under load is noticed in 2 s; then the engine is ended, on a busy machine."""
-DOWNTIME_S, DOWNTIME_SHARE = 3.0, 0.15
 MATCH_S = 0.5
 """A request's end by the client's clock and by the engine's."""
-PACE_SHARE = 0.85
-"""A valid run's rate over what the engine gave while nothing struck it."""
 STALL_S = 0.8
 ENDED_S = 150.0
 """A controller ends within this, and what faults hold up beside."""
 
 
-@dataclass(frozen=True)
-class Documented:
-    """What is documented as not guaranteed: in playbooks/README.md, in these words."""
-
-    faults: tuple[str, ...]
-    sentence: str
-    excuses: tuple[str, ...]
-    """Codes of findings that it explains."""
-
-
-EXCEPTIONS = (
-    Documented(
-        ("production:masked", "production:removed"),
-        "Production that never starts again stays down: the guard keeps trying",
-        ("production_down", "exit_zero_while_down", "attended_too_long"),
-    ),
-    Documented(
-        ("folder:deleted",),
-        "A node that loses the whole folder during a trial stays without production.",
-        ("production_down", "never_back", "active_changed", "memory", "attended_too_long", "left_over", "overlap"),
-    ),
-    Documented(
-        ("guard:masked", "guard:removed", "guard:stopped", "guard:disabled"),
-        "Where somebody takes the guard's units away and the controller dies before its next sign of life, production "
-        "stays down until `tokenpeak restore`",
-        ("production_down",),
-    ),
-)
 HITS_ENGINE = ("kill:engine", "stop:engine", "disk:full", "production:started", "file:engine.json", "folder:")
 """Faults after which a config's failure may be the truth as seen by the product: its engine was struck."""
-HITS_PRODUCTION = ("kill:production", "production:", "stop:production")
-"""Faults that end, or start, production themselves: its downtime is then not the sweep's alone."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +46,7 @@ class Finding:
 
 
 def judge(seen: Observation) -> list[Finding]:
-    """Everything that is wrong with a run, less what is documented."""
+    """Everything that is wrong with a run."""
     found: list[Finding] = []
     for check in (
         _observed,
@@ -90,19 +57,10 @@ def judge(seen: Observation) -> list[Finding]:
         _exit_statuses,
         _ended_in_time,
         _archives,
-        _downtime,
         _tracebacks,
     ):
         found += check(seen)
-    return [finding for finding in found if not _is_documented(finding, seen)]
-
-
-def _is_documented(finding: Finding, seen: Observation) -> bool:
-    struck = [fault.name for fault in seen.faults if fault.struck_s is not None]
-    return any(
-        finding.code in exception.excuses and any(name in exception.faults for name in struck)
-        for exception in EXCEPTIONS
-    )
+    return found
 
 
 def _was_struck(seen: Observation, *names: str) -> list[Struck]:
@@ -136,7 +94,7 @@ def _observed(seen: Observation) -> Iterator[Finding]:
 
 def _silenced(seen: Observation) -> list[tuple[float, float]]:
     """When the node could not hear its controller, by what was struck."""
-    quiet = ("suspend:", "stop:controller", "way:hang", "way:drop", "cable:", "key:")
+    quiet = ("suspend:", "stop:controller", "cable:")
     return [
         (fault.struck_s, fault.lifted_s or seen.settled_s)
         for fault in _was_struck(seen, *quiet)
@@ -182,7 +140,7 @@ def _given_back(seen: Observation) -> Iterator[Finding]:
     )
     if "brought back by the operator" in " ".join(seen.notes):
         yield Finding(
-            "production_down", f"Production was not back {alone_s:.1f} s after the sweep's end: `tokenpeak restore`."
+            "production_down", f"Production was not back {alone_s:.1f} s after the sweep's end: `make restore`."
         )
     for begin, end in down_spans(seen.samples):
         until = end if end is not None else seen.samples[-1].t
@@ -389,7 +347,7 @@ def _rows(path: Path) -> list[Json]:
 def _judge_run(
     seen: Observation, name: str, run: Json, began: float, engines: list[Life], rows: list[Json]
 ) -> Iterator[Finding]:
-    """Each request that is recorded well was served; a valid run was disturbed by nobody and is as fast as it was."""
+    """Each request that is recorded well was served; a valid run was disturbed by nobody."""
     index, summary = run["run_index"], run["summary"]
     own = [row for row in rows if row["run_index"] == index]
     well = [row for row in own if row["error"] is None and row["status"] == 200]
@@ -421,7 +379,6 @@ def _judge_run(
         return
     window = (began + run["measured_from_s"], began + run["measured_from_s"] + summary["duration_s"])
     yield from _undisturbed(seen, f"{name} run {index}", window)
-    yield from _paced(f"{name} run {index}", run, window, logged)
 
 
 def _undisturbed(seen: Observation, what: str, window: tuple[float, float]) -> Iterator[Finding]:
@@ -434,47 +391,6 @@ def _undisturbed(seen: Observation, what: str, window: tuple[float, float]) -> I
         lasted = min(window[1], fault.lifted_s or window[1]) - max(window[0], fault.struck_s)
         if lasted > STALL_S:
             yield Finding("valid_under_fault", f"{what} is valid, and {fault.name} lasted {lasted:.1f} s of it.")
-
-
-def _paced(what: str, run: Json, window: tuple[float, float], logged: list[Json]) -> Iterator[Finding]:
-    """The recorded rate is what the engine gave: its own quickest answers, at the run's concurrency."""
-    concurrency = run["level"].get("concurrency")
-    inside = [request for request in logged if window[0] - 0.2 <= request["began"] and request["t"] <= window[1] + 0.5]
-    recorded = run["summary"]["output_tok_per_s"]
-    if not concurrency or recorded is None or len(inside) < concurrency:
-        return
-    quickest = sorted(request["t"] - request["began"] for request in inside)[: max(1, len(inside) // 2)]
-    mean_s = sum(quickest) / len(quickest)
-    tokens = sum(request["tokens"] for request in inside) / len(inside)
-    able = concurrency * tokens / mean_s
-    if recorded < PACE_SHARE * able:
-        yield Finding(
-            "slow_but_valid",
-            f"{what} is valid at {recorded:.1f} tokens a second; the engine's own log shows {able:.1f}.",
-        )
-
-
-def _downtime(seen: Observation) -> Iterator[Finding]:
-    """What is recorded as downtime is what was sampled."""
-    if _was_struck(seen, *HITS_PRODUCTION, "operator:second-sweep", "results:deleted"):
-        return
-    sweeps = [controller for controller in seen.controllers if controller.sweeps and controller.who != "second"]
-    for archive in seen.archives:
-        end = _end_of(archive)
-        if end is None or not sweeps or end["unrestored"]:
-            continue
-        ended_at = datetime.fromisoformat(end["ended_at"]).timestamp()
-        recorded = sum(end["production_downtime_s"].values())
-        sampled = sum(
-            min(stop or ended_at, ended_at) - begin
-            for begin, stop in down_spans(seen.samples)
-            if sweeps[0].began_s <= begin <= ended_at
-        )
-        trials = len(_trials(archive))
-        if abs(recorded - sampled) > DOWNTIME_S * max(1, trials) + DOWNTIME_SHARE * sampled:
-            yield Finding(
-                "downtime", f"{archive.name}: {recorded:.1f} s of downtime are recorded, {sampled:.1f} s were sampled."
-            )
 
 
 def _tracebacks(seen: Observation) -> Iterator[Finding]:

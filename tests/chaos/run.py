@@ -1,15 +1,13 @@
 """`python -m tests.chaos.run --seed S --runs N`: faults drawn at random, struck at real sweeps, judged by the oracle.
 
-Finished seeds are kept in a results file and skipped, so that a call that was cut short goes on. A failing seed is
-printed with its faults and their moments; `--only SEED` plays it again, `--faults "kill:guard @ under load + 0 s"`
-plays a list of one's own. Exit status 1 when a run failed.
+A failing seed is printed with its faults and their moments; `--only SEED` plays it again, `--faults "kill:guard @ under
+load + 0 s"` plays a list of one's own. Exit status 1 when a run failed.
 """
 
 import argparse
 import json
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -27,17 +25,14 @@ from tests.faults.conftest import _free_number
 from tests.faults.test_matrix import PHASES
 from tests.rig.conftest import why_no_rig
 
-from tokenpeak import paths
 from tokenpeak.node.machine import clock
 
-RESULTS = Path(".tokenpeak") / "chaos.jsonl"
 QUIET_S = 1.5
 """Production must answer for so long before a run counts as settled."""
 
 
 def one_run(stage: Stage, seed: str, faults: list[Struck], folder: Path, *, pair: bool, resume: bool) -> Observation:
     """Strike these faults at one sweep, wait for the node, clear up, and go on with the sweep; what was seen."""
-    stage.control.write_text("open")
     before = stage.look()
     folder.mkdir(parents=True)
     sampler = stage.start_sampler(folder / "samples.jsonl")
@@ -152,38 +147,6 @@ def _keep_archives(results: Path, target: Path) -> None:
         shutil.copytree(results, target)
 
 
-class Results:
-    """The results file: a line per seed that has been run; those of another revision of the code do not count."""
-
-    def __init__(self, path: Path, revision: str) -> None:
-        self.path = path
-        self._revision = revision
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lines = path.read_text().splitlines() if path.exists() else []
-        kept = map(json.loads, lines)
-        self.done = {line["seed"]: line for line in kept if line.get("revision") == revision}
-
-    def add(self, seed: str, faults: list[Struck], findings: list[Finding], seconds: float) -> None:
-        """Keep how a seed went."""
-        line = {
-            "seed": seed,
-            "revision": self._revision,
-            "faults": [described(fault) for fault in faults],
-            "struck": [fault.struck_s is not None for fault in faults],
-            "findings": [str(finding) for finding in findings],
-            "seconds": round(seconds, 1),
-        }
-        self.done[seed] = line
-        with self.path.open("a") as stream:
-            stream.write(json.dumps(line) + "\n")
-
-
-def revision() -> str:
-    """Which code is struck: the commit, and whether it was changed since."""
-    argv = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
-    return subprocess.run(argv, cwd=paths.ROOT, capture_output=True, text=True, check=False).stdout.strip()
-
-
 def report(observation: Observation, findings: list[Finding], seconds: float, number: str) -> None:
     """A line for a run; for one that failed, everything that is needed to play it again."""
     faults = "; ".join(
@@ -208,41 +171,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--seed", default="1", help="what all runs' seeds begin with")
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--only", help="play this one seed again, whatever the results file says")
+    parser.add_argument("--only", help="play this one seed again")
     parser.add_argument("--faults", help="play this list of faults instead of a draw")
-    parser.add_argument("--pair", action="store_true", help="with --faults: two configs")
-    parser.add_argument("--resume", action="store_true", help="with --faults: go on with the sweep afterwards")
-    parser.add_argument("--minutes", type=float, default=1e6, help="begin no run after so long")
-    parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--keep", type=Path, help="keep what was seen of failing runs below this folder")
-    parser.add_argument("--keep-all", action="store_true", help="with --keep: of runs without a finding, too")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     # What was set up is taken away, however this is ended.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     reason = why_no_rig()
     if reason:
         print(f"skipped: {reason}")
         return 0
-    results = Results(asked.results, revision())
-    seeds = [asked.only] if asked.only else [f"{asked.seed}-{number}" for number in range(1, asked.runs + 1)]
-    if asked.faults:
-        seeds = [f"faults-{time.time():.0f}-{number}" for number in range(1, asked.runs + 1)]
-    left = [seed for seed in seeds if asked.only or seed not in results.done]
-    if len(left) < len(seeds):
-        print(f"{len(seeds) - len(left)} of {len(seeds)} seeds are in {results.path} already")
-    began = time.monotonic()
+    seeds = [options.only] if options.only else [f"{options.seed}-{number}" for number in range(1, options.runs + 1)]
+    failed = 0
     place = Path(tempfile.mkdtemp(prefix="tokenpeak-chaos-"))
     number, lock = _free_number()
     stage: Stage | None = None
     try:
-        for at, seed in enumerate(left, 1):
-            if time.monotonic() - began > asked.minutes * 60:
-                print(f"{len(left) - at + 1} seeds are left for the next call")
-                break
-            if asked.faults:
-                faults, pair, resume = parse(asked.faults), asked.pair, asked.resume
-            else:
-                faults, pair, resume = draw(seed)
+        for at, seed in enumerate(seeds, 1):
+            faults, pair, resume = (parse(options.faults), False, False) if options.faults else draw(seed)
             if stage is None:
                 stage = Stage(place, number)
             else:
@@ -251,11 +197,10 @@ def main() -> int:
             folder = place / f"run-{seed}"
             observation = one_run(stage, seed, faults, folder, pair=pair, resume=resume)
             findings = judge(observation)
-            seconds = time.monotonic() - started
-            results.add(seed, faults, findings, seconds)
-            report(observation, findings, seconds, f"{at}/{len(left)}")
-            if asked.keep and (findings or asked.keep_all):
-                shutil.copytree(folder, asked.keep / f"{seed}-{time.time():.0f}", dirs_exist_ok=True)
+            failed += bool(findings)
+            report(observation, findings, time.monotonic() - started, f"{at}/{len(seeds)}")
+            if options.keep and findings:
+                shutil.copytree(folder, options.keep / f"{seed}-{time.time():.0f}", dirs_exist_ok=True)
             shutil.rmtree(folder, ignore_errors=True)
             if findings or any(fault.name.startswith(("folder", "file:node.json")) for fault in faults):
                 stage.down()
@@ -265,9 +210,7 @@ def main() -> int:
             stage.down()
         shutil.rmtree(place, ignore_errors=True)
         del lock
-    ran = [results.done[seed] for seed in seeds if seed in results.done]
-    failed = [line for line in ran if line["findings"]]
-    print(f"{len(ran)} of {len(seeds)} seeds have run, {len(ran) - len(failed)} without a finding.")
+    print(f"{len(seeds)} seeds have run, {len(seeds) - failed} without a finding.")
     return 1 if failed else 0
 
 

@@ -50,7 +50,6 @@ SPEC_OF_RUN: dict[str, Any] = {
 class ChaosBench(Bench):
     """A home with two sweeps, on a node whose engine and production log what they do."""
 
-    relay_port = 0
     known_hosts = Path()
 
     def prepare(self) -> None:
@@ -82,8 +81,6 @@ class ChaosBench(Bench):
         path = self.root / "inventory" / "rig" / "hosts.yml"
         hosts = yaml.safe_load(path.read_text())
         hosts["all"]["hosts"][self.node.name].update(
-            ansible_host="127.0.0.1",
-            ansible_port=self.relay_port,
             ansible_ssh_common_args=f"-o StrictHostKeyChecking=yes -o UserKnownHostsFile={self.known_hosts}",
             tokenpeak_host=self.node.address,
         )
@@ -120,12 +117,9 @@ class Stage:
     def __init__(self, place: Path, number: int) -> None:
         self.place = Path(tempfile.mkdtemp(prefix="stage-", dir=place))
         self.node: RigNode = boot_node(place, f"c{number}", 160 + number, disk="1400m")
-        self._processes: list[subprocess.Popen[str]] = []
-        self.control = self.place / f"way-{number}"
         self.known_hosts = self.place / f"known_hosts-{number}"
         self._homes = 0
         try:
-            self._relay_port = self._start_relay()
             self._know_the_key()
             self.bench = self.new_home()
             self.bench.prepare()
@@ -133,23 +127,16 @@ class Stage:
             self.down()
             raise
 
-    def _start_relay(self) -> int:
-        argv = [sys.executable, str(HERE / "relay.py"), self.node.address, "22", str(self.control)]
-        relay = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
-        self._processes.append(relay)
-        assert relay.stdout
-        return int(relay.stdout.readline())
-
     def _know_the_key(self) -> None:
         key = self.node.sh("cat", "/etc/ssh/ssh_host_ed25519_key.pub").split()
-        self.known_hosts.write_text(f"[127.0.0.1]:{self._relay_port} {key[0]} {key[1]}\n")
+        self.known_hosts.write_text(f"{self.node.address} {key[0]} {key[1]}\n")
 
     def new_home(self) -> ChaosBench:
         """Another user's home with the same inventory."""
         self._homes += 1
         home = self.place / f"home-{self._homes}"
         made = ChaosBench(node=self.node, root=home / "checkout", state=home / "state")
-        made.relay_port, made.known_hosts = self._relay_port, self.known_hosts
+        made.known_hosts = self.known_hosts
         return made
 
     def fresh(self) -> None:
@@ -164,11 +151,6 @@ class Stage:
 
     def down(self) -> None:
         """Take everything away."""
-        for process in self._processes:
-            process.terminate()
-            process.wait(10)
-            if process.stdout:
-                process.stdout.close()
         self.node.testnode("down")
 
     @property
