@@ -8,24 +8,14 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.many_nodes.figures import (
-    CommandFigures,
-    SweepFigures,
-    command_figures,
-    mib_per_other_node,
-    sweep_figures,
-)
 from tests.many_nodes.rack import INVENTORY, RIG_NODES, START_S, Rack, RackNode, rack_of
 from tests.many_nodes.user import User
 from tests.rig.conftest import why_no_rig
 
-from tokenpeak import paths
 from tokenpeak.node.machine import clock
 
 NODES = tuple(map(int, os.environ.get("NODES", "1 12 50 200").split()))
@@ -33,13 +23,9 @@ MOST_KILLED = 50
 TRIALS = 40
 FEWEST = 5
 """On one node, where a search sees each trial before the next: it ends by itself once no config can be better."""
-RESULT = paths.ROOT / ".tokenpeak" / "many-nodes.json"
 LIMIT_S = 3000.0
-MOST_MIB_PER_NODE_AT_WORK = 60.0
-MOST_CPU_S_PER_TRIAL = 2.0
 MOST_CPU_S_PER_PROBED_NODE = 1.5
 """Of twelve nodes or more, at the first probe; what one node takes is the command's own start."""
-MOST_IDLE_S = 3.0
 LEASE_S = 40.0
 BEAT_S = LEASE_S / 4
 STAGGER_S = 3.0
@@ -70,23 +56,6 @@ FORTY: dict[str, Any] = {
     "deadlines": {"engine_ready_s": 300, "run_s": 300, "production_ready_s": 300, "lease_s": 60},
 }
 """Three seconds of two requests a second, forty times."""
-UNEVEN: dict[str, Any] = {
-    **FORTY,
-    "axes": {
-        "max_num_seqs": [1, 2, 4, 10],
-        "max_num_batched_tokens": [512, 1024, 2048, 4096, 8192],
-        "enable_prefix_caching": [True, False],
-    },
-    "workloads": [
-        {
-            "workload": {"kind": "synthetic", "name": "short", "input_tokens": 16, "output_tokens": 20},
-            "levels": [{"concurrency": 50, "requests": 50}],
-        }
-    ],
-    "search": {"strategy": "random", "trials": 36, "baseline": [], "anchor_every": None},
-}
-"""Loads of 5 to 60 s, by how many requests the simulated engine takes at once."""
-
 pytestmark = [
     pytest.mark.many_nodes,
     pytest.mark.xdist_group("rig"),
@@ -117,73 +86,23 @@ def recorded(user: User) -> int:
     return sum(sum(launches(archive).values()) for archive in user.archives())
 
 
-def write(key: str, value: object) -> None:
-    """Put a value into the result."""
-    RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text(json.dumps({**read(), key: value}, indent=1))
-
-
-def read() -> dict[str, Any]:
-    """The result so far."""
-    found = json.loads(RESULT.read_text()) if RESULT.exists() else {}
-    assert isinstance(found, dict)
-    return found
-
-
 @pytest.mark.parametrize("count", NODES)
 def test_each_command_with_so_many_nodes(count: int) -> None:
-    """All of them end well; each trial is recorded once, and every node's production answers afterwards."""
-    write(f"{count}", None)
-    commands, sweeps = [], []
+    """All end well, a probe in bounded processor time; each trial is recorded once, and each production answers."""
+    costs = {}
     with rack_of(count) as rack:
         user = rack.user("home", rack.working_folder({"forty": FORTY}, {"tokenpeak_default_sweep": "forty"}))
         for command in ("probe", "plan", "sweep", "restore"):
             options = f" --parallel {count} --no-report" if command == "sweep" else ""
-            cost, said = user.cost_of(f"tokenpeak {command} --inventory {INVENTORY}{options}", LIMIT_S)
-            commands.append(command_figures(count, command, cost))
+            costs[command], printed = user.cost_of(f"tokenpeak {command} --inventory {INVENTORY}{options}", LIMIT_S)
+            cost = costs[command]
+            print(f"\n{count} nodes, {command}: {cost.wall_s:.1f} s, {cost.cpu_s:.1f} s of processor time", flush=True)
             if command == "sweep":
-                sweeps.append(sweep_figures(count, cost, user.archives()[-1]))
-                assert each_once(user.archives()[-1], TRIALS if count > 1 else FEWEST, TRIALS), said
+                assert each_once(user.archives()[-1], TRIALS if count > 1 else FEWEST, TRIALS), printed
         assert [] == of_all(rack, RackNode.answers)
         assert [] == of_all(rack, RackNode.has_free_engine_port)
-    found = {"load_average": os.getloadavg(), "commands": list(map(asdict, commands)), "sweep": asdict(sweeps[0])}
-    write(f"{count}", found)
-    print(f"\n{json.dumps(found, indent=1)}", flush=True)
 
-
-def test_costs_of_the_controller() -> None:
-    """A node at work takes no more than 60 MiB here, a trial 2 s of processor time, a probe 1.5 s."""
-    sizes = [found for count in sorted(NODES) if (found := read().get(f"{count}"))]
-    commands = [CommandFigures(**each) for found in sizes for each in found["commands"]]
-    sweeps = [SweepFigures(**found["sweep"]) for found in sizes]
-
-    assert len(sizes) == len(NODES)
-    assert max(each.cpu_s_per_trial for each in sweeps) <= MOST_CPU_S_PER_TRIAL
-    probes = [each for each in commands if each.command == "probe" and each.nodes >= RIG_NODES]
-    assert max((each.controller_cpu_s / each.nodes for each in probes), default=0.0) <= MOST_CPU_S_PER_PROBED_NODE
-    others = [mib_per_other_node(each, sweeps[0]) for each in sweeps if each.at_work > sweeps[0].at_work]
-    assert max(others, default=0.0) <= MOST_MIB_PER_NODE_AT_WORK
-
-
-def test_no_node_waits_for_another() -> None:
-    """Twelve nodes with loads of 5 to 60 s: each begins its next trial within 3 s of its last one's end."""
-    with rack_of(RIG_NODES) as rack:
-        user = rack.user("home", rack.working_folder({"uneven": UNEVEN}, {"tokenpeak_default_sweep": "uneven"}))
-        user.cost_of(f"tokenpeak probe --inventory {INVENTORY}", LIMIT_S)
-        user.cost_of(f"tokenpeak sweep --inventory {INVENTORY} --parallel {RIG_NODES} --no-report", LIMIT_S)
-        trials = [json.loads(path.read_text()) for path in user.archives()[-1].glob("trials/[!.]*.json")]
-    spans: dict[str, list[tuple[float, float]]] = {}
-    for trial in trials:
-        began_s = datetime.fromisoformat(trial["started_at"]).timestamp()
-        spans.setdefault(trial["node"], []).append((began_s, began_s + trial["duration_s"]))
-    idle_s = [later - before for own in spans.values() for (_, before), (later, _) in itertools.pairwise(sorted(own))]
-    loads_s = sorted(phase["duration_s"] for trial in trials for phase in trial["phases"] if phase["kind"] == "load")
-    print(f"\nloads {loads_s[0]:.1f} to {loads_s[-1]:.1f} s; idle {min(idle_s):.2f} to {max(idle_s):.2f} s", flush=True)
-
-    assert (len(trials), len(spans)) == (36, RIG_NODES)
-    assert loads_s[0] < 10
-    assert loads_s[-1] > 45
-    assert max(idle_s) <= MOST_IDLE_S
+    assert count < RIG_NODES or costs["probe"].cpu_s / count <= MOST_CPU_S_PER_PROBED_NODE
 
 
 def test_killed_controller_of_many_nodes_at_work() -> None:
@@ -236,9 +155,6 @@ def test_killed_controller_of_many_nodes_at_work() -> None:
         cost, said = second.cost_of(f"tokenpeak sweep --resume {archive.name} --parallel {count} --no-report", LIMIT_S)
         end = json.loads((archive / "end.json").read_text())
         print(f"resumed elsewhere: {before} trials before, {trials} in {cost.wall_s:.0f} s", flush=True)
-        took = {"resume_wall_s": cost.wall_s, "resume_controller_cpu_s": cost.controller_cpu_s}
-        back = {"back_s": back_s, "limit_s": last_s, "gaps_s": gaps_s, "late_s": late_s}
-        write("killed", {"nodes": count, "trials_before": before, **back, **took})
 
         assert ("completed", []) == (end["status"], end["unrestored"])
         assert each_once(archive, trials, trials), said
