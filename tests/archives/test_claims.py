@@ -71,86 +71,27 @@ def one_more_pair(seen: Evidence, claim: Claim) -> tuple[Evidence, Claim]:
 
 SPEED = "request_output_tok_per_s_mean"
 WINNER = (pl.col("axis_gpu_memory_utilization") == "0.85") & (pl.col("axis_max_model_len") == "32768")
-WORST = pl.col(SPEED) < 20.7
-TWO_GPUS = pl.col("node").is_in(["gpu-medium", "mi210x2", "H100X2"])
-SEVERAL_GPUS = TWO_GPUS | pl.col("node").is_in(["gpu-large", "gpu-xlarge"])
-EDITED = pl.col("axis_max_num_batched_tokens") == "65536"
 PIPELINE = pl.col("axis_parallelism") == "pipeline"
+TWO_GPUS = pl.col("node").is_in(["gpu-medium", "mi210x2", "H100X2"])
 
-VERDICTS: dict[str, tuple[Verdict, Doctor, Verdict]] = {
-    "C1": ("contradicted", runs(**{SPEED: where(WINNER, SPEED, 700.0)}), "supported"),
-    "C2": ("contradicted", given(stated_unit="J/token"), "supported"),
-    "C3": ("contradicted", runs(energy_j_per_output_tok=pl.col("energy_j_per_output_tok") / 1019), "supported"),
-    "C4": ("contradicted", runs(**{SPEED: where(WORST, SPEED, 20.84)}), "supported"),
-    "C5": ("undecided", one_more_pair, "supported"),
-    "C6": ("not_supported", runs(**{SPEED: where(WINNER, SPEED, 22.4)}), "supported"),
-    "C7": ("supported", runs(**{SPEED: where(WINNER, SPEED, 22.4)}), "contradicted"),
-    "C8": ("contradicted", given(stated_bytes=42.9e9), "supported"),
-    "C9": ("contradicted", runs(tpot_s_mean=pl.col("itl_s_p50")), "supported"),
-    "C10": (
-        "contradicted",
-        runs(
-            itl_s_mean=1 / pl.col("output_tok_per_s"),
-            output_tokens=pl.col("requests_ok") * 4000,
-        ),
-        "supported",
-    ),
-    "C11": (
-        "contradicted",
-        runs(
-            **{
-                f"ttft_s_{name}": where(
-                    pl.col("axis_max_num_batched_tokens") == "65536", f"ttft_s_{name}", 20.0 + index / 7
-                )
-                for index, name in enumerate(("mean", "p25", "p50", "p75", "p99"))
-            }
-        ),
-        "supported",
-    ),
-    "C12": (
-        "supported",
-        trials(objective=where(pl.col("config_name") == "moderate", "objective", 2.5)),
-        "contradicted",
-    ),
-    "C13": (
-        "supported",
-        runs(ttft_s_p99=where(pl.col("config_name") == "moderate", "ttft_s_p99", 0.93)),
-        "contradicted",
-    ),
-    "C14": (
-        "supported",
-        trials(objective=where(pl.col("config_name") == "moderate", "objective", 4.0)),
-        "contradicted",
-    ),
-    "C15": ("contradicted", given(stated_minimum=8.9, stated_devices=["NVIDIA H100 PCIe", "NVIDIA L40S"]), "supported"),
-    "C16": ("not_supported", given(tokens_per_sequence=840), "supported"),
-    "C17": (
-        "not_supported",
-        given(quality={"float16": -2, "awq-4bit": 0, "gptq-4bit": -3, "gguf-llama.cpp": -5}),
-        "supported",
-    ),
-    "C18": ("supported", runs(output_tok_per_s=where(PIPELINE & TWO_GPUS, "output_tok_per_s", 700.0)), "contradicted"),
-    "C19": ("contradicted", runs(output_tok_per_s=where(SEVERAL_GPUS, "output_tok_per_s", 50.0)), "supported"),
-    "C20": ("contradicted", runs(**{SPEED: where(pl.col("axis_model") == "qwen-1.5b", SPEED, 280.0)}), "supported"),
-    "C21": (
-        "contradicted",
-        runs(
-            output_tok_per_s=where(pl.col("axis_max_model_len") == "128000", "output_tok_per_s", 100.0),
-        ),
-        "supported",
-    ),
-    "C22": (
-        "supported",
-        runs(output_tok_per_s=where(pl.col("concurrency") == 1, "output_tok_per_s", 60.0)),
-        "contradicted",
-    ),
-    "C23": ("contradicted", given(stated="launch_overhead"), "supported"),
-    "C24": ("contradicted", runs(**{SPEED: where(WORST, SPEED, 20.84)}), "supported"),
-    "C25": ("undecided", without_eager, "contradicted"),
-    "C26": ("contradicted", given(stated_requests_per_min=24), "supported"),
-    "C27": ("contradicted", given(stated_bytes=4.2e9), "supported"),
+VERDICTS: dict[str, Verdict] = {
+    **dict.fromkeys(("C1", "C2", "C3", "C4", "C8", "C9", "C10", "C11", "C15", "C19", "C20", "C21"), "contradicted"),
+    **dict.fromkeys(("C23", "C24", "C26", "C27"), "contradicted"),
+    **dict.fromkeys(("C7", "C12", "C13", "C14", "C18", "C22"), "supported"),
+    **dict.fromkeys(("C6", "C16", "C17"), "not_supported"),
+    **dict.fromkeys(("C5", "C25"), "undecided"),
 }
-"""Claim → its verdict, a change of what it rests on, and the verdict on that."""
+DOCTORED: dict[str, tuple[Doctor, Verdict]] = {
+    "C2": (given(stated_unit="J/token"), "supported"),
+    "C3": (runs(energy_j_per_output_tok=pl.col("energy_j_per_output_tok") / 1019), "supported"),
+    "C5": (one_more_pair, "supported"),
+    "C7": (runs(**{SPEED: where(WINNER, SPEED, 22.4)}), "contradicted"),
+    "C9": (runs(tpot_s_mean=pl.col("itl_s_p50")), "supported"),
+    "C12": (trials(objective=where(pl.col("config_name") == "moderate", "objective", 2.5)), "contradicted"),
+    "C18": (runs(output_tok_per_s=where(PIPELINE & TWO_GPUS, "output_tok_per_s", 700.0)), "contradicted"),
+    "C25": (without_eager, "contradicted"),
+}
+"""Claims of each kind, a change of what each rests on, and the verdict on that."""
 
 
 def test_every_claim_is_there() -> None:
@@ -160,15 +101,23 @@ def test_every_claim_is_there() -> None:
 
 
 @pytest.mark.parametrize("claim_id", VERDICTS)
-def test_verdicts_follow_the_data(claim_id: str, published: Frames) -> None:
-    """The published data give the verdict, with arithmetic and the figure that holds; another figure, another one."""
+def test_claims_have_their_verdict(claim_id: str, published: Frames) -> None:
+    """The published data give the verdict, with arithmetic, and a corrected figure unless the claim holds."""
     archive, claim = CLAIMS[claim_id]
-    before, doctor, after = VERDICTS[claim_id]
-    own = evidence(published, archive)
-    outcome = judge(claim, own).outcome
-    seen, changed = doctor(own, claim)
+    outcome = judge(claim, evidence(published, archive)).outcome
 
-    assert (before, after) == (outcome.verdict, judge(changed, seen).outcome.verdict)
-    assert before != after
+    assert VERDICTS[claim_id] == outcome.verdict
+    assert outcome.computation
     assert any(character.isdigit() for character in " ".join(outcome.computation))
     assert outcome.corrected or outcome.verdict == "supported"
+
+
+@pytest.mark.parametrize("claim_id", DOCTORED)
+def test_verdicts_follow_the_data(claim_id: str, published: Frames) -> None:
+    """Another figure gives another verdict."""
+    archive, claim = CLAIMS[claim_id]
+    doctor, after = DOCTORED[claim_id]
+    seen, changed = doctor(evidence(published, archive), claim)
+
+    assert after == judge(changed, seen).outcome.verdict
+    assert after != VERDICTS[claim_id]

@@ -1,6 +1,5 @@
 """Every sweep's own figures are checked: nothing is found in a sound one, and each planted mistake is."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,23 +11,9 @@ from archive_factory import make_archive
 from tokenpeak.checks.catalogue import GUARDS
 from tokenpeak.checks.claims import guarded
 from tokenpeak.checks.evidence import Evidence
-from tokenpeak.predict.demand import Demand
-from tokenpeak.predict.prediction import hardware_limit_tok_per_s
 from tokenpeak.store.frames import open_frames
 from tokenpeak.store.pack import unpacked
 
-DRAFTS = '{"method": "ngram", "num_speculative_tokens": 3}'
-SHORT_PROMPTS = Demand(
-    input_tokens=1,
-    output_tokens=64,
-    longest_tokens=65,
-    longest_input_tokens=1,
-    requests=64,
-    warmup_requests=0,
-    duration_s=None,
-    concurrency=None,
-    rate_per_s=None,
-)
 SWEEPS = Path(__file__).parent / "sweeps"
 """Sweeps of the simulated engine and of vLLM on a CPU, as they were measured; requests and logs taken out."""
 
@@ -153,39 +138,6 @@ def test_planted_mistakes_are_found(guard: str, sound: Evidence) -> None:
     assert all(finding.where and finding.text for finding in findings)
 
 
-@pytest.mark.parametrize(
-    ("model", "flags", "gpus", "concurrency"),
-    [
-        ("mistralai/Mixtral-8x7B-Instruct-v0.1", {"tensor_parallel_size": 2}, 2, 1),
-        ("meta-llama/Llama-3.1-8B-Instruct", {"data_parallel_size": 4}, 4, 32),
-        ("meta-llama/Llama-3.1-8B-Instruct", {"data_parallel_size": 4, "max_num_seqs": 8}, 4, 32),
-        ("meta-llama/Llama-3.1-8B-Instruct", {"speculative_config": DRAFTS}, 1, 1),
-    ],
-)
-def test_what_the_hardware_can_give_is_not_too_fast(
-    sound: Evidence, model: str, flags: dict[str, object], gpus: int, concurrency: int
-) -> None:
-    """Experts that no token picks, replicas and accepted drafts are no mistake; what is beyond them still is."""
-    seen = replace(
-        sound,
-        configs=sound.configs.with_columns(model_name=pl.lit(model), flags=pl.lit(json.dumps(flags))),
-        nodes=sound.nodes.with_columns(
-            gpus=pl.Series([json.dumps(json.loads(text)[:1] * gpus) for text in sound.nodes["gpus"]])
-        ),
-        runs=sound.runs.filter(node="node-1").head(1).with_columns(concurrency=concurrency),
-    )
-    memory = seen.memory_plan(seen.runs.row(0, named=True))
-    assert memory is not None
-    limit = hardware_limit_tok_per_s(memory, replace(SHORT_PROMPTS, concurrency=concurrency))
-
-    found = [
-        guarded(replace(seen, runs=seen.runs.with_columns(output_tok_per_s=share * limit)))["limits"]
-        for share in (0.95, 1.6)
-    ]
-
-    assert [(1, 0), (1, 1)] == [(each.looked_at, len(each.findings)) for each in found]
-
-
 def test_measured_sweeps_have_no_findings(measured: Evidence) -> None:
     """Nothing false is found in sweeps of the simulated engine and of vLLM on a CPU."""
     found = guarded(measured)
@@ -193,15 +145,3 @@ def test_measured_sweeps_have_no_findings(measured: Evidence) -> None:
     assert {guard.name: () for guard in GUARDS} == {name: each.findings for name, each in found.items()}
     # Limits and memory need a GPU and a model whose facts are known, which the CPU sweep has not.
     assert sum(each.looked_at > 0 for each in found.values()) >= len(GUARDS) - 3
-
-
-def test_every_guard_has_its_mistake_planted() -> None:
-    """No check goes untried."""
-    assert {guard.name for guard in GUARDS} == set(PLANTED)
-
-
-def test_an_empty_sweep_says_nothing(tmp_path: Path) -> None:
-    """Before the first trial no check finds or looks at anything."""
-    seen = evidence(make_archive(tmp_path / "empty", replicates=0, seconds=3).path)
-
-    assert all(not each.looked_at and not each.findings for each in guarded(seen).values())

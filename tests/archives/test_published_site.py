@@ -90,14 +90,6 @@ def test_pages_show_what_they_are_for(site: Path) -> None:
     assert all(name in (site / "compare.html").read_text() for name in ALL)
 
 
-def test_cautions_lead_to_their_claims(site: Path) -> None:
-    """A claim that a caution names is a link to where it is judged."""
-    page = (site / V100 / "index.html").read_text()
-
-    assert 'see claim <a href="claims.html#claim-c1">C1</a>' in page
-    assert 'id="claim-c1"' in (site / V100 / "claims.html").read_text()
-
-
 def test_no_page_has_a_sentence_only(site: Path) -> None:
     """The V100's publication has no single requests and one kind of hardware: no pages that say no more than that."""
     index = site / V100 / "index.html"
@@ -115,30 +107,3 @@ def test_models_do_not_rank_against_each_other(site: Path) -> None:
 
     assert "different models do not rank" in page
     assert "Diamond: recommended" not in page
-
-
-def test_unmatched_configs_show_no_axis(site: Path) -> None:
-    """Four V100 were tried with hardly two configs that differ in one axis only: no axis is said to matter most."""
-    assert "no axis is shown to matter" in words(site / V100 / "interactions.html")
-
-
-def test_calibrations_are_asked_of_no_other_client(site: Path) -> None:
-    """What another tool measured is not said to lack a calibration of our own client."""
-    page = words(site / "methodology.html")
-
-    assert len(ALL) == page.count("none: another load client measured it")
-    assert "none was on record" not in page
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_what_a_trial_offers_is_there(name: str, site: Path) -> None:
-    """Each file that a published trial's page offers is in the site: most publications have no requests."""
-    pages = sorted((site / name / "trials").glob("*.html"))
-    offered = {
-        (page.parent / link).resolve()
-        for page in pages
-        for link in re.findall(r'href="([^"]*raw[^"]*)"', page.read_text())
-    }
-
-    assert offered
-    assert [] == [path.name for path in offered if not path.is_file()]

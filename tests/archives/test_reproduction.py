@@ -13,7 +13,6 @@ from tokenpeak.exchange.assemble import write_import
 from tokenpeak.exchange.table import read_tables
 from tokenpeak.report import open_archive
 from tokenpeak.report.hardware.parallel import parallel_speedups
-from tokenpeak.report.hardware.presets import bars, observations
 from tokenpeak.report.load import rates
 from tokenpeak.report.ranking.standings import rank
 from tokenpeak.spec.sweep import parse_spec
@@ -111,36 +110,6 @@ def test_h200_slo_table() -> None:
     assert (1.5, 2.0) == highest.filter(pl.col("holds") == 1.5).select("holds", "breaks").row(0)
 
 
-def test_h200_kv_caches(published: Frames) -> None:
-    """The KV cache of each config is the published one in GiB."""
-    trials = published.trials.filter(sweep_id=H200)
-    bytes_ = published.runs.filter(sweep_id=H200)
-
-    assert bytes_.height
-    for row in source(H200, "configs.csv"):
-        name = {"phase0": "defaults", "phase1-baseline-rerun": "defaults"}.get(
-            row["config"], row["config"].removeprefix("phase1-")
-        )
-        found = [
-            trial.startup.kv_cache_bytes
-            for trial in Archive(paths.ARCHIVES / H200).trials()
-            if trial.config.name == name
-        ]
-        assert {float(row["kv_cache_gib"])} == {round((size or 0) / 2**30, 2) for size in found}
-    assert 7 == trials.height
-
-
-def test_t4_quantization_table(published: Frames) -> None:
-    """Speed and size of each number format are the published ones."""
-    joined = published.runs.filter(sweep_id=T4).join(published.trials, on=["sweep_id", "trial_id"])
-    found = {
-        row["config_name"]: (row["output_tok_per_s"], row["weights_bytes"] / 1e9)
-        for row in joined.iter_rows(named=True)
-    }
-
-    assert {"float16": (35, 14), "awq-4bit": (42, 4.5), "gptq-4bit": (38, 4.5), "gguf-llama.cpp": (20, 4)} == found
-
-
 def test_every_preset_row_is_there(published: Frames) -> None:
     """Every row with all its figures."""
     runs = published.runs.filter(sweep_id=PRESETS, level_label="concurrency=10")
@@ -160,62 +129,6 @@ def test_every_preset_row_is_there(published: Frames) -> None:
         assert float(row["mean_latency_s"]) == own["latency_s_mean"]
         assert float(row["request_generation_tok_per_s"]) == own["request_output_tok_per_s_mean"]
         assert int(row["errors"]) == own["requests_failed"]
-
-
-def test_every_preset_row_is_drawn() -> None:
-    """A bar chart for each model and context has a bar as long as each published figure, pale where requests failed."""
-    words = {"1.5B": "qwen-1.5b", "3B": "llama-3b", "8B": "llama-8b", "32B": "qwen-32b"}
-    published = {
-        (
-            next(word for part, word in words.items() if f"-{part}" in row["model"]),
-            row["max_model_len"],
-            row["preset"],
-            float(row["generation_tok_per_s"]),
-            int(row["errors"]) > 0,
-        )
-        for row in source(PRESETS, "presets.csv")
-    }
-    drawn = set()
-    for (model, context), figure in zip(OBSERVED, bars(open_archive(paths.ARCHIVES / PRESETS)), strict=True):
-        (values,) = figure.spec["datasets"].values()
-        assert f"{model} at a context of {int(context):,}" == figure.title
-        assert {"output_tok_per_s", "node"} == {figure.spec["encoding"][axis]["field"] for axis in ("x", "y")}
-        drawn |= {(model, context, row["node"], row["output_tok_per_s"], row["failed"]) for row in values}
-
-    assert published == drawn
-
-
-OBSERVED = {
-    ("qwen-1.5b", "2048"): ("gpu-small 46.63", "gpu-small 676.10", "mi210x2 (10)"),
-    ("llama-3b", "2048"): ("gpu-small 47.22", "gpu-small 576.56", "H100X1 (10)"),
-    ("llama-8b", "2048"): ("gpu-medium 34.56", "gpu-large 492.47", "H100X2 (20), gpu-medium (1)"),
-    ("qwen-32b", "2048"): ("H100X2 20.39", "H100X2 175.25", "gpu-xlarge (10)"),
-    ("qwen-1.5b", "8192"): ("gpu-small 27.97", "gpu-small 666.18", ""),
-    ("llama-3b", "8192"): ("gpu-large 40.86", "mi210x1 545.31", "mi210x1 (1)"),
-    ("llama-8b", "8192"): ("gpu-large 10.82", "gpu-medium 503.87", "H100X2 (64), H100X1 (63)"),
-    ("qwen-32b", "8192"): ("gpu-xlarge 25.81", "gpu-xlarge 229.41", "H100X1 (14), H100X2 (2)"),
-    ("qwen-1.5b", "64000"): ("H100X1 24.50", "H100X1 621.06", "H100X2 (10)"),
-    ("llama-3b", "64000"): ("H100X1 45.85", "mi210x1 595.07", ""),
-    ("llama-8b", "64000"): ("mi210x2 8.65", "mi210x2 451.61", "H100X1 (65), H100X2 (41)"),
-    ("qwen-32b", "64000"): ("H100X2 19.32", "H100X2 176.10", "H100X2 (2)"),
-    ("qwen-1.5b", "128000"): ("H100X1 26.45", "H100X1 642.54", ""),
-    ("llama-3b", "128000"): ("H100X1 45.53", "H100X1 574.22", ""),
-    ("llama-8b", "128000"): ("mi210x2 10.08", "mi210x2 467.43", "H100X1 (80), H100X2 (49)"),
-    ("qwen-32b", "128000"): ("H100X2 18.96", "H100X2 168.05", "H100X2 (1)"),
-}
-"""What the report says of each table: highest prompt and generation throughput, and errors."""
-
-
-@pytest.mark.parametrize(("model", "context"), OBSERVED)
-def test_preset_observations_are_generated(model: str, context: str) -> None:
-    """The published observations of each table follow from its rows."""
-    found = observations(open_archive(paths.ARCHIVES / PRESETS), model, context)
-
-    assert OBSERVED[model, context] == (
-        f"{found.prompt_node} {found.prompt_tok_per_s:.2f}",
-        f"{found.output_node} {found.output_tok_per_s:.2f}",
-        found.failed,
-    )
 
 
 def test_pipeline_against_tensor() -> None:

@@ -9,15 +9,7 @@ layers:N       keeps the first N layers
 zero_heads:N   zeroes the outputs of the last N attention heads of each layer
 swap:          exchanges the second and the third layer
 theta:S        multiplies the base of the rotary embedding by S
-eps:S          sets the norms' epsilon to S
-vocabulary:S   zeroes the embedding's last share S of its rows
 bits:N         rounds each matrix's rows to N bits, with a scale for each row
-coarse:N       rounds each matrix to N bits, with one scale for all of it
-final_norm:S   multiplies the last norm by S
-embedding:S    adds noise of S times their spread to each twentieth row of the embedding
-digits:        exchanges the embeddings of the digits 7 and 8
-kv_heads:      exchanges the first and the last head of keys and values
-stretch:S      divides positions by S, as a wrong scaling of the rotary embedding would
 int8:          rounds rows to eight bits, stored as compressed-tensors that the engine multiplies in eight bits
 """
 
@@ -68,7 +60,7 @@ def rounded(matrix: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tensor
     return (matrix / scale).round().clamp(-top - 1, top), scale
 
 
-def damage(model: Path, tensors: Tensors, config: dict, kind: str, strength: str, place: str) -> Tensors:
+def damage(tensors: Tensors, config: dict, kind: str, strength: str, place: str) -> Tensors:
     """The damaged tensors; `config` is changed in place."""
     found = {name: tensor.float() for name, tensor in tensors.items()}
     torch.manual_seed(0)
@@ -99,35 +91,10 @@ def damage(model: Path, tensors: Tensors, config: dict, kind: str, strength: str
     elif kind == "theta":
         rope = config.get("rope_parameters") or config
         rope["rope_theta"] = float(rope.get("rope_theta") or 10000.0) * float(strength)
-    elif kind == "eps":
-        config["rms_norm_eps"] = float(strength)
-    elif kind == "vocabulary":
-        rows = found["model.embed_tokens.weight"]
-        rows[int(len(rows) * (1 - float(strength))) :] = 0
     elif kind == "bits":
         for name in chosen(found, place):
             whole, scale = rounded(found[name], int(strength))
             found[name] = whole * scale
-    elif kind == "coarse":
-        for name in chosen(found, place):
-            step = found[name].abs().max() / (2 ** (int(strength) - 1) - 1)
-            found[name] = (found[name] / step).round() * step
-    elif kind == "final_norm":
-        found["model.norm.weight"] *= float(strength)
-    elif kind == "embedding":
-        rows = found["model.embed_tokens.weight"][::20]
-        rows += float(strength) * rows.std() * torch.randn_like(rows)
-    elif kind == "digits":
-        vocabulary = json.loads((model / "tokenizer.json").read_text())["model"]["vocab"]
-        pair = [vocabulary["7"], vocabulary["8"]]
-        found["model.embed_tokens.weight"][pair] = found["model.embed_tokens.weight"][pair[::-1]]
-    elif kind == "kv_heads":
-        size = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-        for name in [name for name in chosen(found, place) if "k_proj" in name or "v_proj" in name]:
-            first, last = found[name][:size].clone(), found[name][-size:].clone()
-            found[name][:size], found[name][-size:] = last, first
-    elif kind == "stretch":
-        config["rope_parameters"] = {**config["rope_parameters"], "rope_type": "linear", "factor": float(strength)}
     elif kind == "int8":
         config["quantization_config"] = INT8
         for name in chosen(found, place):
@@ -150,7 +117,7 @@ def main(model: Path, folder: Path, asked: list[str]) -> None:
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(model, target)
         config = json.loads((model / "config.json").read_text())
-        tensors = damage(model, load_file(model / "model.safetensors"), config, kind, strength, place)
+        tensors = damage(load_file(model / "model.safetensors"), config, kind, strength, place)
         save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
         (target / "config.json").write_text(json.dumps(config, indent=1))
         print(target)

