@@ -185,7 +185,7 @@ faults: $(READY) ## Strike at sweeps in every phase and print the fault matrix (
 	$(BIN)/pytest -v -m $(if $(filter 'ci',$(FAULTS)),faults_ci,faults) -n $(FAULT_NODES) --dist loadgroup tests/faults tests/rig tests/node tests/sweep
 
 .PHONY: chaos
-chaos: $(READY) ## Strike at RUNS sweeps with faults drawn from SEED; goes on where it was cut short (ONLY=seed: again)
+chaos: $(READY) ## Strike at RUNS sweeps with faults drawn from SEED (ONLY=seed: again)
 	PYTHONPATH=.:tests $(BIN)/python -m tests.chaos.run --seed $(SEED) --runs $(RUNS) $(if $(ONLY),--only $(ONLY))
 
 .PHONY: mutants
@@ -193,7 +193,7 @@ mutants: $(VENV)/.mutants ## Judge the fast tests by 300 mutants; goes on where 
 	$(BIN)/python -m tests.mutants.$(if $(RENEW),sample,run $(if $(REVISION),--revision=$(REVISION)) $(addprefix --only=,$(ONLY)))
 
 .PHONY: many-nodes
-many-nodes: $(READY) ## Measure the controller with many nodes, kill it at 50 at work (NODES="1 12 50 200": an hour)
+many-nodes: $(READY) ## Sweep many nodes, kill the controller of 50 at work (NODES="1 12 50 200": an hour)
 	NODES=$(NODES) $(BIN)/pytest -v -s -m many_nodes tests/many_nodes
 
 .PHONY: front-door
@@ -256,8 +256,8 @@ $(VENV)/.jupyter: $(READY) notebooks/requirements.lock
 	@$(index); $(UV) pip install -q --require-hashes --no-deps --python $(BIN)/python -r notebooks/requirements.lock
 	@touch $@
 
-# Nor is what makes mutants and finds the tests that run them.
+# Nor is what makes mutants.
 $(VENV)/.mutants: $(READY) tests/mutants/requirements.lock
-	@echo "Adding cosmic-ray and coverage from tests/mutants/requirements.lock (once) …"
+	@echo "Adding cosmic-ray from tests/mutants/requirements.lock (once) …"
 	@$(index); $(UV) pip install -q --require-hashes --no-deps --python $(BIN)/python -r tests/mutants/requirements.lock
 	@touch $@

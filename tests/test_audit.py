@@ -91,17 +91,6 @@ def test_finding_fails(service: ThreadingHTTPServer, affected: set[str]) -> None
     assert entries() == service.asked  # type: ignore[attr-defined]
 
 
-@pytest.mark.integration
-def test_service_that_answers_for_half_of_the_dependencies_fails(service: ThreadingHTTPServer) -> None:
-    """An error in between is no audit, and no absence that could be declared."""
-    service.serves_from = "m"  # type: ignore[attr-defined]
-
-    done = audit(OSV_URL=osv(service), ADVISORY_SERVICE="none")
-
-    assert 1 == done.returncode
-    assert "NOT AUDITED" in done.stderr
-
-
 def test_dependency_that_the_service_leaves_out_fails(capsys: pytest.CaptureFixture[str]) -> None:
     """What was skipped is named; the others' innocence does not cover it."""
     judge = runpy.run_path(str(AUDIT))["judge"]
@@ -127,14 +116,3 @@ def test_service_that_cannot_be_reached_fails_unless_its_absence_is_declared() -
     assert "NOT AUDITED" in silent.stderr
     assert "NOT AUDITED" in declared.stderr
     assert "ADVISORY_SERVICE=none declares" in declared.stderr
-
-
-@pytest.mark.integration
-def test_named_service_that_is_down_fails() -> None:
-    """A service that somebody named is expected to answer."""
-    assert 1 == audit(OSV_URL="http://127.0.0.1:9/v1/query").returncode
-
-
-def test_ci_declares_that_it_has_no_advisory_service() -> None:
-    """The declaration is a line of .ci/run that somebody with a service can override."""
-    assert "export ADVISORY_SERVICE=" in (AUDIT.parent / "run").read_text()

