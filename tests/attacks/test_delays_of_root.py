@@ -159,7 +159,7 @@ def deaf() -> Iterator[Start]:
         yield start
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="another user's part needs root to play it")
+@needs_root
 @pytest.mark.parametrize("hidden", [False, True])
 def test_process_of_another_user(deaf: Start, hidden: bool) -> None:
     """It is not found, waited for or ended, whatever its folder in /proc says of its owner; the engine's user's is."""

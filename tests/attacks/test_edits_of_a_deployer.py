@@ -106,7 +106,7 @@ def process_of_nobody() -> Iterator[int]:
         child.kill()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="another user's part needs root to play it")
+@needs_root
 def test_production_of_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, process_of_nobody: int) -> None:
     """Production that runs as root, or as nobody knows whom, is refused; that of a user of its own is not."""
     found = definition(tmp_path, ["/usr/bin/setpriv", f"--reuid={NOBODY}", *VLLM, "m"])

@@ -271,7 +271,7 @@ def open_state(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="another user's part needs root to play it")
+@needs_root
 def test_other_user_cannot_open_the_lock(open_state: Path) -> None:
     """As that user tries."""
     secret.master_secret()

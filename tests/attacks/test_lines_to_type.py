@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from click.shell_completion import ShellComplete
-from tests.attacks.conftest import ATTACKER
+from tests.attacks.conftest import ATTACKER, needs_root
 
 from archive_factory import config_of
 from tokenpeak import cli, paths
@@ -211,7 +211,7 @@ def test_only_plain_names_are_offered(folder: Path, kind: str) -> None:
     assert names == [each for each in offered(*words, begun=begun) if each not in cli.COMMANDS and each != "rates"]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="another user's part needs root to play it")
+@needs_root
 @pytest.mark.parametrize("kind", COMPLETED)
 def test_nothing_is_offered_of_others(folder: Path, kind: str) -> None:
     """Where no command works, nothing is completed."""
@@ -224,8 +224,8 @@ def test_nothing_is_offered_of_others(folder: Path, kind: str) -> None:
 MAKEFILE = (paths.ROOT / "Makefile").read_text()
 READ = MAKEFILE.replace("\\\n", " ")
 VARIABLES = {
-    kind: re.search(rf"^{kind} := (.*)$", READ, re.MULTILINE)[1].split() for kind in ("VALUES", "LISTS", "ACTS")
-}  # type: ignore[index]
+    kind: re.findall(rf"^{kind} := (.*)$", READ, re.MULTILINE)[0].split() for kind in ("VALUES", "LISTS", "ACTS")
+}
 OWN = {"BIN", "CURDIR", "LISTS", "ACTS", "VALUES", "MAKEFILE_LIST", "PYTHON", "READY", "TOKENPEAK", "UV", "VENV"}
 """The Makefile's own. PYTHON is a program to run by its meaning."""
 NEEDS_MORE = {"check", "clean", "lock", "notebook", "wheel"}

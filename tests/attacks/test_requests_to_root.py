@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.attacks.conftest import needs_root
 from tests.node.conftest import Node
 
 from tokenpeak.node.__main__ import answered
@@ -146,7 +147,7 @@ def model_in(folder: Path, mode: int = 0o755) -> Path:
     return folder
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="another user's part needs root to play it")
+@needs_root
 def test_model_that_only_root_can_read(place: Path) -> None:
     """With the engine's user it is not there, and its digest is not made."""
     secret, open_to_all = model_in(place / "secret", 0o700), model_in(place / "open")

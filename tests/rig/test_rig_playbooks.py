@@ -139,24 +139,6 @@ def test_two_nodes(boot: Callable[..., RigNode], tmp_path: Path) -> None:
     assert "canary" not in controller.said
 
 
-def test_network_is_cut(rig_node: RigNode, tmp_path: Path) -> None:
-    """A node that is cut off during a trial gives itself back, and says so when it is reached again."""
-    rig_node.production_unit(enabled=True)
-    assert clock.wait_until(lambda: answers(rig_node), 10)
-    controller = Controller(tmp_path, [rig_node])
-    controller.play("install.yml")
-    launched = controller.ask("launch", rig_node.launch_request(lease_s=5))
-
-    rig_node.testnode("cut")
-    alone = clock.wait_until(lambda: rig_node.read("record.json") is None, 30, poll_s=0.2)
-    rig_node.testnode("heal")
-    finished = controller.ask("finish", {"trial_id": "0000-abc", "holder": "sweep-1"})
-
-    assert (True, True) == (launched["gpu1"].ready, alone)
-    assert "Given back by guard" in finished["gpu1"].restoration.message
-    assert answers(rig_node)
-
-
 def test_hostile_requests(rig_node: RigNode, tmp_path: Path) -> None:
     """Requests are no templates: braces and quotes reach the engine as they are."""
     controller = Controller(tmp_path, [rig_node])
