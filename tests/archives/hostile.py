@@ -395,8 +395,6 @@ def _folder_cases() -> Iterator[tuple[str, Callable[[Path], Path]]]:
             f"keys-{word}",
             changed(written(pick, lambda: b"{" + b",".join(b'"k%d":1' % number for number in range(2_000_000)) + b"}")),
         )
-    steps = {"max_num_seqs": {"from": 1, "to": 1e12, "steps": 10**9}}
-    yield "steps", changed(edited(sweep, lambda raw: raw["spec"].update(axes=steps)))
     yield "claims-laughs", changed(written(claims, f"{LAUGHS}\nclaims: *a9\n"))
     yield "claims-recursive", changed(written(claims, "claims: &a [*a]\n"))
     yield "claims-python", changed(written(claims, "claims: !!python/object/apply:os.system ['touch evil']\n"))
