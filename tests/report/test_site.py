@@ -53,8 +53,8 @@ def test_pages_forbid_inline_code(site: Path) -> None:
 
 
 def test_hostile_names_stay_text(site: Path) -> None:
-    """A name that is markup appears escaped on pages and in specs."""
-    for path in site.rglob("*.html"):
+    """A name that is markup appears escaped on pages, in specs and in the feed."""
+    for path in [*site.rglob("*.html"), site / "feed.atom"]:
         assert "<img src=x" not in path.read_text()
     assert "&lt;img src=x" in (site / "20261121-220000-hostile-sim" / "ranking.html").read_text()
     assert (

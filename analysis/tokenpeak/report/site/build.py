@@ -1,6 +1,6 @@
 """Building the site: archives in, a folder of pages out, replaced as a whole when all of it is made.
 
-OUTPUT/index.html  compare.html  methodology.html  static/  docs/
+OUTPUT/index.html  compare.html  methodology.html  feed.atom  static/  docs/
 OUTPUT/SWEEP_ID/index.html  ranking.html  …  trials.html  trials/TRIAL_ID.html
 OUTPUT/SWEEP_ID/data/raw/  frames/  csv/  notebooks/  SHA256SUMS
 """
@@ -18,7 +18,7 @@ from tokenpeak.errors import InputError, ReportError, suggestion
 from tokenpeak.names import inside
 from tokenpeak.own_place import make_own, require_own_entries, require_unmoved
 from tokenpeak.report.site import render, reuse
-from tokenpeak.report.site.front_pages import FrontRow, newest_first, shown_over_all
+from tokenpeak.report.site.front_pages import FrontRow, atom, newest_first, shown_over_all
 from tokenpeak.report.site.known_words import own_words
 from tokenpeak.report.site.notebook_pages import making, opened, parameters_of
 from tokenpeak.report.site.notebook_parameters import Declared
@@ -212,7 +212,7 @@ def _write_static(folder: Path) -> None:
 
 
 def _write_front(options: SiteOptions, rows: list[FrontRow], kept: Container[str], output: Path) -> None:
-    """The pages over all sweeps, newest first; the newest of those that are `kept` is at `output`."""
+    """The pages over all sweeps, newest first, and the feed; the newest of those that are `kept` is at `output`."""
     writer = PageWriter(options)
     shown = shown_over_all(rows, live=options.live)
     over_all = {"root": ".", "here": "", "sweep": None, "pages": SITE_PAGES}
@@ -222,3 +222,4 @@ def _write_front(options: SiteOptions, rows: list[FrontRow], kept: Container[str
         newest = str(rows[0]["entry"]["sweep_id"])
         view = opened(inside(output if newest in kept else options.folder, f"{newest}/data/raw"), options.given)
         writer.page("live.html", "live.html", page=LIVE, **over_all, view=view, progress=progress(view))
+    (options.folder / "feed.atom").write_text(atom(shown["index"]["entries"]))

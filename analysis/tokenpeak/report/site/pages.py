@@ -93,7 +93,7 @@ SITE_PAGES: tuple[Page, ...] = (
     Page(name="methodology", menu="Methodology", title="Methodology", question="How was this measured?"),
 )
 
-RESERVED = frozenset({"static", "docs", "live.html", *(f"{page.name}.html" for page in SITE_PAGES)})
+RESERVED = frozenset({"static", "docs", "feed.atom", "live.html", *(f"{page.name}.html" for page in SITE_PAGES)})
 """What is in the site's own folder beside the sweeps."""
 
 OF_A_SWEEP = ("archive", "study")

@@ -93,6 +93,7 @@ ALLOWED = (
     "live.html",
     "compare.html",
     "methodology.html",
+    "feed.atom",
     "static/*.css",
     "static/*.js",
     "static/*.svg",

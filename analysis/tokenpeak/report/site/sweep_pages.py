@@ -15,7 +15,7 @@ from tokenpeak.report.trials.trial_page import TrialPages
 from tokenpeak.report.view import SweepView
 from tokenpeak.store.archive import Archive
 
-TRIALS = SWEEP_PAGES[-1]
+TRIALS = next(page for page in SWEEP_PAGES if page.name == "trials")
 """The page that single trials belong to."""
 
 
