@@ -140,7 +140,7 @@ def _given_back(seen: Observation) -> Iterator[Finding]:
     )
     if "brought back by the operator" in " ".join(seen.notes):
         yield Finding(
-            "production_down", f"Production was not back {alone_s:.1f} s after the sweep's end: `make restore`."
+            "production_down", f"Production was not back {alone_s:.1f} s after the sweep's end: `tokenpeak restore`."
         )
     for begin, end in down_spans(seen.samples):
         until = end if end is not None else seen.samples[-1].t
