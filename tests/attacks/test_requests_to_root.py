@@ -27,7 +27,7 @@ from tokenpeak.node.installation import root_command
 from tokenpeak.node.machine import environment
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import DECLARATION, State, content_of
-from tokenpeak.node.probe.facts import probe
+from tokenpeak.node.probe.probe import probe
 from tokenpeak.node.production import production
 from tokenpeak.node.production.haproxy import HaproxyBalancer
 from tokenpeak.node.production.managers import make_manager

@@ -37,7 +37,7 @@ def test_a_manager_that_does_not_answer(node: Node, monkeypatch: pytest.MonkeyPa
 
 def test_the_probe_blames_nobody(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory in use is nobody else's where production could not be looked at, or while a trial runs."""
-    from tokenpeak.node.probe import facts
+    from tokenpeak.node.probe import probe
 
     board = {
         "index": 0,
@@ -47,12 +47,12 @@ def test_the_probe_blames_nobody(node: Node, monkeypatch: pytest.MonkeyPatch) ->
         "vram_used_bytes": 20 << 30,
         "mig": None,
     }
-    monkeypatch.setattr(facts, "gpus", lambda: [board])
-    monkeypatch.setattr(facts, "picked", lambda *_: None)
-    monkeypatch.setattr(facts, "vram_holders", list)
+    monkeypatch.setattr(probe, "gpus", lambda: [board])
+    monkeypatch.setattr(probe, "picked", lambda *_: None)
+    monkeypatch.setattr(probe, "vram_holders", list)
 
     def blamed() -> list[str]:
-        from tokenpeak.node.probe.facts import probe as probed
+        from tokenpeak.node.probe.probe import probe as probed
 
         state = State(node.folder)
         return [text for text in probed(state, state.declaration()).problems if "in use though" in text]

@@ -8,7 +8,7 @@ from tests.node.conftest import Node
 
 from tokenpeak.node.engine import installed
 from tokenpeak.node.machine.state import State
-from tokenpeak.node.probe import facts
+from tokenpeak.node.probe import probe
 from tokenpeak.records import NodeFacts
 
 
@@ -18,10 +18,10 @@ def test_fields_are_the_raw_format(node: Node) -> None:
     answer.pop("declaration")
     answer.pop("script")
 
-    facts = NodeFacts.model_validate({**answer, "node": "n", "source": "probed"})
+    probe = NodeFacts.model_validate({**answer, "node": "n", "source": "probed"})
 
-    assert facts.engine_port_free
-    assert facts.memory_bytes
+    assert probe.engine_port_free
+    assert probe.memory_bytes
 
 
 def test_problems(node: Node, tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_boards_that_cannot_be_used() -> None:
     holders = [{"gpu_uuid": "GPU-1", "pid": 7, "name": "jupyter", "vram_bytes": 60 << 30}]
     boards = [board(0, mig="Enabled"), board(1, name="A10", used=60)]
 
-    problems = facts.gpu_problems(boards, holders, is_idle=True)
+    problems = probe.gpu_problems(boards, holders, is_idle=True)
 
     assert ["MIG is on for GPU 0", "The GPUs differ (A10, L4)", "GPU 1 has 60.0 of 100.0 GiB in use"] == [
         problem.split(":")[0].split(" though")[0] for problem in problems

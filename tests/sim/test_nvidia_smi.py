@@ -10,8 +10,8 @@ import pytest
 from running_engine import StartEngine
 
 from sim.forked import Forked, nvidia_smi
-from tokenpeak.sim.boards import Holder, NodeState, process_started
 from tokenpeak.sim.install import install
+from tokenpeak.sim.node_state import Holder, NodeState, process_started
 
 MIB = 2**20
 

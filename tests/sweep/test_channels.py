@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tokenpeak.errors import NodeError
-from tokenpeak.sweep.ansible.lease import channel_argvs
+from tokenpeak.sweep.ansible.heartbeat_channel import channel_argvs
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
 
 SSH: dict[str, Any] = {

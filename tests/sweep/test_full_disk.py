@@ -14,7 +14,7 @@ from archive_factory import make_archive
 from tokenpeak import storage
 from tokenpeak.atomic import write_atomically
 from tokenpeak.records import EndRecord
-from tokenpeak.sweep.ansible.lease import LeaseChannel
+from tokenpeak.sweep.ansible.heartbeat_channel import LeaseChannel
 from tokenpeak.sweep.archive_keeper import KeptArchive
 from tokenpeak.sweep.sweep_run import end_problem
 from tokenpeak.sweep.trial.request import write_private

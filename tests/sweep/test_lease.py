@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tokenpeak.node.protocol.parts import Overlap
-from tokenpeak.sweep.ansible.lease import LeaseChannel
+from tokenpeak.sweep.ansible.heartbeat_channel import LeaseChannel
 
 LISTENER = """
 import os, sys

@@ -68,7 +68,7 @@ def _carry_out(name: str, state: State, declaration: Json, *, limited: bool) -> 
     if name == "install":
         return _install(state, declaration)
     if name == "probe":
-        from tokenpeak.node.probe.facts import probe
+        from tokenpeak.node.probe.probe import probe
 
         return probe(state, declaration)
     if name == "status":

@@ -12,7 +12,7 @@ from tokenpeak.predict.memory_plan import MemoryPlan, plan_memory
 from tokenpeak.predict.model import ModelFacts
 from tokenpeak.predict.prediction import binding, decode_bytes, hardware_limit_tok_per_s, steady_state, tokens_per_step
 from tokenpeak.records import NodeFacts, Plan, RunRecord, TrialRecord
-from tokenpeak.results.diagnosis import Advice, diagnose
+from tokenpeak.results.run_advice import Advice, diagnose
 from tokenpeak.spec.sweep import SweepSpec
 
 

@@ -20,10 +20,10 @@ import uvloop
 
 from tokenpeak.errors import TokenpeakError
 from tokenpeak.sim.api import Api
-from tokenpeak.sim.boards import Meter, NodeState
 from tokenpeak.sim.devices import Faults, devices, faults
 from tokenpeak.sim.engine_metrics import Counters
 from tokenpeak.sim.http import HttpServer
+from tokenpeak.sim.node_state import Meter, NodeState
 from tokenpeak.sim.pace import Pace
 from tokenpeak.sim.scheduler import Scheduler, SchedulerLimits
 from tokenpeak.sim.sequence import BlockPool

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import NoReturn
 from zlib import crc32
 
-from tokenpeak.sim.boards import Holder, NodeState, idle_power_w
 from tokenpeak.sim.devices import Devices, devices
+from tokenpeak.sim.node_state import Holder, NodeState, idle_power_w
 
 MIB = 1024**2
 

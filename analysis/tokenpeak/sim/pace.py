@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 
 from tokenpeak.predict.physics import StepTime, request_s, step_time_s, turns_s
-from tokenpeak.sim.boards import Meter
 from tokenpeak.sim.engine_metrics import Counters
+from tokenpeak.sim.node_state import Meter
 from tokenpeak.sim.scheduler import Scheduler, Step
 from tokenpeak.sim.sequence import Sequence
 from tokenpeak.sim.settings import Settings

@@ -17,7 +17,7 @@ from tokenpeak.errors import InventoryError, NodeError, StoppedError
 from tokenpeak.names import inside
 from tokenpeak.node.engine.builds import engine_builds
 from tokenpeak.node.machine.words import LINES, one_line, wrong_tree
-from tokenpeak.node.probe.boards import only
+from tokenpeak.node.probe.chosen_boards import only
 from tokenpeak.node.protocol.answers import ProbeAnswer, as_json
 from tokenpeak.node.protocol.requests import limits
 from tokenpeak.predict.memory_plan import PLANNING_ENV

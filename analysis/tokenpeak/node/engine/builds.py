@@ -12,7 +12,7 @@ from tokenpeak.node.machine import environment
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import shown_value
-from tokenpeak.node.probe import boards
+from tokenpeak.node.probe import chosen_boards
 from tokenpeak.node.protocol.requests import LaunchRequest, refuse, too_long
 
 ONLY = "engine"
@@ -56,7 +56,7 @@ def require_allowed(declaration: Json, request: LaunchRequest) -> None:
     wrong = too_long(declaration, request.lease_s, longest_s + request.engine_stop_s + request.production_ready_s)
     engine_build(declaration, request.engine)
     engine = declaration.get("engine") or {}
-    has_chosen = boards.chosen_boards(declaration) is not None
+    has_chosen = chosen_boards.chosen_boards(declaration) is not None
     allowed = environment.allowed_names(engine.get("env_allowed"), bool(declaration.get("simulated")), has_chosen)
     # A config may empty a variable that the inventory itself sets.
     own = engine.get("env") or {}

@@ -24,7 +24,7 @@ from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.process_files import IsMember
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_value
-from tokenpeak.node.probe import boards
+from tokenpeak.node.probe import chosen_boards
 
 LABEL = "tokenpeak.engine"
 """Its value names the state folder; the labels `.trial` and `.holder` whose engine it is."""
@@ -106,7 +106,7 @@ def base_options(build: Json, engine_user: str | None, reads_only: bool = False)
     return [*options, *(str(word) for word in build.get("args") or [])]
 
 
-def device_options(build: Json, chosen: boards.Chosen, maker: str | None) -> list[str]:
+def device_options(build: Json, chosen: chosen_boards.Chosen, maker: str | None) -> list[str]:
     """The boards that the container has: the declared `devices`, else the chosen ones or all of a maker's."""
     if build.get("devices") is not None:
         return [word for device in build["devices"] for word in ("--device", str(device))]
@@ -147,7 +147,7 @@ def container_environment(build: Json, declaration: Json, env: Mapping[str, str]
     It counts them from 0 then.
     """
     is_renumbered = build.get("devices") is None and boards_maker(declaration) == "nvidia"
-    gone = VISIBLE if is_renumbered and boards.chosen_boards(declaration) is not None else ()
+    gone = VISIBLE if is_renumbered and chosen_boards.chosen_boards(declaration) is not None else ()
     return {name: value for name, value in env.items() if name not in gone}
 
 

@@ -21,7 +21,7 @@ from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.process_files import IsMember, in_control_group
 from tokenpeak.node.machine.state import Json, State, UnreadableError
 from tokenpeak.node.machine.words import shown_output, shown_value
-from tokenpeak.node.probe import boards
+from tokenpeak.node.probe import chosen_boards
 from tokenpeak.node.production.managers.systemd import parse_show
 from tokenpeak.node.protocol.requests import LaunchRequest
 
@@ -62,7 +62,7 @@ def declared_environment(declaration: Json) -> dict[str, str]:
     declared = declaration.get("engine") or {}
     env = {str(name): str(value) for name, value in (declared.get("env") or {}).items()}
     env.update(read_environment_file(declared.get("env_file")))
-    return {**boards.environment(declaration), **env}
+    return {**chosen_boards.environment(declaration), **env}
 
 
 def environment_line(name: str, value: str) -> str:

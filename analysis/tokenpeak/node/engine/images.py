@@ -24,7 +24,7 @@ from tokenpeak.node.machine.containers import labels_of, said
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_value
-from tokenpeak.node.probe import boards
+from tokenpeak.node.probe import chosen_boards
 
 PULL_TIMEOUT_S = 3600.0
 NOT_FOUND = (126, 127)
@@ -114,7 +114,7 @@ def container_start(declaration: Json, build: Json) -> ContainerStart:
     """The options of the build's container; raises ScriptError where it cannot be, before anything is touched."""
     inspected = require_startable(build, declaration)
     user = (declaration.get("engine") or {}).get("user")
-    devices = device_options(build, boards.chosen_boards(declaration), boards_maker(declaration))
+    devices = device_options(build, chosen_boards.chosen_boards(declaration), boards_maker(declaration))
     # An image has labels for its containers: Compose would stop and start this one as production's.
     labels = [f"--label={name}=" for name in labels_of(inspected) if name.startswith(COMPOSE)]
     options = [*base_options(build, str(user) if user else None), *limit_options(build), *devices, *labels]

@@ -22,7 +22,7 @@ from tokenpeak.node.machine import clock, trust
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_value
-from tokenpeak.node.probe import boards, machine, sampler
+from tokenpeak.node.probe import chosen_boards, machine, sampler
 from tokenpeak.node.production import drain, production
 from tokenpeak.node.production.answering import standing
 from tokenpeak.node.production.identity import ForeignServerError, of_processes
@@ -210,7 +210,7 @@ def _stopped_production(state: State, record: Json, phases: Phases) -> Json:
 
 def _trial_part(request: LaunchRequest, declaration: Json) -> Json:
     return {
-        "gpus": boards.chosen_boards(declaration),
+        "gpus": chosen_boards.chosen_boards(declaration),
         "holder": request.holder,
         "sweep_id": sweep_of(request.claim),
         "trial_id": request.trial_id,
@@ -230,7 +230,7 @@ def _stop_production(state: State, record: Json, phases: Phases) -> Json:
             production.stop(record["production"], state)
     last_start = recorded_manager(record["production"], state).last_start()
     with phases.span("memory_wait"):
-        level = machine.wait_level(machine.make_gauge(boards.chosen_for_trial(state)))
+        level = machine.wait_level(machine.make_gauge(chosen_boards.chosen_for_trial(state)))
     record = {**record, "stopped": stopped, "baseline_bytes": level.used_bytes, "last_start": last_start}
     state.write(records.NAME, record)
     return record

@@ -15,7 +15,7 @@ from tokenpeak.node.machine import process, sockets
 from tokenpeak.node.machine.process_files import command_line
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import without_secrets
-from tokenpeak.node.probe import amd, boards, nvidia
+from tokenpeak.node.probe import amd, chosen_boards, nvidia
 
 GPU_TOLERANCE_BYTES = 64 * nvidia.MIB
 """The driver's own bookkeeping moves by less than this."""
@@ -43,7 +43,7 @@ class Gauge(NamedTuple):
     tolerance_bytes: float
 
 
-def make_gauge(chosen: boards.Chosen = None) -> Gauge:
+def make_gauge(chosen: chosen_boards.Chosen = None) -> Gauge:
     """VRAM of the chosen boards by nvidia-smi or amd-smi where one answers, else the machine's memory."""
     only = ["-i", ",".join(chosen)] if chosen else []
     tool = ["nvidia-smi", *only, "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
@@ -55,9 +55,9 @@ def make_gauge(chosen: boards.Chosen = None) -> Gauge:
     return Gauge("ram", _ram_used, RAM_TOLERANCE * meminfo().get("MemTotal", 0))
 
 
-def amd_used(static: str, metric: str, chosen: boards.Chosen = None) -> int | None:
+def amd_used(static: str, metric: str, chosen: chosen_boards.Chosen = None) -> int | None:
     """VRAM in use on the chosen boards by amd-smi; None when none reports it."""
-    listed = boards.only(amd.parse_amd_smi(static, metric), chosen)
+    listed = chosen_boards.only(amd.parse_amd_smi(static, metric), chosen)
     used = [gpu["vram_used_bytes"] for gpu in listed if gpu["vram_used_bytes"] is not None]
     return sum(used) if used else None
 

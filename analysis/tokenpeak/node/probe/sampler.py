@@ -20,7 +20,7 @@ from pathlib import Path
 from tokenpeak.node.guard import overlap
 from tokenpeak.node.machine import process, root_files
 from tokenpeak.node.machine.state import Json, State
-from tokenpeak.node.probe import amd, boards, machine, meters, nvidia
+from tokenpeak.node.probe import amd, chosen_boards, machine, meters, nvidia
 from tokenpeak.node.probe.meters import Source
 from tokenpeak.node.protocol.answers import TelemetryAnswer
 from tokenpeak.node.protocol.parts import Series
@@ -75,7 +75,7 @@ def sample_forever(state: State, declaration: Json) -> TelemetryAnswer:
     Meanwhile see whether somebody starts production.
     """
     gpus, processors = gpu_source(declaration.get("tools")), meters.processor_source()
-    chosen = boards.indexes(boards.chosen_boards(declaration))
+    chosen = chosen_boards.indexes(chosen_boards.chosen_boards(declaration))
     # Root runs no command that others could have replaced.
     node = None if meters.rights_problem(declaration) else meters.node_source(declaration)
     sources = [source for source in (gpus, processors, node, machine_source()) if source is not None]
@@ -88,7 +88,7 @@ def sample_forever(state: State, declaration: Json) -> TelemetryAnswer:
                 threading.Thread(target=overlap.watch, args=(state,), daemon=True).start()
             row: dict[str, float] = {}
             for source in sources:
-                row.update(boards.columns_of(source(number % WHOLE_EVERY == 0), chosen))
+                row.update(chosen_boards.columns_of(source(number % WHOLE_EVERY == 0), chosen))
             if row:
                 stream.write(json.dumps({"t": round(time.time(), 3), **row}) + "\n")
             # A machine that was too busy for some samples goes on from now: none is made up for.

@@ -14,7 +14,7 @@ from tokenpeak.node.installation.bundle import own_digest
 from tokenpeak.node.machine import sockets
 from tokenpeak.node.machine.process_files import command_line
 from tokenpeak.node.machine.words import shown_command, without_secrets
-from tokenpeak.node.probe.facts import gpus
+from tokenpeak.node.probe.probe import gpus
 from tokenpeak.node.production.servers import Machine, user_of
 from tokenpeak.node.protocol.answers import as_json
 from tokenpeak.node.protocol.frame import framed

@@ -21,7 +21,7 @@ from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_command, without_secrets
-from tokenpeak.node.probe import boards, machine
+from tokenpeak.node.probe import chosen_boards, machine
 from tokenpeak.node.production import drain, permission, production
 from tokenpeak.node.production.answering import Answering, standing
 from tokenpeak.node.production.identity import ForeignServerError, OfProduction
@@ -109,7 +109,7 @@ def _begin(state: State, declaration: Json, request: ChangeRequest, phases: Phas
                 "holder": request.holder,
                 "trial_id": request.apply_id,
                 "deadline_boot_s": clock.boot_s() + request.confirm_within_s,
-                "gpus": boards.chosen_boards(declaration),
+                "gpus": chosen_boards.chosen_boards(declaration),
                 "apply": apply,
             }
             lease.renew(state, request.lease_s, request.holder)
@@ -199,7 +199,7 @@ def _stop_and_write(state: State, record: Json, phases: Phases) -> Json:
     with phases.span("production_stop"):
         stop_for_change(manager)
     with phases.span("memory_wait"):
-        machine.wait_level(machine.make_gauge(boards.chosen_for_trial(state)))
+        machine.wait_level(machine.make_gauge(chosen_boards.chosen_for_trial(state)))
     with phases.span("changing"):
         manager.write(record["apply"]["new"])
         described = manager.describe()

@@ -20,7 +20,7 @@ from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.process_files import program
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import shown_command, shown_value
-from tokenpeak.node.probe import boards
+from tokenpeak.node.probe import chosen_boards
 from tokenpeak.node.production.manager import Manager
 
 _ROOT_NAMES = ("", "root")
@@ -149,7 +149,7 @@ def require_back(manager: Manager, described: Json, applied: Json) -> None:
 def _require_environment(declaration: Json, new: Command, changed: list[str]) -> None:
     """Raise ScriptError for a variable that neither a config may set nor the inventory sets so."""
     engine = declaration.get("engine") or {}
-    has_chosen = boards.chosen_boards(declaration) is not None
+    has_chosen = chosen_boards.chosen_boards(declaration) is not None
     allowed = environment.allowed_names(engine.get("env_allowed"), bool(declaration.get("simulated")), has_chosen)
     declared = {str(name): str(text) for name, text in (engine.get("env") or {}).items()}
     for name in changed:

@@ -35,7 +35,7 @@ from tokenpeak.records import (
     Provenance,
 )
 from tokenpeak.results.bake import FEWEST_REQUESTS, Observed, joined, judge
-from tokenpeak.sweep.ansible.lease import LeaseChannel
+from tokenpeak.sweep.ansible.heartbeat_channel import LeaseChannel
 from tokenpeak.sweep.ansible.result import NodeResult, recorded
 from tokenpeak.sweep.ansible.runner import run_playbook
 from tokenpeak.sweep.installation import own_script

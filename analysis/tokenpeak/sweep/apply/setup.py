@@ -22,7 +22,7 @@ from tokenpeak.node.protocol.apply import DescribeAnswer
 from tokenpeak.records import ApplyRecord, Despite
 from tokenpeak.spec.sweep import parse_spec
 from tokenpeak.store.archive import Archive, open_archive
-from tokenpeak.sweep.ansible.lease import lease_argvs
+from tokenpeak.sweep.ansible.heartbeat_channel import lease_argvs
 from tokenpeak.sweep.ansible.runner import run_playbook
 from tokenpeak.sweep.apply.applicable import Applicable, SweepResult, applicable
 from tokenpeak.sweep.apply.node_apply import ApplyPlan, ApplySite, answer_of

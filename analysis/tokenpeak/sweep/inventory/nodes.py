@@ -22,7 +22,7 @@ from tokenpeak.errors import InventoryError, suggestion
 from tokenpeak.names import inside
 from tokenpeak.node.machine import environment
 from tokenpeak.node.machine.words import visible, wrong_word
-from tokenpeak.node.probe.boards import Chosen, chosen_boards
+from tokenpeak.node.probe.chosen_boards import Chosen, chosen_boards
 from tokenpeak.spec.secrets import secret_in_environment
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from tokenpeak.loadgen.workers.pool import most_streams, processes_borne, proces
 from tokenpeak.loadgen.workers.remote_pool import HostLostError, LoadHost, RemoteWorkerPool
 from tokenpeak.spec.endpoint import EndpointSpec
 from tokenpeak.spec.sweep import SweepSpec
-from tokenpeak.sweep.ansible.lease import channel_argvs
+from tokenpeak.sweep.ansible.heartbeat_channel import channel_argvs
 from tokenpeak.sweep.ansible.login_failures import Login, explained
 from tokenpeak.sweep.ansible.runner import run_playbook
 from tokenpeak.sweep.inventory.nodes import Inventory, Node

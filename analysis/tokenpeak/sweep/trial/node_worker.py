@@ -6,7 +6,7 @@ from collections.abc import Callable
 from tokenpeak.errors import TokenpeakError
 from tokenpeak.node.production.answering import standing
 from tokenpeak.node.protocol.parts import Overlap
-from tokenpeak.sweep.ansible.lease import LeaseChannel
+from tokenpeak.sweep.ansible.heartbeat_channel import LeaseChannel
 from tokenpeak.sweep.ansible.login_failures import Login
 from tokenpeak.sweep.ansible.result import Event, restored_by, unknown
 from tokenpeak.sweep.downtime_budget import Later

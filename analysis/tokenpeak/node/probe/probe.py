@@ -17,7 +17,7 @@ from tokenpeak.node.machine import environment, process
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import hidden_words
-from tokenpeak.node.probe import amd, boards, machine, meters, nvidia, sampler
+from tokenpeak.node.probe import amd, chosen_boards, machine, meters, nvidia, sampler
 from tokenpeak.node.production import drain, production
 from tokenpeak.node.production.managers import make_manager
 from tokenpeak.node.protocol.answers import ProbeAnswer
@@ -74,8 +74,8 @@ def holder_text(holder: dict[str, Any]) -> str:
 
 def probe(state: State, declaration: Json) -> ProbeAnswer:
     """The node's facts, and its declaration with what the controller may know of it."""
-    chosen, every_gpu = boards.chosen_boards(declaration), gpus()
-    found_gpus = boards.only(every_gpu, chosen)
+    chosen, every_gpu = chosen_boards.chosen_boards(declaration), gpus()
+    found_gpus = chosen_boards.only(every_gpu, chosen)
     uuids = {gpu["uuid"] for gpu in found_gpus} | {None}
     holders = [holder for holder in vram_holders() if holder["gpu_uuid"] in uuids] if found_gpus else []
     declared_production = declaration.get("production") or {"manager": "none"}
@@ -116,7 +116,7 @@ def probe(state: State, declaration: Json) -> ProbeAnswer:
         problems.append(f"{lacks_inodes}, or set tokenpeak_state_dir to a folder on another disk.")
     if not_there:
         problems.append(not_there)
-    if absent := boards.missing(every_gpu, chosen):
+    if absent := chosen_boards.missing(every_gpu, chosen):
         there = ", ".join(str(gpu["index"]) for gpu in every_gpu) or "none"
         problems.append(
             f"GPU {', '.join(absent)} is chosen by tokenpeak_gpus or tokenpeak_engine_env, and the node has {there}: "
@@ -130,7 +130,8 @@ def probe(state: State, declaration: Json) -> ProbeAnswer:
         ()
         if unsafe_meter
         else meters.found_meters(
-            declaration, boards.columns_of(sampler.boards_now(declaration.get("tools")), boards.indexes(chosen))
+            declaration,
+            chosen_boards.columns_of(sampler.boards_now(declaration.get("tools")), chosen_boards.indexes(chosen)),
         )
     )
     problems += [unsafe_meter] if unsafe_meter else meters.problems(declaration, measured_by)

@@ -21,7 +21,6 @@ from tokenpeak.atomic import write_atomically
 from tokenpeak.deletion import delete
 
 if TYPE_CHECKING:
-    # `nvidia-smi` is called every second and needs neither.
     from tokenpeak.predict.physics import StepTime
     from tokenpeak.sim.settings import Settings
 
