@@ -78,6 +78,11 @@ def _objective(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) ->
     if (per_gpu := PER_GPU.get(view.spec.objective.metric)) and isinstance(recommended.get(per_gpu), float):
         gpus = view.gpus_used(ranked.hardware).get(str(recommended["config_id"]), 0)
         notes += [f"{number(recommended[per_gpu])} per GPU"] if gpus > 1 else []
+    if (against := _baseline(ranked, recommended, "objective")) is not None:
+        words, value = against
+        notes.append(f"{words} {number(value * scale)}")
+    if (share := _limit_share(view, ranked, recommended)) is not None:
+        notes.append(f"{share:.0%} of the hardware's limit (roofline)")
     return Tile(
         label=view.metric_title,
         value=_show(recommended["objective"], scale),
@@ -324,3 +329,18 @@ def _listed(words: Sequence[str]) -> str:
 
 def _show(value: object, scale: float = 1.0) -> str:
     return number(value * scale) if isinstance(value, int | float) else "–"
+
+
+def _limit_share(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> float | None:
+    """The config's share of what the hardware could give, where it was predicted and the objective is throughput."""
+    plan = view.plan_for(ranked.hardware)
+    if plan is None or view.spec.objective.metric != "output_tok_per_s":
+        return None
+    for planned in plan.feasible:
+        if (
+            planned.config.config_id == recommended["config_id"]
+            and planned.prediction
+            and planned.prediction.limit_output_tok_per_s
+        ):
+            return float(recommended["objective"]) / planned.prediction.limit_output_tok_per_s
+    return None
