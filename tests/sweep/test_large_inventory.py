@@ -19,8 +19,8 @@ from tokenpeak import paths
 pytestmark = pytest.mark.integration
 
 HOSTS = 200
-CPU_LIMIT_S = 10
-"""CPU time, not time on the clock: a busy machine breaks no test. With a process for each host it is over 25."""
+CPU_LIMIT_S = 20
+"""CPU time, which a slow machine takes three times of: 4 to 10. With a process for each host it is 25 to 60."""
 ANSIBLE_RUNNER = {"ansible_runner", "pexpect", "ptyprocess", "yaml", "_yaml"}
 """It and what it imports itself."""
 TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))
