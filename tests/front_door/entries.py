@@ -102,7 +102,9 @@ def swept(door: Door, done: Done) -> None:
 def interrupted(door: Door, done: Done) -> None:
     """It prints how to go on, and production serves as soon as it has ended."""
     assert MODEL == door.served(), done.said[-2000:]
-    door.ids["20261121-010000-v100-deepseek-r1-32b-v100-4f2a9c"] = re.findall(r"make sweep RESUME=(\S+)", done.said)[-1]
+    door.ids["20261121-010000-v100-deepseek-r1-32b-v100-4f2a9c"] = re.findall(
+        r"tokenpeak sweep --resume (\S+)", done.said
+    )[-1]
 
 
 def change_is_shown(door: Door, done: Done) -> None:
