@@ -111,11 +111,11 @@ class ApplyBench(Bench):
         self.make_production()
         self.write_spec("one", self.spec)
         made = self.sweep("one")
-        assert made.wait(200) == 0, made.said
+        assert made.wait(400) == 0, made.said
         self.sweep_id = self.archives()[-1].name
         self.old = self.fingerprint()
         applied = self.apply("--config", f"max_num_seqs={NEW_VALUE}")
-        assert applied.wait(200) == 0, applied.said
+        assert applied.wait(400) == 0, applied.said
         self.new = self.fingerprint()
         assert self.old != self.new
         self.roll_back()
@@ -128,7 +128,7 @@ class ApplyBench(Bench):
     def roll_back(self) -> None:
         """Undo the last confirmed apply; production has its old definition afterwards."""
         undone = self.start("rollback", "--inventory", "rig", "--node", self.node.name, "--yes")
-        assert undone.wait(200) == 0, undone.said
+        assert undone.wait(400) == 0, undone.said
         assert self.old == self.fingerprint(), undone.said
 
     def fingerprint(self) -> str:

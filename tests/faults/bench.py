@@ -164,7 +164,7 @@ class Bench:
             start, said = ("systemctl", "start", "prod.service"), ("journalctl", "-b", "-u", "prod", "--no-pager")
         began = time.monotonic()
         self.node.sh(*start)
-        assert clock.wait_until(self.answers, 30), self.node.sh(*said)
+        assert clock.wait_until(self.answers, 90), self.node.sh(*said)
         self.production_start_s = time.monotonic() - began
         self.baseline_bytes = self.vram_bytes()
         self.kept = docker_node.keeps(self.node) if self.in_container else ()
@@ -318,7 +318,7 @@ class Bench:
         deadline = time.monotonic() + 600
         while not is_reached(self, controller):
             if controller.process.poll() is not None:
-                assert controller.wait(10) == 0, f"The sweep failed before the phase:\n{controller.said}"
+                assert controller.wait(30) == 0, f"The sweep failed before the phase:\n{controller.said}"
                 return False
             assert time.monotonic() < deadline, f"The phase never came ({self.phase()}):\n{controller.said}"
             time.sleep(0.005)

@@ -141,7 +141,7 @@ def bench(place: Path, _made: dict[str, ApplyBench], request: pytest.FixtureRequ
                 raise
         bench = _made["bench"]
         bench.balancer = front
-        bench.await_steady(30)
+        bench.await_steady(90)
         yield bench
     if getattr(request.node, "went_wrong", False):
         _made.pop("bench").node.testnode("down")

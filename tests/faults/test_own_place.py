@@ -118,7 +118,7 @@ def test_disk_full_while_recording(small: Bench, record_property: Record) -> Non
     let_recording_fill_the_disk(small)
     before = started_at(small)
     controller = small.sweep()
-    status = controller.wait(200)
+    status = controller.wait(400)
     after = started_at(small)
     struck = small.node.sh("sh", "-c", f"ls {STRUCK} {FILLER}")
     answered = small.answers()
@@ -143,7 +143,7 @@ def test_production_refuses_once(bench: Bench, record_property: Record) -> None:
     bench.node.sh("touch", "/root/refuse")
     struck = time.monotonic()
     recovered_s = bench.recovered_s(struck, within_s=20 + LEASE_S + bench.production_start_s + SLACK_S)
-    controller.wait(200)
+    controller.wait(400)
     record_property("recovered_s", round(recovered_s, 2))
 
     archive = bench.finish_sweep(before=before, controller=controller)
@@ -157,7 +157,7 @@ def test_production_refuses_always(bench: Bench, record_property: Record) -> Non
     record_property("cell", "production refuses to start, always")
     controller, before = bench.begin(PHASES["under load"])
     bench.node.sh("touch", "/root/refuse", "/root/always")
-    status = controller.wait(200)
+    status = controller.wait(400)
     armed = bench.is_armed()
     clock.wait_until(lambda: "giving the node back" in guard_log(bench), LEASE_S + 20, poll_s=0.5)
     tried = guard_log(bench)
@@ -235,7 +235,7 @@ def test_ansible_is_killed_alone(bench: Bench, record_property: Record) -> None:
     record_property("cell", "Ansible's process killed under load, alone")
     controller, before = bench.begin(PHASES["under load"])
     os.kill(ansible_processes(controller)[0], signal.SIGKILL)
-    controller.wait(250)
+    controller.wait(400)
 
     archive = bench.finish_sweep(before=before, controller=controller)
     bench.check_archive(archive)
@@ -254,7 +254,7 @@ def test_lease_channel_is_lost_alone(bench: Bench, how: str, record_property: Re
         # The trial may be over before the lease is; production is given back either way.
         clock.wait_until(lambda: not bench.is_armed(), LEASE_S + bench.production_start_s + SLACK_S + 20, poll_s=0.1)
         os.kill(channel[0], signal.SIGCONT)
-    controller.wait(250)
+    controller.wait(400)
 
     archive = bench.finish_sweep(before=before, controller=controller)
 

@@ -125,7 +125,7 @@ def test_controller_sleeps_and_another_takes_the_node(long: Bench, tmp_path: Pat
     assert other.await_phase(second, UNDER_LOAD)
     for pid in stopped(long):
         os.kill(pid, signal.SIGCONT)
-    controller.wait(250)
+    controller.wait(400)
     status = second.wait(250)
     end, trials = ended(long)
 
