@@ -72,7 +72,7 @@ class ChaosBench(Bench):
         self.node.sh("systemctl", "enable", "-q", "prod.service")
         began = time.monotonic()
         self.node.sh("systemctl", "start", "prod.service")
-        assert clock.wait_until(self.answers, 30), self.node.sh("journalctl", "-b", "-u", "prod", "--no-pager")
+        assert clock.wait_until(self.answers, 90), self.node.sh("journalctl", "-b", "-u", "prod", "--no-pager")
         self.production_start_s = time.monotonic() - began
         self._write_home()
 

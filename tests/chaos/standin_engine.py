@@ -46,17 +46,17 @@ def watch_requests(witness: Witness) -> None:
     answer, end = http.HttpConnection._answer, http.HttpConnection.end
 
     def begun(self: Any, request: Any) -> None:
-        self.witnessed_s = time.time()
+        self.witnessed_s, self.witnessed_path = time.time(), request.path
         answer(self, request)
 
     def ended(self: Any, reply: Any, data: bytes) -> None:
-        is_last = reply is self._reply and self._request is not None
-        path = self._request.path if is_last else ""
+        is_last, began, path = reply is self._reply, self.witnessed_s, self.witnessed_path
+        # The next request may begin within.
         end(self, reply, data)
         if is_last and path.endswith("completions"):
             found = USAGE.findall(data)
             tokens = int(found[-1]) if found else 0
-            witness.note("request", began=round(self.witnessed_s, 4), status=reply.status or 200, tokens=tokens)
+            witness.note("request", began=round(began, 4), status=reply.status or 200, tokens=tokens)
 
     http.HttpConnection._answer, http.HttpConnection.end = begun, ended
 
