@@ -43,7 +43,11 @@ def watch_requests(witness: Witness) -> None:
     """Let each answer of the simulated engine's server be logged with its tokens and times."""
     from tokenpeak.sim import http
 
-    answer, end = http.HttpConnection._answer, http.HttpConnection.end
+    answer, end, head = http.HttpConnection._answer, http.HttpConnection.end, http.HttpReply._head
+
+    def headed(self: Any, status: int) -> str:
+        self.witnessed_status = status
+        return head(self, status)
 
     def begun(self: Any, request: Any) -> None:
         self.witnessed_s, self.witnessed_path = time.time(), request.path
@@ -56,9 +60,9 @@ def watch_requests(witness: Witness) -> None:
         if is_last and path.endswith("completions"):
             found = USAGE.findall(data)
             tokens = int(found[-1]) if found else 0
-            witness.note("request", began=round(began, 4), status=reply.status or 200, tokens=tokens)
+            witness.note("request", began=round(began, 4), status=reply.witnessed_status, tokens=tokens)
 
-    http.HttpConnection._answer, http.HttpConnection.end = begun, ended
+    http.HttpConnection._answer, http.HttpConnection.end, http.HttpReply._head = begun, ended, headed
 
 
 def main() -> int:
