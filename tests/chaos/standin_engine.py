@@ -46,7 +46,7 @@ def watch_requests(witness: Witness) -> None:
     answer, end, head = http.HttpConnection._answer, http.HttpConnection.end, http.HttpReply._head
 
     def headed(self: Any, status: int) -> str:
-        self.witnessed_status = status
+        self._connection.witnessed_status = status
         return head(self, status)
 
     def begun(self: Any, request: Any) -> None:
@@ -55,12 +55,13 @@ def watch_requests(witness: Witness) -> None:
 
     def ended(self: Any, reply: Any, data: bytes) -> None:
         is_last, began, path = reply is self._reply, self.witnessed_s, self.witnessed_path
+        status = self.witnessed_status
         # The next request may begin within.
         end(self, reply, data)
         if is_last and path.endswith("completions"):
             found = USAGE.findall(data)
             tokens = int(found[-1]) if found else 0
-            witness.note("request", began=round(began, 4), status=reply.witnessed_status, tokens=tokens)
+            witness.note("request", began=round(began, 4), status=status, tokens=tokens)
 
     http.HttpConnection._answer, http.HttpConnection.end, http.HttpReply._head = begun, ended, headed
 
