@@ -35,6 +35,12 @@ class Entry:
     """Of something that hangs: on a busy machine a command takes several times as long."""
     word: str = ""
     """For `ctrl-c`: it is interrupted once this is printed."""
+    verdict: str = ""
+    """A pattern, of a judgement that another load on the machine explains: where it is printed, the line is typed
+    again, as a user would at a quieter time, three times in all."""
+
+
+BAKED = r"PUT BACK \(in baking\)|NOT BEGUN \(in observing\)"
 
 
 def says(done: Done, *words: str) -> None:
@@ -322,9 +328,10 @@ ENTRIES = (
         "make apply",
         applied,
         typed="make apply SWEEP_ID=20261121-010000-v100-deepseek-r1-32b-v100-4f2a9c YES=1",
+        verdict=BAKED,
     ),
     Entry("make rollback INVENTORY=v100", change_is_shown_of_rollback),
-    Entry("make rollback", rolled_back, typed="make rollback INVENTORY=v100 YES=1"),
+    Entry("make rollback", rolled_back, typed="make rollback INVENTORY=v100 YES=1", verdict=BAKED),
     Entry("make sweep INVENTORY=v100", swept, typed=SMALL),
     Entry(
         "tokenpeak sweep --inventory v100",

@@ -46,7 +46,11 @@ def test_line(door: Door, entry: Entry, record_property: Callable[[str, object],
         assert done.status in (2, 130, -2), (done.status, done.said[-3000:])
     else:
         done = door.run(line, entry.timeout_s)
-        record_property("seconds", done.seconds)
+        for _ in range(2):
+            if not (entry.verdict and re.search(entry.verdict, done.said)):
+                break
+            print(done.said[-2000:])
+            done = door.run(line, entry.timeout_s)
         expected = 2 if entry.status and line.startswith("make") else entry.status
         assert expected == done.status, f"status {done.status}:\n{done.said[-3000:]}"
     record_property("seconds", done.seconds)
