@@ -8,9 +8,8 @@ import pytest
 from published_names import A100, CLAIM_COUNT, H200, PRESETS, T4, V100
 
 from tokenpeak import paths
-from tokenpeak.checks.claims import Claim, judge, read_claims
-from tokenpeak.checks.evidence import Evidence
-from tokenpeak.checks.outcome import Verdict
+from tokenpeak.checks.catalogue import Claim, judge, read_claims
+from tokenpeak.checks.evidence import Evidence, Verdict
 from tokenpeak.store.frames import Frames
 
 CLAIMS: dict[str, tuple[str, Claim]] = {

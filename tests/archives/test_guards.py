@@ -8,8 +8,7 @@ import polars as pl
 import pytest
 
 from archive_factory import make_archive
-from tokenpeak.checks.catalogue import GUARDS
-from tokenpeak.checks.claims import guarded
+from tokenpeak.checks.catalogue import GUARDS, guarded
 from tokenpeak.checks.evidence import Evidence
 from tokenpeak.store.frames import open_frames
 from tokenpeak.store.pack import unpacked

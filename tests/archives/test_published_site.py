@@ -9,7 +9,7 @@ import pytest
 from published_names import A100, H200, PRESETS, T4, V100
 
 from tokenpeak import paths
-from tokenpeak.checks.outcome import VERDICT_WORDS
+from tokenpeak.checks.evidence import VERDICT_WORDS
 from tokenpeak.report import checks, open_archive
 from tokenpeak.report.site.build import build_site
 from tokenpeak.report.site.cleaned_copy import cleaned_copy

@@ -25,11 +25,10 @@ from tokenpeak.cli import tokenpeak
 from tokenpeak.console import SafeConsole, SafeTable
 from tokenpeak.errors import ArchiveError
 from tokenpeak.gate.comparison import ConfigComparison, Gate
-from tokenpeak.gate.environment import Difference
-from tokenpeak.gate.side import Load, Side
+from tokenpeak.gate.side import Difference, Load, Side
 from tokenpeak.gate.text import markdown
 from tokenpeak.loadgen.progress import summary_text
-from tokenpeak.loadgen.workers.remote_pool import HostLostError
+from tokenpeak.loadgen.workers.remote import HostLostError
 from tokenpeak.node.machine import sockets, words
 from tokenpeak.node.machine.words import HIDDEN, without_secrets
 from tokenpeak.node.probe import machine

@@ -19,8 +19,9 @@ import numpy as np
 import uvloop
 
 from benchmarks import vllm_bench_serve
-from tokenpeak.loadgen.calibration.test_server_process import local_test_server
-from tokenpeak.loadgen.job import LoadJob, run_job
+from tokenpeak.loadgen.job import LoadJob
+from tokenpeak.loadgen.run import run_job
+from tokenpeak.loadgen.test_server import local_test_server
 from tokenpeak.records import RunRecord
 
 TTFT_S = 0.050

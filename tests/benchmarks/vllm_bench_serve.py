@@ -19,7 +19,8 @@ import httpx
 import numpy as np
 from scipy import stats
 
-from tokenpeak.loadgen.job import LoadJob, run_job
+from tokenpeak.loadgen.job import LoadJob
+from tokenpeak.loadgen.run import run_job
 from tokenpeak.paths import data_dir
 
 PORT = 18_199

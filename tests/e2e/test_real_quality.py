@@ -12,7 +12,7 @@ import pytest
 import yaml
 from tests.e2e.test_real_engine import Checkout, checkout
 
-from tokenpeak.quality.recorded import verdict_of
+from tokenpeak.quality.answers import verdict_of
 from tokenpeak.records.quality import AnswersQuality
 from tokenpeak.store.archive import Archive
 

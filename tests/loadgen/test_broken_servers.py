@@ -9,7 +9,8 @@ import pytest
 
 from loadgen.broken_server import DONE, END, HEAD, USAGE, Answer, chunk, event, serving, stream
 from loadgen.offered import failure, observed
-from tokenpeak.loadgen.job import LoadJob, run_job
+from tokenpeak.loadgen.job import LoadJob
+from tokenpeak.loadgen.run import run_job
 from tokenpeak.records import RunRecord
 
 

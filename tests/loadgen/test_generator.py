@@ -14,8 +14,9 @@ import pytest
 
 from loadgen.broken_server import DONE, END, HEAD, USAGE, chunk, serving, stream
 from tokenpeak.errors import LoadError
-from tokenpeak.loadgen.calibration.test_server_process import local_test_server
-from tokenpeak.loadgen.job import LoadJob, run_job
+from tokenpeak.loadgen.job import LoadJob
+from tokenpeak.loadgen.run import run_job
+from tokenpeak.loadgen.test_server import local_test_server
 from tokenpeak.records import RunRecord
 
 SYNTHETIC = {"kind": "synthetic", "name": "x", "input_tokens": 8, "output_tokens": 3}

@@ -12,7 +12,7 @@ from loadgen.broken_server import serving
 from loadgen.test_generator import Listener
 from loadgen.test_remote_worker_pool import measure
 from tokenpeak.errors import LoadError
-from tokenpeak.loadgen.workers import channel
+from tokenpeak.loadgen.workers import local
 from tokenpeak.loadgen.workers.messages import decode_from_worker, source_digest
 
 ACTS_AS_A_HOST = """
@@ -85,7 +85,7 @@ LIES = {
 @pytest.mark.parametrize("name", LIES)
 def test_host_that_lies_is_named(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run is condemned by the host's name in one sentence, within some hundred megabytes."""
-    monkeypatch.setattr(channel, "_END_S", 0.2)
+    monkeypatch.setattr(local, "_END_S", 0.2)
     lie, why = LIES[name]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     host = {"name": "liar", "argv": [sys.executable, "-c", ACTS_AS_A_HOST, f"{lie}\nsys.exit()", source_digest()]}

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from archive_factory import sweep_spec, trial_record
-from tokenpeak.loadgen.calibration.test_server_process import local_test_server
-from tokenpeak.loadgen.job import EarlyStop, LoadJob, read_outcome, run_job
+from tokenpeak.loadgen.job import EarlyStop, LoadJob, read_outcome
+from tokenpeak.loadgen.run import run_job
+from tokenpeak.loadgen.test_server import local_test_server
 from tokenpeak.records import Verdict
 
 WORKLOAD = {"kind": "synthetic", "name": "x", "input_tokens": 8, "output_tokens": 10}
@@ -16,17 +17,14 @@ def test_only_a_valid_value_is_beyond_the_threshold() -> None:
     speed, wait = run.summary.output_tok_per_s, run.summary.ttft_s.p95
     assert speed is not None and wait is not None
     invalid = run.model_copy(update={"verdict": Verdict(status="invalid")})
-    beyond, within = (
-        EarlyStop(metric="output_tok_per_s", threshold=2 * speed),
-        EarlyStop(metric="output_tok_per_s", threshold=speed / 2),
-    )
+    beyond = EarlyStop(metric="output_tok_per_s", threshold=2 * speed)
     slow = EarlyStop(metric="ttft_s_p95", threshold=wait / 2, lower_is_better=True)
 
-    assert speed == beyond.value_beyond(run)
-    assert within.value_beyond(run) is None
-    assert wait == slow.value_beyond(run)
-    assert beyond.value_beyond(invalid) is None
-    assert EarlyStop(metric="cost_per_1m_output_tok", threshold=0.0, lower_is_better=True).value_beyond(run) is None
+    assert "below the early-stop threshold" in str(beyond.reason(run, 1))
+    assert "above the early-stop threshold" in str(slow.reason(run, 1))
+    assert EarlyStop(metric="output_tok_per_s", threshold=speed / 2).reason(run, 1) is None
+    assert beyond.reason(invalid, 1) is None
+    assert EarlyStop(metric="cost_per_1m_output_tok", threshold=0.0, lower_is_better=True).reason(run, 1) is None
 
 
 def test_config_that_is_far_behind_makes_its_first_run_only(tmp_path: Path) -> None:

@@ -17,14 +17,7 @@ from loadgen.test_generator import certified
 from tokenpeak.cli.load import calibrate as calibrate_command
 from tokenpeak.cli.load import load
 from tokenpeak.exit_status import ExitStatus
-from tokenpeak.loadgen.calibration.network_path import (
-    Calibration,
-    NetworkPath,
-    beyond,
-    calibrate,
-    checked,
-    read_calibration,
-)
+from tokenpeak.loadgen.calibration import Calibration, NetworkPath, beyond, calibrate, checked, read_calibration
 from tokenpeak.spec.workload import ClosedLoad, LoadLevel, OpenLoad, Stage, StagedLoad, SyntheticWorkload
 
 RANDOM = random.Random(1)

@@ -13,7 +13,8 @@ import pytest
 
 from loadgen.replies import reply, steady
 from loadgen.test_verdict import codes
-from tokenpeak.loadgen.job import LoadJob, run_job
+from tokenpeak.loadgen.job import LoadJob
+from tokenpeak.loadgen.run import run_job
 from tokenpeak.records import ClientHealth, NetworkHealth, RunRecord
 from tokenpeak.results.network import outages
 from tokenpeak.results.run_summary import distribution

@@ -7,10 +7,10 @@ import pytest
 
 from loadgen.replies import reply
 from tokenpeak.errors import LoadError
-from tokenpeak.loadgen import request_rows
 from tokenpeak.loadgen.arrivals import timetable
 from tokenpeak.loadgen.http.stream import Reply
 from tokenpeak.loadgen.rate.probing import RateFound, search_rate
+from tokenpeak.loadgen.run import request_table
 from tokenpeak.loadgen.workers.messages import LoadObservation
 from tokenpeak.loadgen.workers.pool import Offered
 from tokenpeak.spec.slo import Slo
@@ -49,7 +49,7 @@ class Queue:
             processes=1,
             stopped=None,
         )
-        table = request_rows.table(replies, 0, level.warmup_requests)
+        table = request_table(replies, 0, level.warmup_requests)
         return Offered(level=level, seen=observed, samples=[], drained=True, table=table, began_at=datetime.now(UTC))
 
 

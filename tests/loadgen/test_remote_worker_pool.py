@@ -19,9 +19,9 @@ from loadgen.broken_server import serving
 from loadgen.test_generator import SYNTHETIC, Listener, bodies
 from tokenpeak.errors import LoadError
 from tokenpeak.loadgen.assignment import Conversation, LoadAssignment, RequestTemplate, Target, Turn
-from tokenpeak.loadgen.job import LoadJob, read_outcome, run_job
-from tokenpeak.loadgen.run import Status
-from tokenpeak.loadgen.workers import channel, remote_pool
+from tokenpeak.loadgen.job import LoadJob, Status, read_outcome
+from tokenpeak.loadgen.run import run_job
+from tokenpeak.loadgen.workers import local, remote
 from tokenpeak.loadgen.workers.messages import Assign, decode_to_worker, encode_to_worker
 from tokenpeak.node.machine.clock import wait_until
 from tokenpeak.records import RunRecord
@@ -150,8 +150,8 @@ def test_host_that_is_lost_condemns_the_run(
     blow: signal.Signals, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A host that dies or freezes makes the run invalid by its name, and ends the job instead of shrinking it."""
-    monkeypatch.setattr(remote_pool, "SILENCE_S", 3.0)
-    monkeypatch.setattr(channel, "_END_S", 0.2)
+    monkeypatch.setattr(remote, "SILENCE_S", 3.0)
+    monkeypatch.setattr(local, "_END_S", 0.2)
     pid = tmp_path / "pid"
     doomed = ["sh", "-c", f'echo $$ > "{pid}"; exec "$@"', "sh", *HOST]
 
@@ -192,7 +192,7 @@ def test_host_that_does_not_answer_is_named(
     argv: list[str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A host that cannot be reached, or greets with something else, is an error before any load is offered."""
-    monkeypatch.setattr(channel, "_END_S", 0.2)
+    monkeypatch.setattr(local, "_END_S", 0.2)
     listener = Listener()
     with serving(listener) as url, pytest.raises(LoadError, match=rf"Load host gone was lost: .*{why}"):
         measure(url, tmp_path, {"concurrency": 2, "requests": 4}, hosts=hosts(gone=argv))
@@ -203,7 +203,7 @@ def test_host_that_does_not_answer_is_named(
 
 def test_host_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two versions of the client are two instruments."""
-    monkeypatch.setattr(remote_pool, "source_digest", lambda: "another")
+    monkeypatch.setattr(remote, "source_digest", lambda: "another")
     with serving(Listener()) as url, pytest.raises(LoadError, match="another version of TokenPeak"):
         measure(url, tmp_path, {"concurrency": 2, "requests": 4}, hosts=hosts(one=HOST))
 

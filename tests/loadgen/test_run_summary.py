@@ -6,7 +6,7 @@ import pytest
 
 from loadgen.replies import reply, steady
 from tokenpeak.loadgen.http.stream import Reply
-from tokenpeak.loadgen.request_rows import table
+from tokenpeak.loadgen.run import request_table
 from tokenpeak.records import RunSummary
 from tokenpeak.results.request_metrics import slo_met
 from tokenpeak.results.run_summary import distribution, summarize, turn_summaries
@@ -14,7 +14,7 @@ from tokenpeak.spec.slo import Slo
 
 
 def summary_of(*replies: Reply, slo: Slo | None = None, from_due: bool = False, warmup_requests: int = 0) -> RunSummary:
-    return summarize(table(replies, 0, warmup_requests), slo or Slo(), from_due=from_due)
+    return summarize(request_table(replies, 0, warmup_requests), slo or Slo(), from_due=from_due)
 
 
 def test_metrics_follow_their_formulas() -> None:
@@ -138,7 +138,7 @@ def test_too_few_requests_hold_no_percentile_and_may_break_it() -> None:
 def test_turns_are_summed_apart() -> None:
     """Each turn of a run's conversations has its own metrics; single requests have none."""
     replies = [reply(0, 0.0, turn=0), reply(1, 0.0, turn=0), reply(2, 1.0, turn=1, input_tokens=30, first_token_s=1.3)]
-    first, second = turn_summaries(table(replies, 0, 0), from_due=False)
+    first, second = turn_summaries(request_table(replies, 0, 0), from_due=False)
 
     assert 0 == first.turn
     assert 2 == first.requests_ok
@@ -148,4 +148,4 @@ def test_turns_are_summed_apart() -> None:
     assert 1 == second.requests_ok
     assert 30 == second.input_tokens
     assert 0.3 == pytest.approx(second.ttft_s.p50)
-    assert () == turn_summaries(table(steady(2), 0, 0), from_due=False)
+    assert () == turn_summaries(request_table(steady(2), 0, 0), from_due=False)

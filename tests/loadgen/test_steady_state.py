@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.queue_servers import Server, Slots, Works, arrivals, capacity
-from tokenpeak.results.run_length import open_loop_requests
-from tokenpeak.results.steady_state import MARGIN, RUN_MARGIN, requests_needed, steady_state
+from tokenpeak.results.steady_state import MARGIN, RUN_MARGIN, open_loop_requests, requests_needed, steady_state
 from tokenpeak.spec.slo import Slo
 from tokenpeak.spec.workload import OpenLoad
 

@@ -4,7 +4,7 @@ import pytest
 
 from loadgen.replies import reply, steady
 from tokenpeak.loadgen.http.stream import Reply
-from tokenpeak.loadgen.request_rows import table
+from tokenpeak.loadgen.run import request_table
 from tokenpeak.records import ClientHealth, EngineCounters, LoadHostHealth, Reason, Verdict
 from tokenpeak.results.run_summary import distribution, summarize
 from tokenpeak.results.verdict import RunEvidence, judge
@@ -28,7 +28,7 @@ def codes(
     replies = steady() if replies is None else replies
     level = level or ClosedLoad(concurrency=2, requests=len(replies))
     slo = slo or Slo()
-    requests = table(replies, 0, warmup_requests)
+    requests = request_table(replies, 0, warmup_requests)
     delays = [(found.sent_s or 0) - found.due_s for found in replies if found.sent_s is not None]
     evidence = RunEvidence(
         workload=workload,

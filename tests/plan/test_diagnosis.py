@@ -11,7 +11,7 @@ from tokenpeak.records import (
     RunRecord,
     Series,
 )
-from tokenpeak.results.run_advice import diagnose
+from tokenpeak.results.hindsight import diagnose
 
 NONE = Distribution(n=0)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tokenpeak import paths
-from tokenpeak.results.run_length import short_runs
+from tokenpeak.results.steady_state import short_runs
 from tokenpeak.spec.sweep import SweepSpec, parse_spec, read_spec
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.sim.running_engine import MODEL, RunningEngine, StartEngine, engines
 
 from tokenpeak.loadgen.http.server import Server
-from tokenpeak.quality.agreement import floor_of
+from tokenpeak.quality.answers import floor_of
 from tokenpeak.quality.measure import Measured, measure
 from tokenpeak.quality.verdict import Reference
 from tokenpeak.spec.quality import QualityJob

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import zstandard
 
-from tokenpeak.quality.agreement import floor_of
+from tokenpeak.quality.answers import floor_of
 from tokenpeak.quality.verdict import Reference, judge
 from tokenpeak.records.quality import QualityAnswers, QualityStatus
 from tokenpeak.spec.quality import QualitySpec

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import entropy
 
-from tokenpeak.quality.agreement import (
+from tokenpeak.quality.answers import (
     TOP_K,
     UNLIKELY,
     answer_agreement,

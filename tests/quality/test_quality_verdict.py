@@ -7,7 +7,7 @@ from math import exp, log
 import numpy as np
 import pytest
 
-from tokenpeak.quality.agreement import Floor
+from tokenpeak.quality.answers import Floor
 from tokenpeak.quality.prompts import LONG_CONTEXT
 from tokenpeak.quality.verdict import Reference, judge
 from tokenpeak.records.quality import GeneratedAnswer, QualityAnswers, ScoredText, TopK

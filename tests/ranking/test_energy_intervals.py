@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 
 from metered_boards import FAMILIES, Load, metered_run
-from tokenpeak.ranking.energy_intervals import LaunchEnergy, energy_intervals
+from tokenpeak.ranking.intervals import LaunchEnergy, energy_intervals
 
 CASES_EACH = 40
 RUN_S = 10.0

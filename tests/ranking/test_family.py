@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tokenpeak.ranking.family import Compared, changes, of_each, smallest_change
-from tokenpeak.ranking.spread import Spread
+from tokenpeak.ranking.intervals import Spread
+from tokenpeak.ranking.upgrade import Compared, changes, of_each, smallest_change
 
 
 def compared(old: list[float], new: list[float], figure: str = "figure") -> Compared:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tokenpeak.ranking.node_agreement import node_agreement
+from tokenpeak.ranking.nodes import node_agreement
 
 NOISE = 0.0125
 NODE_SPREAD = 0.05

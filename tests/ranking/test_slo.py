@@ -3,7 +3,7 @@
 import pytest
 from scipy import stats
 
-from tokenpeak.ranking.slo_confidence import assurance, requests_needed, slo_confidence
+from tokenpeak.ranking.intervals import assurance, requests_needed, slo_confidence
 from tokenpeak.spec.slo import Slo
 
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tokenpeak.ranking.spread import spreads
+from tokenpeak.ranking.intervals import spreads
 
 
 def drawn(deviations: np.ndarray, launches: int, draw: np.random.Generator) -> dict[int, list[list[float]]]:

@@ -14,7 +14,7 @@ from archive_factory import START, make_archive
 from chromium import DESK, Window, chromium
 from made_once import made_once
 from tokenpeak import paths
-from tokenpeak.loadgen.calibration.network_path import Calibration, NetworkPath, Point, calibration_record
+from tokenpeak.loadgen.calibration import Calibration, NetworkPath, Point, calibration_record
 from tokenpeak.report import SweepView, open_archive
 from tokenpeak.report.site.build import build_site
 from tokenpeak.report.site.pages import Page, pages_of_sweeps

@@ -3,7 +3,7 @@
 import pytest
 
 from archive_factory import make_archive
-from tokenpeak.ranking.slo_confidence import slo_confidence
+from tokenpeak.ranking.intervals import slo_confidence
 from tokenpeak.records import RunRecord
 from tokenpeak.report import SweepView, open_archive
 from tokenpeak.report.blocks.metric_columns import confidence_words

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from archive_factory import make_archive
 from leak_search import leaks
 from tokenpeak.cli import tokenpeak as commands
-from tokenpeak.loadgen.calibration.network_path import Calibration
+from tokenpeak.loadgen.calibration import Calibration
 from tokenpeak.records import ApplyRecord, EndRecord, SweepRecord, TrialRecord
 from tokenpeak.records.quality import SweepQuality
 from tokenpeak.report.site.disclosure import RULES, fields_of, holds_text, is_record, parts_of

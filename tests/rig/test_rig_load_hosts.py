@@ -15,8 +15,9 @@ from tests.faults.bench import Bench
 from tests.faults.conftest import boot_node, place  # noqa: F401
 from tests.rig.conftest import RigNode
 
-from tokenpeak.loadgen.calibration.test_server_process import serving_argv, started
-from tokenpeak.loadgen.job import LoadJob, run_job
+from tokenpeak.loadgen.job import LoadJob
+from tokenpeak.loadgen.run import run_job
+from tokenpeak.loadgen.test_server import serving_argv, started
 from tokenpeak.records import RunRecord
 from tokenpeak.store.archive import Archive
 

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from tokenpeak.loadgen.workers.remote_pool import LoadHost
+from tokenpeak.loadgen.workers.remote import LoadHost
 from tokenpeak.sweep.trial.load_hosts import LoadHostScheduler, PreparedHost
 
 PER_PROCESS = 1024

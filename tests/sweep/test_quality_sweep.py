@@ -6,7 +6,7 @@ import pytest
 import yaml
 from driven_home import SPEC, Home
 
-from tokenpeak.quality.recorded import verdict_of
+from tokenpeak.quality.answers import verdict_of
 from tokenpeak.store.archive import Archive
 
 pytestmark = pytest.mark.integration

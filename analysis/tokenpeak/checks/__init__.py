@@ -1,5 +1,5 @@
 """Checks on figures and on what is said of them. Pure functions over a sweep's frames.
 
-Each module holds one kind of mistake: the check of a claim, with parameters, and the guard that runs on every sweep
-without any. catalogue.py lists both.
+A module holds mistakes of one kind: checks of claims, with parameters, and guards that run on every sweep without any.
+catalogue.py lists both.
 """

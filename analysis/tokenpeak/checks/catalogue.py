@@ -1,27 +1,33 @@
-"""All checks: those that judge claims, by the name that claims.yml gives, and those that guard every sweep."""
+"""Catalogue of checks: those that judge claims, by the name that claims.yml gives, and those that guard every sweep."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from tokenpeak.checks import events, independence, lengths, limits, memory, pairs, rates, spread, units
-from tokenpeak.checks.evidence import Evidence
-from tokenpeak.checks.outcome import CheckOutcome, Guarded
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tokenpeak import bounded
+from tokenpeak.checks import independence, limits, pairs, spread, tokens, units
+from tokenpeak.checks.evidence import CheckOutcome, Evidence, Guarded
+from tokenpeak.errors import FactsError, suggestion
 
 ClaimCheck = Callable[..., CheckOutcome]
 
 CLAIM_CHECKS: Mapping[str, ClaimCheck] = {
-    "node_rate": rates.node_rate,
-    "rate_product": rates.rate_product,
+    "node_rate": units.node_rate,
+    "rate_product": units.rate_product,
     "quotient": units.quotient,
     "energy_per_million": units.energy_per_million,
-    "kv_cache_size": memory.kv_cache_size,
-    "kv_capacity": memory.kv_capacity,
-    "weights_size": memory.weights_size,
-    "gap_comparison": events.gap_comparison,
+    "kv_cache_size": limits.kv_cache_size,
+    "kv_capacity": limits.kv_capacity,
+    "weights_size": limits.weights_size,
+    "gap_comparison": tokens.gap_comparison,
     "matched_pairs": pairs.matched,
     "best_of_each": pairs.best_of_each,
     "scaling": pairs.scaling,
-    "steady_gain": lengths.steady_gain,
+    "steady_gain": tokens.steady_gain,
     "independent": independence.independent,
     "measures_hardware": limits.measures_hardware,
     "binding_resource": limits.binding_resource,
@@ -51,22 +57,22 @@ GUARDS: tuple[Guard, ...] = (
         name="rates",
         title="Throughput is the node's",
         mistake="a per-request rate taken for the node's",
-        run=rates.guard,
+        run=units.guard_rates,
     ),
-    Guard(name="units", title="Units add up", mistake="units that do not add up", run=units.guard),
+    Guard(name="units", title="Units add up", mistake="units that do not add up", run=units.guard_units),
     Guard(
         name="memory",
         title="KV cache by KV heads",
         mistake="a formula that ignores grouped-query attention",
-        run=memory.guard,
+        run=limits.guard_memory,
     ),
-    Guard(name="events", title="Events are not tokens", mistake="events mistaken for tokens", run=events.guard),
+    Guard(name="events", title="Events are not tokens", mistake="events mistaken for tokens", run=tokens.guard_events),
     Guard(name="pairs", title="Matched pairs", mistake="comparison without matched pairs", run=pairs.guard),
     Guard(
         name="lengths",
         title="Equal output lengths",
         mistake="output lengths that differ between arms",
-        run=lengths.guard,
+        run=tokens.guard_lengths,
     ),
     Guard(
         name="independence",
@@ -78,7 +84,7 @@ GUARDS: tuple[Guard, ...] = (
         name="limits",
         title="Within the hardware's limits",
         mistake="speeds far from what the hardware can do",
-        run=limits.guard,
+        run=limits.guard_limits,
     ),
     Guard(
         name="spread",
@@ -94,3 +100,57 @@ GUARDS: tuple[Guard, ...] = (
     ),
 )
 """In the order in which a reader would ask."""
+
+
+class Claim(BaseModel):
+    """One claim of a source."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str = Field(pattern=r"^C\d+$")
+    statement: str
+    source: str
+    check: str
+    parameters: dict[str, Any] = {}
+    matters: str
+    """Why it matters whether it is so."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """A claim with its verdict."""
+
+    claim: Claim
+    outcome: CheckOutcome
+
+
+def read_claims(path: Path) -> tuple[Claim, ...]:
+    """The claims of a claims.yml; none when there is no such file. FactsError says what is wrong in it."""
+    if not path.is_file():
+        return ()
+    raw = bounded.read_yaml(path, error=FactsError)
+    try:
+        claims = tuple(Claim.model_validate(item) for item in raw["claims"])
+    except (ValidationError, KeyError, TypeError) as error:
+        raise FactsError(f"{path} is no list of claims: {str(error).splitlines()[0]}") from error
+    for claim in claims:
+        if claim.check not in CLAIM_CHECKS:
+            raise FactsError(
+                f"{path}: {claim.id} asks for a check {claim.check!r}. {suggestion(claim.check, CLAIM_CHECKS)}"
+            )
+    return claims
+
+
+def judge(claim: Claim, evidence: Evidence) -> Judged:
+    """The claim's verdict on these frames; FactsError when its parameters do not fit its check."""
+    check = CLAIM_CHECKS[claim.check]
+    try:
+        bound = inspect.signature(check).bind(evidence, **claim.parameters)
+    except TypeError as error:
+        raise FactsError(f"{claim.id}: check {claim.check}: {error}.") from error
+    return Judged(claim=claim, outcome=check(*bound.args, **bound.kwargs))
+
+
+def guarded(evidence: Evidence) -> dict[str, Guarded]:
+    """What each guard found."""
+    return {guard.name: guard.run(evidence) for guard in GUARDS}

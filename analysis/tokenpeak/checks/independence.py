@@ -5,8 +5,7 @@ from itertools import combinations
 
 import polars as pl
 
-from tokenpeak.checks.evidence import Evidence, Row, value
-from tokenpeak.checks.outcome import CheckOutcome, Finding, Guarded, settled, undecided
+from tokenpeak.checks.evidence import CheckOutcome, Evidence, Finding, Guarded, Row, settled, undecided, value
 
 TIMES = ("ttft_s", "tpot_s", "itl_s", "latency_s")
 STATISTICS = ("mean", "p25", "p50", "p75", "p90", "p95", "p99")

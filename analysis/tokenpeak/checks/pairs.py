@@ -5,8 +5,18 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
 
-from tokenpeak.checks.evidence import Evidence
-from tokenpeak.checks.outcome import CheckOutcome, Finding, Guarded, Verdict, figure, looks, percent, settled, undecided
+from tokenpeak.checks.evidence import (
+    CheckOutcome,
+    Evidence,
+    Finding,
+    Guarded,
+    Verdict,
+    figure,
+    looks,
+    percent,
+    settled,
+    undecided,
+)
 from tokenpeak.spec.search import MARGIN
 
 SHOWN = 8

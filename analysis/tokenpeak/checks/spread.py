@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
 
-from tokenpeak.checks.evidence import Evidence, value
-from tokenpeak.checks.outcome import CheckOutcome, Finding, figure, looks, percent, settled, undecided
+from tokenpeak.checks.evidence import CheckOutcome, Evidence, Finding, figure, looks, percent, settled, undecided, value
 
 
 def plateau(evidence: Evidence, *, ranks: int, stated_share: float, resolution: float) -> CheckOutcome:

@@ -10,10 +10,9 @@ from tokenpeak.atomic import write_atomically
 from tokenpeak.cli.options import OutputPath
 from tokenpeak.errors import InputError, suggestion
 from tokenpeak.gate.comparison import compare
-from tokenpeak.gate.junit import junit
-from tokenpeak.gate.power import power_against
+from tokenpeak.gate.power import power_against, power_json, power_lines
 from tokenpeak.gate.side import Side, read_side
-from tokenpeak.gate.text import as_json, lines, markdown, power_json, power_lines
+from tokenpeak.gate.text import as_json, junit, lines, markdown
 from tokenpeak.metrics import BY_NAME, metric_of
 from tokenpeak.ranking.objective import column_of, metric_direction
 from tokenpeak.terminal import echo_lines

@@ -91,7 +91,8 @@ def load(
     run is invalid.
     """
     from tokenpeak.atomic import write_atomically
-    from tokenpeak.loadgen.job import job_server, read_job, run_job
+    from tokenpeak.loadgen.job import job_server, read_job
+    from tokenpeak.loadgen.run import run_job
 
     if workload_schema:
         from tokenpeak.spec.schema import schema
@@ -246,7 +247,7 @@ def _limits(text: str) -> dict[str, float]:
 @click.option("--serve", metavar="ADDRESS:PORT", help="Serve the timetable there until Ctrl-C, and measure nothing.")
 def calibrate(serve: str | None, **given: Any) -> None:
     """Measure the load client's error against the test server and keep it for that network path."""
-    from tokenpeak.loadgen.calibration import network_path as module
+    from tokenpeak.loadgen import calibration as module
 
     if serve is not None:
         _serve(serve)
@@ -264,8 +265,8 @@ def calibrate(serve: str | None, **given: Any) -> None:
 
 def _prepared(given: dict[str, Any]) -> tuple[Any, Any]:
     """The network path that was asked for, and what serves at its end."""
-    from tokenpeak.loadgen.calibration.network_path import Setup
-    from tokenpeak.loadgen.calibration.test_server_process import local_test_server
+    from tokenpeak.loadgen.calibration import Setup
+    from tokenpeak.loadgen.test_server import local_test_server
 
     url = given["url"]
     if given["inventory_name"] is not None:
@@ -301,8 +302,8 @@ def _on_node(inventory_name: str, node_name: str | None, *, placed: bool) -> tup
 
 
 def _serve(where: str) -> None:
-    from tokenpeak.loadgen.calibration.network_path import TOKEN_RATE_PER_STREAM, TTFT_S
-    from tokenpeak.loadgen.calibration.test_server_process import serving_argv, started
+    from tokenpeak.loadgen.calibration import TOKEN_RATE_PER_STREAM, TTFT_S
+    from tokenpeak.loadgen.test_server import serving_argv, started
 
     address, colon, port = where.rpartition(":")
     if not colon or not port.isdigit():

@@ -97,7 +97,7 @@ def plan(
     grids = [cost_of(as_grid, one, facts, models) for one in plans]
     outlines = [outline(spec, one, cost, grid) for one, cost, grid in zip(plans, estimates, grids, strict=True)]
     # Imported here: it needs SciPy, which takes a second that --help should not cost.
-    from tokenpeak.results.run_length import short_runs
+    from tokenpeak.results.steady_state import short_runs
 
     notes = [*_notes(facts, models), *planned.notes, *(each.words for each in short_runs(spec))]
     if style == "json":

@@ -17,7 +17,7 @@ from tokenpeak.predict.memory_plan import plan_memory
 from tokenpeak.predict.model import model_facts
 from tokenpeak.predict.prediction import predict as predict_run
 from tokenpeak.records import Config, Gpu, ModelName, NodeFacts
-from tokenpeak.results.prediction_accuracy import hindsight_lines
+from tokenpeak.results.hindsight import hindsight_lines
 from tokenpeak.search.highest import searched
 from tokenpeak.search.history import history_of
 from tokenpeak.spec.sweep import parse_spec

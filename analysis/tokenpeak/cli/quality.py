@@ -53,9 +53,8 @@ def quality() -> None:
 def record(url: str, model: str, tokens: int | None, tasks: Path | None, output: Path, **given: Any) -> None:
     """Have the server at URL answer the built-in questions, and measure how much another batch changes its answers."""
     from tokenpeak.atomic import write_atomically
-    from tokenpeak.quality.agreement import floor_of
+    from tokenpeak.quality.answers import floor_of, written
     from tokenpeak.quality.measure import measure
-    from tokenpeak.quality.recorded import written
     from tokenpeak.quality.verdict import Reference, judge
     from tokenpeak.records.quality import QualityPasses
     from tokenpeak.spec.quality import MARGIN_NATS, TOKENS, QualityJob
@@ -90,9 +89,8 @@ def compare(
     The exit status is 0 where they pass, 3 where they fail and 4 where it cannot be known.
     """
     from tokenpeak.atomic import write_atomically
-    from tokenpeak.quality.agreement import floor_of
+    from tokenpeak.quality.answers import floor_of, read_passes
     from tokenpeak.quality.measure import measure
-    from tokenpeak.quality.recorded import read_passes
     from tokenpeak.quality.verdict import Reference, judge
     from tokenpeak.spec.quality import MARGIN_NATS, QualityJob
 

@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tokenpeak.exit_status import ExitStatus
-from tokenpeak.gate.environment import Difference, differences
-from tokenpeak.gate.side import FigureValues, Load, Side, SideConfig
+from tokenpeak.gate.side import Difference, FigureValues, Load, Side, SideConfig, differences
 from tokenpeak.metrics import title_of
-from tokenpeak.ranking.family import FEWEST_LAUNCHES, Compared, changes
 from tokenpeak.ranking.objective import metric_direction
 from tokenpeak.ranking.rank import figures_of
+from tokenpeak.ranking.upgrade import FEWEST_LAUNCHES, Compared, Upgrade, changes
 from tokenpeak.ranking.upgrade import Outcome as Shown
-from tokenpeak.ranking.upgrade import Upgrade
 
 Outcome = Literal["regressed", "improved", "tied", "not comparable"]
 OUTCOMES: tuple[Outcome, ...] = ("regressed", "improved", "not comparable", "tied")

@@ -5,18 +5,23 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Any
 
 from tokenpeak.gate.comparison import is_wanted
 from tokenpeak.gate.side import Load, Side, SideConfig
-from tokenpeak.ranking.family import FEWEST_LAUNCHES, smallest_change
+from tokenpeak.metrics import title_of
+from tokenpeak.ranking.intervals import CONFIDENCE, Spread, spreads
 from tokenpeak.ranking.nodes import by_node
 from tokenpeak.ranking.objective import metric_direction
 from tokenpeak.ranking.rank import figures_of
-from tokenpeak.ranking.spread import Spread, spreads
+from tokenpeak.ranking.upgrade import FEWEST_LAUNCHES, POWER, smallest_change
+from tokenpeak.search.remaining import duration_text
 
 MOST_LAUNCHES = 60
 """No night has more of one config."""
 SHOWN = (2, 3, 4, 5, 6, 8, 10)
+LARGEST_SHARE = 10.0
+"""A regression that is larger is none that anybody waits for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,3 +136,92 @@ def _launch_s(old: Side, configs: Sequence[SideConfig]) -> float | None:
         / max(len({launch.node for config in configs if config.hardware == kind for launch in config.launches}), 1)
         for kind in hardware
     )
+
+
+def power_lines(power: Power, old: Side, *, regression: float, hours: float | None) -> Iterator[str]:
+    """What a gate against a side will find, by the number of launches, and what finding a regression takes."""
+    yield f"old  {old.title}"
+    configs = f"{power.configs} config{'' if power.configs == 1 else 's'}"
+    yield (
+        f"{power.comparisons} comparisons of {configs}; false alarms at most {1 - CONFIDENCE:.0%} over all of them "
+        f"together; changes below {power.margin:.0%} are ties"
+    )
+    yield f"Smallest regression found in {POWER:.0%}, of the config that varies most, by new launches of each config:"
+    for figure in power.figures:
+        launches = f"{figure.launches} launch{'' if figure.launches == 1 else 'es'}"
+        yield f"  {_place(power, figure)}: {title_of(figure.metric)} (old: {launches})"
+        yield "    " + "  ".join(f"n={n}: {_size(power.smallest(figure, n), figure)}" for n in SHOWN)
+    if power.launch_s is not None:
+        yield f"One launch of every config takes {duration_text(power.launch_s)} on the nodes that old ran on."
+    yield from _needed_lines(power, regression, hours)
+
+
+def _place(power: Power, figure: PowerFigure) -> str:
+    several = len({each.hardware for each in power.figures}) > 1
+    load = f"{figure.load.workload} {figure.load.level}"
+    return f"{figure.hardware} · {load}" if several else load
+
+
+def _size(share: float | None, figure: PowerFigure) -> str:
+    if share is None:
+        return "not known" if figure.spread is None else "none"
+    if share >= LARGEST_SHARE:
+        return "none"
+    return f"{share:.1%}" if share < 1 else f"{share + 1:.1f}-fold"
+
+
+def _needed_lines(power: Power, regression: float, hours: float | None) -> Iterator[str]:
+    """How many launches find the regression, and whether they are affordable."""
+    asked = f"To find a regression of {regression:.1%} in every figure"
+    if any(figure.spread is None for figure in power.figures) or not power.figures:
+        yield f"{asked}: not known, because old launched no config twice. Launch it again with search.replicates: 3."
+        return
+    needed, both = power.needed(regression), False
+    if needed is None:
+        needed, both = power.needed(regression, both=True), True
+    if needed is None:
+        yield f"{asked}: not affordable, no number of launches does. Choose fewer configs, figures, or a larger one."
+        return
+    where = f"{needed} launches of each config, of old as well" if both else f"{needed} new launches of each config"
+    cost_s = None if power.launch_s is None else power.launch_s * needed * (2 if both else 1)
+    yield f"{asked}: {where}" + (f", {duration_text(cost_s)}." if cost_s is not None else ".")
+    if hours is None or cost_s is None or cost_s <= hours * 3600:
+        return
+    there = (power.affordable(hours * 3600) or 0) // (2 if both else 1)
+    found = [(power.smallest(figure, there, both=both), figure) for figure in power.figures]
+    worst, figure = max(found, key=lambda each: float("inf") if each[0] is None else each[0])
+    finds = "nothing" if worst is None else _size(worst, figure)
+    yield (
+        f"Not affordable in {duration_text(hours * 3600)}: {there} launches of each config are affordable, "
+        f"which find {finds}. "
+        "Choose fewer configs (--config) or figures (--metric), or more nodes."
+    )
+
+
+def power_json(power: Power, old: Side, *, regression: float, hours: float | None) -> dict[str, Any]:
+    """What a gate against a side will find."""
+    needed, both = power.needed(regression), power.needed(regression, both=True)
+    affordable = None if hours is None else power.affordable(hours * 3600)
+    return {
+        "old": list(old.sweep_ids),
+        "comparisons": power.comparisons,
+        "margin": power.margin,
+        "launch_s": power.launch_s,
+        "regression": regression,
+        "launches_needed": needed,
+        "launches_needed_of_both": both,
+        "launches_affordable": affordable,
+        "is_affordable": None if affordable is None else needed is not None and needed <= affordable,
+        "figures": [
+            {
+                "hardware": figure.hardware,
+                "workload": figure.load.workload,
+                "level": figure.load.level,
+                "metric": figure.metric,
+                "old_launches": figure.launches,
+                "deviation": figure.spread.deviation if figure.spread else None,
+                "smallest": {str(n): power.smallest(figure, n) for n in SHOWN},
+            }
+            for figure in power.figures
+        ],
+    }

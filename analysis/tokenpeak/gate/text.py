@@ -1,22 +1,18 @@
-"""A gate in words: lines for a terminal, a Markdown summary for a CI job, and JSON with every comparison."""
+"""A gate in words: lines for a terminal, a Markdown summary and JUnit XML for a CI job, JSON of every comparison."""
 
 import re
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from socket import gethostname
 from typing import Any
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from tokenpeak.gate.comparison import OUTCOMES, ConfigComparison, Gate
-from tokenpeak.gate.power import SHOWN, Power, PowerFigure
-from tokenpeak.gate.side import Side
-from tokenpeak.metrics import title_of
-from tokenpeak.ranking.family import POWER
 from tokenpeak.ranking.intervals import CONFIDENCE
-from tokenpeak.search.remaining import duration_text
 from tokenpeak.terminal import visible
 
 FEW = 3
 """So many configs of which the same is said are named on a terminal."""
-LARGEST_SHARE = 10.0
-"""A regression that is larger is none that anybody waits for."""
 EQUAL_BY = {"id": "equal by id", "settings": "equal but for their engine build"}
 
 
@@ -65,15 +61,10 @@ def widest(gate: Gate) -> float | None:
     return max(bounds, default=None)
 
 
-def name_of(side: Side) -> str:
-    """The sweeps of a side, marked where they are simulated."""
-    return ", ".join(side.sweep_ids) + (" (simulated)" if side.simulated else "")
-
-
 def lines(gate: Gate, *, everything: bool = False) -> Iterator[str]:
     """The gate for a terminal; ties only where `everything` is asked for."""
-    yield f"new  {name_of(gate.new)}"
-    yield f"old  {name_of(gate.old)}"
+    yield f"new  {gate.new.title}"
+    yield f"old  {gate.old.title}"
     for side in (gate.new, gate.old):
         yield from (f"caution: {caution}" for caution in side.cautions)
     for outcome in OUTCOMES if everything else OUTCOMES[:-1]:
@@ -108,7 +99,7 @@ def _pairs(gate: Gate, by: str) -> int:
 def markdown(gate: Gate) -> str:
     """The gate as a summary of a CI job."""
     found = [f"## Gate: {'not passed' if gate.status else 'passed'}", "", f"**{counts(gate)}**", ""]
-    found += [f"New: {_cell(name_of(gate.new))}  ", f"Old: {_cell(name_of(gate.old))}", ""]
+    found += [f"New: {_cell(gate.new.title)}  ", f"Old: {_cell(gate.old.title)}", ""]
     shown = [each for outcome in OUTCOMES[:-1] for each in gate.of(outcome)]
     found += _table(shown)
     if gate.differences:
@@ -193,90 +184,67 @@ def _json_of(each: ConfigComparison) -> dict[str, Any]:
     }
 
 
-def power_lines(power: Power, old: Side, *, regression: float, hours: float | None) -> Iterator[str]:
-    """What a gate against a side will find, by the number of launches, and what finding a regression takes."""
-    yield f"old  {name_of(old)}"
-    configs = f"{power.configs} config{'' if power.configs == 1 else 's'}"
-    yield (
-        f"{power.comparisons} comparisons of {configs}; false alarms at most {1 - CONFIDENCE:.0%} over all of them "
-        f"together; changes below {power.margin:.0%} are ties"
-    )
-    yield f"Smallest regression found in {POWER:.0%}, of the config that varies most, by new launches of each config:"
-    for figure in power.figures:
-        launches = f"{figure.launches} launch{'' if figure.launches == 1 else 'es'}"
-        yield f"  {_place(power, figure)}: {title_of(figure.metric)} (old: {launches})"
-        yield "    " + "  ".join(f"n={n}: {_size(power.smallest(figure, n), figure)}" for n in SHOWN)
-    if power.launch_s is not None:
-        yield f"One launch of every config takes {duration_text(power.launch_s)} on the nodes that old ran on."
-    yield from _needed_lines(power, regression, hours)
+def junit(gate: Gate, at: datetime | None = None) -> str:
+    """The gate as JUnit XML: a suite for each kind of hardware and load, a case for each figure of a config.
 
-
-def _place(power: Power, figure: PowerFigure) -> str:
-    several = len({each.hardware for each in power.figures}) > 1
-    load = f"{figure.load.workload} {figure.load.level}"
-    return f"{figure.hardware} · {load}" if several else load
-
-
-def _size(share: float | None, figure: PowerFigure) -> str:
-    if share is None:
-        return "not known" if figure.spread is None else "none"
-    if share >= LARGEST_SHARE:
-        return "none"
-    return f"{share:.1%}" if share < 1 else f"{share + 1:.1f}-fold"
-
-
-def _needed_lines(power: Power, regression: float, hours: float | None) -> Iterator[str]:
-    """How many launches find the regression, and whether they are affordable."""
-    asked = f"To find a regression of {regression:.1%} in every figure"
-    if any(figure.spread is None for figure in power.figures) or not power.figures:
-        yield f"{asked}: not known, because old launched no config twice. Launch it again with search.replicates: 3."
-        return
-    needed, both = power.needed(regression), False
-    if needed is None:
-        needed, both = power.needed(regression, both=True), True
-    if needed is None:
-        yield f"{asked}: not affordable, no number of launches does. Choose fewer configs, figures, or a larger one."
-        return
-    where = f"{needed} launches of each config, of old as well" if both else f"{needed} new launches of each config"
-    cost_s = None if power.launch_s is None else power.launch_s * needed * (2 if both else 1)
-    yield f"{asked}: {where}" + (f", {duration_text(cost_s)}." if cost_s is not None else ".")
-    if hours is None or cost_s is None or cost_s <= hours * 3600:
-        return
-    there = (power.affordable(hours * 3600) or 0) // (2 if both else 1)
-    found = [(power.smallest(figure, there, both=both), figure) for figure in power.figures]
-    worst, figure = max(found, key=lambda each: float("inf") if each[0] is None else each[0])
-    finds = "nothing" if worst is None else _size(worst, figure)
-    yield (
-        f"Not affordable in {duration_text(hours * 3600)}: {there} launches of each config are affordable, "
-        f"which find {finds}. "
-        "Choose fewer configs (--config) or figures (--metric), or more nodes."
-    )
-
-
-def power_json(power: Power, old: Side, *, regression: float, hours: float | None) -> dict[str, Any]:
-    """What a gate against a side will find."""
-    needed, both = power.needed(regression), power.needed(regression, both=True)
-    affordable = None if hours is None else power.affordable(hours * 3600)
-    return {
-        "old": list(old.sweep_ids),
-        "comparisons": power.comparisons,
-        "margin": power.margin,
-        "launch_s": power.launch_s,
-        "regression": regression,
-        "launches_needed": needed,
-        "launches_needed_of_both": both,
-        "launches_affordable": affordable,
-        "is_affordable": None if affordable is None else needed is not None and needed <= affordable,
-        "figures": [
+    Regressed is a failure, not comparable an error. Elements and attributes are those that Ant's writer gives, in its
+    order, which all readers take. `at` is when it was compared.
+    """
+    root = Element("testsuites")
+    for number, (name, cases) in enumerate(_suites(gate)):
+        suite = SubElement(
+            root,
+            "testsuite",
             {
-                "hardware": figure.hardware,
-                "workload": figure.load.workload,
-                "level": figure.load.level,
-                "metric": figure.metric,
-                "old_launches": figure.launches,
-                "deviation": figure.spread.deviation if figure.spread else None,
-                "smallest": {str(n): power.smallest(figure, n) for n in SHOWN},
-            }
-            for figure in power.figures
-        ],
-    }
+                "name": _word(name),
+                "package": "tokenpeak.gate",
+                "id": str(number),
+                "timestamp": f"{(at or datetime.now(UTC)):%Y-%m-%dT%H:%M:%S}",
+                "hostname": gethostname() or "localhost",
+                "tests": str(len(cases)),
+                "failures": str(sum(case.outcome == "regressed" for case in cases)),
+                "errors": str(sum(case.outcome == "not comparable" for case in cases)),
+                "skipped": "0",
+                "time": "0",
+            },
+        )
+        properties = SubElement(suite, "properties")
+        for key, value in _properties(gate):
+            SubElement(properties, "property", {"name": _word(key), "value": _word(value)})
+        for case in cases:
+            _case(suite, name, case)
+        SubElement(suite, "system-out").text = visible(family_words(gate))
+        SubElement(suite, "system-err").text = ""
+    indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + tostring(root, encoding="unicode") + "\n"
+
+
+def _suites(gate: Gate) -> Iterator[tuple[str, list[ConfigComparison]]]:
+    found: dict[str, list[ConfigComparison]] = {}
+    for each in gate.comparisons:
+        found.setdefault(f"{each.hardware} · {each.place}", []).append(each)
+    yield from found.items()
+
+
+def _properties(gate: Gate) -> Iterator[tuple[str, str]]:
+    yield "new", gate.new.title
+    yield "old", gate.old.title
+    for each in gate.differences:
+        yield f"{each.hardware} {each.what}".strip(), f"{', '.join(each.old)} → {', '.join(each.new)}"
+
+
+def _case(suite: Element, name: str, comparison: ConfigComparison) -> None:
+    case = SubElement(
+        suite,
+        "testcase",
+        {"name": _word(f"{comparison.config} · {comparison.figure}"), "classname": _word(name), "time": "0"},
+    )
+    kind = {"regressed": "failure", "not comparable": "error"}.get(comparison.outcome)
+    if kind is not None:
+        said = visible(change_words(comparison))
+        SubElement(case, kind, {"message": said, "type": comparison.outcome}).text = said
+
+
+def _word(text: str) -> str:
+    """Text of one line, as an attribute holds it, without what XML cannot hold."""
+    return " ".join(visible(text).split())

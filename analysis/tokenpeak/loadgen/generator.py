@@ -5,16 +5,17 @@ are in flight. In an open loop it is due by its timetable, and waits in the queu
 """
 
 import asyncio
+import ctypes
+import os
+import sys
 from collections import deque
+from collections.abc import Callable
 from time import perf_counter, sleep
 
-from tokenpeak.loadgen.assignment import LoadAssignment
-from tokenpeak.loadgen.http.alarm import Alarm
+from tokenpeak.loadgen.assignment import LoadAssignment, RequestSource, payload
 from tokenpeak.loadgen.http.connection import RESPONSE_LIMIT_BYTES, Connection, Exchange
-from tokenpeak.loadgen.http.payload import payload
 from tokenpeak.loadgen.http.pool import SPARE_CONNECTIONS, ConnectionPool, connect_failure
 from tokenpeak.loadgen.http.stream import Reply, read
-from tokenpeak.loadgen.request_source import RequestSource
 from tokenpeak.loadgen.workers.messages import LoadProgress
 
 TICK_S = 0.01
@@ -31,6 +32,64 @@ RAW_BYTES_KEPT = 320 * 1024 * 1024
 """Packets of ended requests are read after the run; beyond this many bytes the oldest are read during it."""
 IN_FLIGHT_LIMIT_BYTES = 1 << 30
 """The most that all responses in flight may hold together: 1,024 streams of 2,000 tokens hold 0.8 GB."""
+_CLOCK_MONOTONIC = 1
+_NONBLOCK_CLOEXEC = os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0)
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = [("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long)]
+
+
+class _Itimerspec(ctypes.Structure):
+    _fields_ = [("interval", _Timespec), ("value", _Timespec)]
+
+
+class Alarm:
+    """Calls `callback` once at the moment given to `set`, which replaces an earlier one.
+
+    uvloop rounds its timers to whole milliseconds. A Linux timerfd wakes the loop through a file descriptor within the
+    kernel's slack of some tens of microseconds; elsewhere the loop's own timer has to do.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+        self._loop = loop
+        self._callback = callback
+        self._handle: asyncio.TimerHandle | None = None
+        self._descriptor = -1
+        if sys.platform == "linux":
+            self._libc = ctypes.CDLL(None, use_errno=True)
+            self._descriptor = self._libc.timerfd_create(_CLOCK_MONOTONIC, _NONBLOCK_CLOEXEC)
+        if self._descriptor >= 0:
+            loop.add_reader(self._descriptor, self._ring)
+
+    def set(self, moment: float) -> None:
+        """Ring at `moment`, in `perf_counter` seconds; a moment that has passed rings at once."""
+        delay = max(moment - perf_counter(), 1e-6)
+        if self._descriptor >= 0:
+            nanoseconds = int(delay * 1e9)
+            value = _Timespec(nanoseconds // 1_000_000_000, nanoseconds % 1_000_000_000)
+            self._libc.timerfd_settime(self._descriptor, 0, ctypes.byref(_Itimerspec(_Timespec(), value)), None)
+            return
+        if self._handle is not None:
+            self._handle.cancel()
+        self._handle = self._loop.call_later(delay, self._callback)
+
+    def _ring(self) -> None:
+        try:
+            os.read(self._descriptor, 8)
+        except BlockingIOError:
+            # Set again after it had expired: the new moment is still to come.
+            return
+        self._callback()
+
+    def close(self) -> None:
+        """Ring no more."""
+        if self._handle is not None:
+            self._handle.cancel()
+        if self._descriptor >= 0:
+            self._loop.remove_reader(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 class LoadGenerator:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tokenpeak.console import SafeConsole
-from tokenpeak.loadgen.run import OnStatus, Status
+from tokenpeak.loadgen.job import OnStatus, Status
 from tokenpeak.node.machine.words import one_line
 from tokenpeak.records import Distribution, RunRecord
 from tokenpeak.terminal import echo

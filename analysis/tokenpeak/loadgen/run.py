@@ -1,30 +1,53 @@
-"""One run of a job: drain the engine, offer the load, read what came, judge it."""
+"""Runs of a load job: drain the engine, offer the load, read what came, judge it, write it."""
 
+import asyncio
+import json
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
+import numpy as np
 import polars as pl
-from pydantic import NonNegativeInt
 
+from tokenpeak.atomic import replacing, write_atomically
 from tokenpeak.errors import LoadError
-from tokenpeak.loadgen import request_rows
 from tokenpeak.loadgen.arrivals import staged_caps, staged_timetable, timetable
 from tokenpeak.loadgen.assignment import LoadAssignment
 from tokenpeak.loadgen.datasets import read_trace
 from tokenpeak.loadgen.http.metrics_page import Scraper, counters, restarted
 from tokenpeak.loadgen.http.server import Server
-from tokenpeak.loadgen.prompts import Vocabulary, make
+from tokenpeak.loadgen.http.stream import Reply
+from tokenpeak.loadgen.job import OUTCOME, JobOutcome, JobRun, LoadJob, OnStatus, Status, job_server
+from tokenpeak.loadgen.prompts import Vocabulary, learn, make
 from tokenpeak.loadgen.rate.probing import SaturationLoad, search_rate
 from tokenpeak.loadgen.workers.messages import LoadProgress
-from tokenpeak.loadgen.workers.pool import Offered, WorkerPool, from_due
-from tokenpeak.records import ClientHealth, LoadHostHealth, MaxRate, NetworkHealth, RunRecord
+from tokenpeak.loadgen.workers.pool import (
+    Offered,
+    WorkerPool,
+    from_due,
+    most_streams,
+    processes_borne,
+    processes_of_share,
+)
+from tokenpeak.loadgen.workers.remote import HostLostError, RemoteWorkerPool
+from tokenpeak.records import (
+    REQUEST_COLUMNS,
+    ClientHealth,
+    LoadHostHealth,
+    MaxRate,
+    NetworkHealth,
+    Reason,
+    RunRecord,
+    Verdict,
+)
 from tokenpeak.results.request_metrics import slo_met
 from tokenpeak.results.run_summary import distribution, summarize, turn_summaries
 from tokenpeak.results.steady_state import percentile_intervals, steady_state_of
 from tokenpeak.results.verdict import RunEvidence, judge
-from tokenpeak.spec.declaration import Declaration
 from tokenpeak.spec.slo import Slo
 from tokenpeak.spec.workload import (
     ClosedLoad,
@@ -35,47 +58,60 @@ from tokenpeak.spec.workload import (
     ReplayLoad,
     StagedLoad,
     TraceWorkload,
-    Workload,
 )
 
+REQUEST_SCHEMA: dict[str, pl.DataType] = {
+    "run_index": pl.Int32(),
+    "request_index": pl.Int64(),
+    "phase": pl.String(),
+    "turn": pl.Int32(),
+    "due_s": pl.Float64(),
+    "sent_s": pl.Float64(),
+    "first_byte_s": pl.Float64(),
+    "first_token_s": pl.Float64(),
+    "last_token_s": pl.Float64(),
+    "input_tokens": pl.Int64(),
+    "cached_tokens": pl.Int64(),
+    "output_tokens": pl.Int64(),
+    "events": pl.Int32(),
+    "event_times_us": pl.List(pl.Int32()),
+    "status": pl.Int32(),
+    "error": pl.String(),
+}
 
-class JobRun(Declaration):
-    """One workload at one load level."""
-
-    run_index: NonNegativeInt
-    workload: Workload
-    level: LoadLevel
-    slo: Slo = Slo()
-    seed: int = 0
+assert list(REQUEST_SCHEMA) == list(REQUEST_COLUMNS)
 
 
-class Status(Declaration):
-    """How far a job is; what the progress file holds."""
+def request_table(replies: Iterable[Reply], run_index: int, warmup_requests: int) -> pl.DataFrame:
+    """One row per request, in order of its index; the first `warmup_requests` are of phase `warmup`."""
+    replies = sorted(replies, key=lambda reply: reply.index)
+    plain = [name for name in REQUEST_SCHEMA if name not in ("run_index", "request_index", "phase", "event_times_us")]
+    columns: dict[str, object] = {
+        "run_index": [run_index] * len(replies),
+        "request_index": [reply.index for reply in replies],
+        "phase": ["warmup" if reply.index < warmup_requests else "measured" for reply in replies],
+        "event_times_us": [np.frombuffer(reply.event_times_us, dtype=np.int32) for reply in replies],
+    }
+    columns |= {name: [getattr(reply, name) for reply in replies] for name in plain}
+    return pl.DataFrame({name: columns[name] for name in REQUEST_SCHEMA}, schema=REQUEST_SCHEMA)
 
-    run_index: int
-    level_label: str
-    phase: str
-    requests_done: int
-    requests_total: int | None
-    output_tok_per_s: float | None = None
-    ttft_s_p50: float | None = None
 
-
-OnStatus = Callable[[Status], None]
+def _write_requests(path: Path, tables: list[pl.DataFrame]) -> None:
+    """All runs' requests in one compressed file, written whole or not at all."""
+    everything = pl.concat(tables) if tables else pl.DataFrame(schema=REQUEST_SCHEMA)
+    with replacing(path) as part:
+        everything.write_parquet(part, compression="zstd", compression_level=9)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
     """What all runs of a job share. `origin_s` is the trial's zero on the `perf_counter` clock."""
 
+    job: LoadJob
     server: Server
-    model: str
     vocabulary: Vocabulary
     scraper: Scraper
     origin_s: float
-    run_deadline_s: float
-    stall_s: float
-    drain_s: float
 
     def origin_unix_s(self) -> float:
         """The trial's zero as wall-clock time."""
@@ -96,8 +132,8 @@ class Run:
         """The run's record and its requests."""
         level = self.run.level
         if isinstance(level, MaxRateLoad):
-            found = search_rate(level, self.offer, origin_s=self.setting.origin_s)
-            return self._record(found.best, level.max_rate_under, found.max_rate), found.table
+            search = search_rate(level, self.offer, origin_s=self.setting.origin_s)
+            return self._record(search.best, level.max_rate_under, search.max_rate), search.table
         offered = self.offer(level)
         return self._record(offered, self.run.slo), offered.table
 
@@ -147,7 +183,7 @@ class Run:
         # Salts must differ between runs and sweeps that share a server.
         salt = f"{int(setting.origin_unix_s() * 1e3) % 2**32:08x}{run.run_index:02x}{self._offers:02x}"
         self._offers += 1
-        prompts = make(run.workload, setting.model, setting.vocabulary, number=requests, seed=run.seed, salt=salt)
+        prompts = make(run.workload, setting.job.model, setting.vocabulary, number=requests, seed=run.seed, salt=salt)
         if isinstance(run.workload, ConversationWorkload):
             endpoint = "chat"
             if due is not None:
@@ -169,15 +205,15 @@ class Run:
             requests=requests,
             duration_s=duration,
             warmup_requests=level.warmup_requests,
-            stall_s=setting.stall_s,
-            deadline_s=setting.run_deadline_s,
+            stall_s=setting.job.stall_s,
+            deadline_s=setting.job.run_deadline_s,
         )
 
     def offer(self, level: LoadLevel) -> Offered:
         """Wait until the engine is idle, then offer a load."""
         scraper = self.setting.scraper
         self._status("draining", level)
-        drained = scraper.drained(self.setting.drain_s)
+        drained = scraper.drained(self.setting.job.drain_s)
         assignment = self.assignment(level)
         self._status("loading", level)
         ticks: list[tuple[float, float]] = []
@@ -202,7 +238,7 @@ class Run:
             seen=seen,
             samples=samples,
             drained=drained,
-            table=request_rows.table(seen.replies, self.run.run_index, assignment.warmup_requests),
+            table=request_table(seen.replies, self.run.run_index, assignment.warmup_requests),
             began_at=began_at,
         )
 
@@ -268,3 +304,78 @@ class Run:
             engine=engine,
             verdict=verdict,
         )
+
+
+def run_job(job: LoadJob, on_status: OnStatus = lambda _: None) -> tuple[RunRecord, ...]:
+    """Carry out every run of a job and write its files; raises LoadError when no load can be offered at all."""
+    job.output_dir.mkdir(parents=True, exist_ok=True)
+    server = job_server(job)
+
+    def show(status: Status) -> None:
+        if job.progress_file is not None:
+            write_atomically(job.progress_file, status.model_dump_json(), durable=False)
+        on_status(status)
+
+    # The two clocks are read together: wall-clock time names the zero, the monotonic clock does the measuring.
+    now_unix, now = time.time(), time.perf_counter()
+    origin = now - (now_unix - (job.trial_started_at_unix_s or now_unix))
+    metrics_url = job.metrics_url or f"{server.root}/metrics"
+    scraper = Scraper(metrics_url, server.headers, verify=server.trust(metrics_url))
+    setting = Setting(
+        job=job,
+        server=server,
+        vocabulary=asyncio.run(_learn(server, job.model)),
+        scraper=scraper,
+        origin_s=origin,
+    )
+    records: list[RunRecord] = []
+    outcome = JobOutcome()
+    tables: list[pl.DataFrame] = []
+    try:
+        scraper.start()
+        with closing(_workers(job)) as workers:
+            for run in job.runs:
+                record, table = Run(run, setting, workers, show).carry_out()
+                lost = workers.lost
+                records.append(record if lost is None else _without_host(record, lost))
+                tables.append(table)
+                if lost is not None:
+                    raise lost
+                left = len(job.runs) - len(records)
+                if len(records) == 1 and job.early_stop and (reason := job.early_stop.reason(record, left)):
+                    outcome = JobOutcome(left_out=reason)
+                    break
+    except HostLostError as lost:
+        outcome = JobOutcome(lost_host=str(lost))
+        raise
+    finally:
+        scraper.stop()
+        _write_requests(job.output_dir / "requests.parquet", tables)
+        write_atomically(job.output_dir / "metrics.json", json.dumps(vars(scraper.series(origin))))
+        write_atomically(
+            job.output_dir / "runs.json", json.dumps([record.model_dump(mode="json") for record in records])
+        )
+        write_atomically(job.output_dir / OUTCOME, outcome.model_dump_json())
+    return tuple(records)
+
+
+def _workers(job: LoadJob) -> WorkerPool:
+    """The workers: processes of this machine, or of each load host."""
+    share = processes_of_share(most_streams(run.level for run in job.runs), max(1, len(job.hosts)))
+
+    def processes(cores: int) -> int:
+        return job.processes or min(share, processes_borne(cores))
+
+    return RemoteWorkerPool(job.hosts, processes) if job.hosts else WorkerPool(processes(os.cpu_count() or 2))
+
+
+def _without_host(record: RunRecord, lost: LoadError) -> RunRecord:
+    """A run that went on without one of its load hosts: it is invalid, never silently a smaller one."""
+    reason = Reason(code="load_host_lost", text=f"{lost} What is shown is what the other hosts had offered until then.")
+    others = tuple(each for each in record.verdict.reasons if each.code != "stopped")
+    return record.model_copy(update={"verdict": Verdict(status="invalid", reasons=(reason, *others))})
+
+
+async def _learn(server: Server, model: str) -> Vocabulary:
+    async with server.client() as client:
+        return await learn(client, model)

@@ -9,7 +9,7 @@ import httpx
 from tokenpeak.errors import LoadError
 from tokenpeak.http_answer import HttpAnswer, ask
 from tokenpeak.loadgen.http.metrics_page import parse
-from tokenpeak.quality.agreement import TOP_K, UNLIKELY
+from tokenpeak.quality.answers import TOP_K, UNLIKELY
 from tokenpeak.records.quality import TopK
 
 REQUEST_LIMIT_S = 300.0

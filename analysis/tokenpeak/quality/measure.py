@@ -19,10 +19,10 @@ from tokenpeak.atomic import write_atomically
 from tokenpeak.errors import LoadError, TokenpeakError
 from tokenpeak.loadgen.http.server import Server
 from tokenpeak.loadgen.job import ANSWERS, QUALITY, LoadJob, job_server
+from tokenpeak.quality.answers import written
 from tokenpeak.quality.engine import REQUEST_LIMIT_S, Generated, QualityEngine, QualityError
 from tokenpeak.quality.prompts import LONG_CONTEXT, LONG_QUESTIONS, VERSION, Question, long_questions, questions, texts
 from tokenpeak.quality.prompts import sentence as filler
-from tokenpeak.quality.recorded import written
 from tokenpeak.records.quality import (
     GeneratedAnswer,
     QualityAnswers,

@@ -16,7 +16,7 @@ from tokenpeak.errors import FactsError, PlanError, suggestion
 from tokenpeak.plan.baseline import DEFAULTS, PRODUCTION
 from tokenpeak.predict.config_json import METHODS
 from tokenpeak.predict.model import ModelFacts, model_facts
-from tokenpeak.quality.agreement import floor_of
+from tokenpeak.quality.answers import floor_of
 from tokenpeak.quality.verdict import Reference, judge
 from tokenpeak.ranking.choice import precision_of
 from tokenpeak.records import Config, Plan, PlannedConfig

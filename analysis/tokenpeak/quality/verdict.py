@@ -15,7 +15,7 @@ from statistics import NormalDist, fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenpeak.quality.agreement import Floor, LaunchComparison, compare, coverage
+from tokenpeak.quality.answers import Floor, LaunchComparison, compare, coverage
 from tokenpeak.quality.prompts import LONG_CONTEXT, questions
 from tokenpeak.records.quality import (
     QualityAnswers,

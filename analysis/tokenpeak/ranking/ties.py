@@ -20,7 +20,7 @@ from functools import cache
 from statistics import fmean
 from typing import Literal
 
-from tokenpeak.ranking.intervals import CONFIDENCE, range_bound, range_critical, t_critical
+from tokenpeak.ranking.intervals import CONFIDENCE, ROUNDING, range_bound, range_critical, t_critical
 from tokenpeak.ranking.nodes import NodeEffects
 from tokenpeak.ranking.rank import effects_of, ranks
 from tokenpeak.spec.search import MARGIN
@@ -30,9 +30,6 @@ OUTLIER_GAP = 1.25
 
 WIDEST = math.log(2)
 """Half of the widest informative interval of a log value: one from half to double the value."""
-
-ROUNDING = 1e-12
-"""Log values that differ by less are the same number."""
 
 StandardError = Callable[..., float | None]
 """Of the difference of a config's mean from that of the launches of others; None where nothing shows it."""

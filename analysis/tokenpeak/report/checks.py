@@ -6,10 +6,8 @@ from functools import lru_cache
 
 import polars as pl
 
-from tokenpeak.checks.catalogue import GUARDS
-from tokenpeak.checks.claims import Judged, guarded, judge, read_claims
-from tokenpeak.checks.evidence import Evidence
-from tokenpeak.checks.outcome import VERDICT_WORDS, Guarded
+from tokenpeak.checks.catalogue import GUARDS, Judged, guarded, judge, read_claims
+from tokenpeak.checks.evidence import VERDICT_WORDS, Evidence, Guarded
 from tokenpeak.report.blocks.block import Block, Column, Part, Sentence, Table, answer, strong, table
 from tokenpeak.report.view import SweepView
 

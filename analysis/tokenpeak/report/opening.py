@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 
 from tokenpeak.errors import InputError, suggestion
-from tokenpeak.ranking.slo_confidence import assurance
+from tokenpeak.ranking.intervals import assurance
 from tokenpeak.records import EndRecord, SweepRecord
 from tokenpeak.report.view import SweepView, config_label, short_names
 from tokenpeak.spec.parameters import Parameters, parameters_of

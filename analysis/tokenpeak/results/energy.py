@@ -20,7 +20,7 @@ from typing import Literal
 
 import numpy as np
 
-from tokenpeak.records import Energy, EnergyBoundary, Series
+from tokenpeak.records import Energy, EnergyBoundary, RunRecord, Series, TrialRecord
 from tokenpeak.results.energy_estimate import EnergyEstimate, Floats, added, from_counter, from_power
 from tokenpeak.results.power_sensor import NODE, PROCESSOR, UNKNOWN, PowerSensor
 
@@ -122,3 +122,31 @@ def _matching(series: Series, pattern: str, order: "np.ndarray[tuple[int], np.dt
     return [
         np.array(column, dtype=float)[order] for name, column in series.columns.items() if re.fullmatch(pattern, name)
     ]
+
+
+def with_energy_intervals(trial: TrialRecord, sensor: PowerSensor) -> TrialRecord:
+    """The trial with an interval for each measured energy that has none and whose readings were kept.
+
+    `sensor` is that of the node's boards. A run that proves too short for its readings loses its figure, as a new one
+    would.
+    """
+    runs = tuple(_estimated_again(run, trial.series, sensor) for run in trial.runs)
+    return trial.model_copy(update={"runs": runs})
+
+
+def _estimated_again(run: RunRecord, series: Series, sensor: PowerSensor) -> RunRecord:
+    energy = run.energy
+    if energy is None or energy.source == "estimated_tdp" or energy.energy_low_j is not None or run.window_s is None:
+        return run
+    from_s, to_s = run.window_s
+    found = run_energies(
+        series,
+        from_s=from_s,
+        to_s=to_s,
+        output_tokens=run.summary.output_tokens or 0,
+        tdp_w=None,
+        tdp_boundary=energy.boundary,
+        sensor=sensor,
+    )
+    same = [each for each in found if (each.boundary, each.source) == (energy.boundary, energy.source)]
+    return run.model_copy(update={"energy": same[0]}) if same else run

@@ -1,4 +1,4 @@
-"""Steady-state test of an open-loop run (steady, overloaded, or too short), and intervals of its percentiles. Pure.
+"""Steady state of an open-loop run: the test (steady, overloaded, or too short), percentiles' intervals, its length.
 
 Requests in flight are counted over the run's arrivals. At a rate that the engine holds they come back to a level; where
 it is overloaded they grow by a share of the arrivals, 1 − capacity ÷ rate. The growth is the mean step of their number
@@ -9,6 +9,10 @@ short to say, and `requests_needed` says how long one has to be.
 The interval of a percentile follows from order statistics: how many of n independent values lie below the true one is
 binomial. Values of one queue resemble their neighbours, so n values are worth fewer: the variance of the share below
 the percentile between stretches of the run, against the binomial one, says how many.
+
+Three things need requests: the test, which separates an overload of RUN_MARGIN from a steady state; the SLO's
+percentiles, each of which rests on as many as would assure it were all within the limit; and the time that the engine
+takes to fill, for which its first requests say nothing. Pure.
 """
 
 from dataclasses import dataclass
@@ -17,9 +21,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tokenpeak.ranking.intervals import requests_to_assure, share
 from tokenpeak.records import PercentileIntervals, RunState, SteadyStateRecord
 from tokenpeak.results.run_summary import per_request
 from tokenpeak.spec.slo import Slo
+from tokenpeak.spec.sweep import SweepSpec
+from tokenpeak.spec.workload import OpenLoad
 
 Numbers = NDArray[np.float64]
 
@@ -32,6 +39,15 @@ STRETCHES = 16
 SETTLING_SHARE = 0.1
 """Of a run's arrivals, how many are left out while the engine fills."""
 FEWEST_REQUESTS = 64
+INTERVAL_CONFIDENCE = 0.95
+PERCENTILE_STRETCHES = 8
+FEWEST_BEYOND = 2
+"""Values beyond the percentile in each stretch, on average, from which on stretches can be compared."""
+ALWAYS = (("ttft_s", "p95"), ("tpot_s", "p95"))
+"""Metrics whose intervals are known without an SLO too: rate curves show them."""
+SERVICE_VARIANCE = 1.0
+"""Squared variation of service times: that of an exponential one, more than engines show whose answers have one
+length."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,12 +112,6 @@ def requests_needed(margin: float = MARGIN, variance: float = 2.0) -> int:
     return int(np.ceil(variance * (errors / growth) ** 2 / (1 - SETTLING_SHARE)))
 
 
-INTERVAL_CONFIDENCE = 0.95
-PERCENTILE_STRETCHES = 8
-FEWEST_BEYOND = 2
-"""Values beyond the percentile in each stretch, on average, from which on stretches can be compared."""
-
-
 def percentile_interval(
     values: Numbers, share: float, *, confidence: float = INTERVAL_CONFIDENCE
 ) -> tuple[float | None, float | None]:
@@ -144,10 +154,6 @@ def _independence(values: Numbers, share: float, confidence: float) -> float:
     return binomial / (variance * wider) if variance > 0 else 1.0
 
 
-ALWAYS = (("ttft_s", "p95"), ("tpot_s", "p95"))
-"""Metrics whose intervals are known without an SLO too: rate curves show them."""
-
-
 def steady_state_of(requests: pl.DataFrame, margin: float = RUN_MARGIN) -> SteadyStateRecord:
     """The state of a run with these requests, failed ones left out."""
     ended = requests.filter(pl.col("error").is_null())
@@ -174,3 +180,51 @@ def percentile_intervals(requests: pl.DataFrame, slo: Slo, found: SteadyStateRec
         values = ok[metric].drop_nulls().to_numpy().astype(np.float64)
         intervals[f"{metric}_{percentile}"] = percentile_interval(values, int(percentile.removeprefix("p")) / 100)
     return intervals
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShortRun:
+    """A level whose run would be too short, and the requests that would do."""
+
+    workload: str
+    level: OpenLoad
+    requests: int
+    needed: int
+
+    @property
+    def words(self) -> str:
+        """The hint, with what to write."""
+        seconds = self.needed / self.level.rate_per_s
+        return (
+            f"workload {self.workload!r}, level {self.level.label}: {self.requests} requests are too few to show an "
+            f"overload of {RUN_MARGIN:.0%}, or to assure the SLO. "
+            f"Set requests: {self.needed} ({seconds:.0f} s), or use max_rate_under"
+        )
+
+
+def open_loop_requests(level: OpenLoad, slo: Slo) -> int:
+    """The measured and warm-up requests that a run at this rate needs."""
+    spread = {"constant": 0.0, "poisson": 1.0, "gamma": 1 / level.burstiness}[level.arrivals]
+    state = requests_needed(RUN_MARGIN, spread + SERVICE_VARIANCE)
+    percentiles = [requests_to_assure(share(percentile)) for _, percentile, _ in slo.limits()]
+    return max([state + filling_requests(level, slo), *percentiles])
+
+
+def filling_requests(level: OpenLoad, slo: Slo) -> int:
+    """Requests that come while the first one is served, where the SLO limits how long that takes."""
+    limits = [limit for metric, _, limit in slo.limits() if metric in ("ttft_s", "latency_s")]
+    return int(level.rate_per_s * max(limits, default=0.0))
+
+
+def short_runs(spec: SweepSpec) -> list[ShortRun]:
+    """The levels at a fixed rate whose runs would be too short, in the spec's order."""
+    found = []
+    for plan in spec.workloads:
+        for level in plan.levels:
+            if not isinstance(level, OpenLoad):
+                continue
+            given = level.requests if level.requests is not None else int((level.duration_s or 0) * level.rate_per_s)
+            needed = open_loop_requests(level, spec.slo)
+            if given + level.warmup_requests < needed:
+                found.append(ShortRun(workload=plan.workload.name, level=level, requests=given, needed=needed))
+    return found

@@ -25,7 +25,7 @@ from tokenpeak.atomic import replacing, sync
 from tokenpeak.errors import ArchiveError, InputError, suggestion
 from tokenpeak.names import inside, shown
 from tokenpeak.node.machine.words import wrong_word
-from tokenpeak.quality.recorded import read_passes, with_verdict
+from tokenpeak.quality.answers import read_passes, with_verdict
 from tokenpeak.records import FORMAT_VERSION, ApplyRecord, EndRecord, Record, SweepRecord, TrialRecord
 from tokenpeak.records.quality import QualityPasses, SweepQuality
 from tokenpeak.store.pack import SUFFIX, unpacked

@@ -7,11 +7,10 @@ from typing import Literal
 import polars as pl
 
 from tokenpeak.predict.demand import objective_run
-from tokenpeak.quality.recorded import verdict_of, with_verdict
+from tokenpeak.quality.answers import verdict_of, with_verdict
 from tokenpeak.ranking.objective import metric_values, objective_direction, objective_value
 from tokenpeak.records import Config, EndRecord, NodeFacts, RunRecord, Series, SweepRecord, TrialRecord
 from tokenpeak.records.quality import AnswersQuality, QualityInterval, SweepQuality
-from tokenpeak.results.energy_interval import with_energy_intervals
 from tokenpeak.results.power_sensor import PowerSensor
 from tokenpeak.results.request_metrics import judged_under
 from tokenpeak.spec.energy import EnergyFactors
@@ -112,6 +111,16 @@ def config_row(
     return CONFIGS.row({"quality_examples": [], **own, **values})
 
 
+def _with_energy_intervals(trial: TrialRecord, sensor: PowerSensor) -> TrialRecord:
+    """The trial; where its measured energies were recorded without an interval, with one by its readings."""
+    measured = (run.energy for run in trial.runs if run.energy is not None)
+    if all(energy.source == "estimated_tdp" or energy.energy_low_j is not None for energy in measured):
+        return trial
+    from tokenpeak.results.energy import with_energy_intervals  # NumPy, which opening an archive does not need
+
+    return with_energy_intervals(trial, sensor)
+
+
 def trial_rows(
     sweep: SweepRecord,
     spec: SweepSpec,
@@ -121,7 +130,7 @@ def trial_rows(
     read: TrialRecord,
 ) -> tuple[Row, list[Row]]:
     """The rows of a trial as it was read and of its runs, judged by answers and, where given, other limits."""
-    trial = _under(with_energy_intervals(with_verdict(read, quality), sensor), limits)
+    trial = _under(_with_energy_intervals(with_verdict(read, quality), sensor), limits)
     gpus = sweep.gpus_used(trial.config, trial.hardware)
     answers = verdict_of(quality, trial.hardware, trial.config.config_id)
     unproven = objective_value(_under(read, limits), spec, gpus=gpus) if answers is not None else None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tokenpeak import paths
 from tokenpeak.errors import ArchiveError, FencedError
-from tokenpeak.quality.recorded import read_passes, with_verdict
+from tokenpeak.quality.answers import read_passes, with_verdict
 from tokenpeak.quality.sweep_quality import MeasuredLaunch, SweepAnswers, reference_file
 from tokenpeak.records import EndRecord, Plan, SweepRecord, TrialRecord
 from tokenpeak.records.quality import QualityPasses, SweepQuality

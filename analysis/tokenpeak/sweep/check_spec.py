@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from tokenpeak import paths
 from tokenpeak.errors import ArchiveError, InputError, LoadError, TokenpeakError, suggestion
 from tokenpeak.loadgen.datasets import read_samples, read_trace
+from tokenpeak.quality.answers import read_passes
 from tokenpeak.quality.measure import read_tasks
-from tokenpeak.quality.recorded import read_passes
 from tokenpeak.quality.sweep_quality import reference_file
 from tokenpeak.spec.axes import Values
 from tokenpeak.spec.energy import FACTORS

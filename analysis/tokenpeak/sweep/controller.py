@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tokenpeak import paths
 from tokenpeak.errors import NodeError
-from tokenpeak.loadgen.calibration.network_path import calibration_record, checked
+from tokenpeak.loadgen.calibration import calibration_record, checked
 from tokenpeak.names import inside
 from tokenpeak.records import SweepRecord
 from tokenpeak.spec.sweep import SweepSpec

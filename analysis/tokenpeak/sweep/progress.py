@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from tokenpeak.console import SafeConsole, SafeTable
-from tokenpeak.loadgen.run import Status
+from tokenpeak.loadgen.job import Status
 from tokenpeak.node.machine.words import one_line
 from tokenpeak.records import TrialRecord
 from tokenpeak.search.remaining import TrialCount

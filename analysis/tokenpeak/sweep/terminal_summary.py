@@ -12,7 +12,7 @@ from tokenpeak.plan.highest import highest_lines
 from tokenpeak.plan.matrix import served_models
 from tokenpeak.plan.serving import for_serving
 from tokenpeak.predict.demand import objective_run
-from tokenpeak.quality.recorded import verdict_of
+from tokenpeak.quality.answers import verdict_of
 from tokenpeak.ranking.choice import Choice, Launch, choose, precision_of
 from tokenpeak.ranking.drift import drift_words
 from tokenpeak.ranking.intervals import Interval, ratio_interval
@@ -28,7 +28,7 @@ from tokenpeak.ranking.rank import NOTHING
 from tokenpeak.ranking.ties import Verdicts, winner_group
 from tokenpeak.records import QUALITY_FAILED, QUALITY_UNKNOWN, Config, Plan, SweepRecord, TrialRecord
 from tokenpeak.records.quality import AnswersQuality, SweepQuality
-from tokenpeak.results.prediction_accuracy import hindsight_lines
+from tokenpeak.results.hindsight import hindsight_lines
 from tokenpeak.search.highest import climb_words, searched
 from tokenpeak.search.history import history_of
 from tokenpeak.spec.sweep import SweepSpec

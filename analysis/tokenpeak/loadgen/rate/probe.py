@@ -1,15 +1,12 @@
 """One probe of the search for the sustainable rate: what was asked, what it showed, and how near the limits it came."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from tokenpeak.loadgen.rate.queue import Timings
 
-Limits = Sequence[tuple[str, str, float]]
-
-WARMUP_SHARE = 0.1
 FEWEST_ENDED = 10
 LUMPS = 3.0
 """Variance ÷ mean of the requests that end in an eighth of a latency, above which they end together; 1 is chance."""
@@ -92,26 +89,3 @@ class ProbeSeen:
             return rate, np.inf
         spread = np.sqrt(np.average((size / steps / rate - 1) ** 2, weights=steps) / (steps.size - 1))
         return rate, rate * float(spread) * FEW_PARTS[min(steps.size, len(FEW_PARTS) + 1) - 2]
-
-
-def worst_ratio(
-    limits: Limits,
-    timings: Timings,
-    skip: float = 0.0,
-    failed: float = 0.0,
-    gaps_of: Mapping[str, float] | None = None,
-) -> float:
-    """The worst percentile ÷ its limit, the first share `skip` left out; a share `failed` more took for ever."""
-    worst = 0.0
-    for metric, percentile, limit in limits:
-        share = int(percentile.removeprefix("p")) / 100 / max(1 - failed, 1e-9)
-        if share >= 1:
-            return np.inf
-        if metric == "itl_s" and gaps_of is not None:
-            worst = max(worst, gaps_of.get(percentile, 0.0) / limit)
-            continue
-        values = timings.metric("tpot_s" if metric == "itl_s" else metric)
-        values = values[int(skip * values.size) :]
-        if values.size:
-            worst = max(worst, float(np.quantile(values, share)) / limit)
-    return worst

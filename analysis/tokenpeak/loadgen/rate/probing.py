@@ -9,8 +9,8 @@ import polars as pl
 from pydantic import model_validator
 
 from tokenpeak.errors import LoadError
-from tokenpeak.loadgen.rate.probe import WARMUP_SHARE, ProbeAsked, ProbeSeen
-from tokenpeak.loadgen.rate.queue import Timings
+from tokenpeak.loadgen.rate.probe import ProbeAsked, ProbeSeen
+from tokenpeak.loadgen.rate.queue import WARMUP_SHARE, Timings
 from tokenpeak.loadgen.rate.sustainable import SustainableRateSearch
 from tokenpeak.loadgen.workers.pool import Offered
 from tokenpeak.records import MaxRate, RateProbe

@@ -16,9 +16,8 @@ from typing import Literal
 
 import numpy as np
 
-from tokenpeak.loadgen.rate.model_runs import HIGHEST_SHARE, ModelRuns
-from tokenpeak.loadgen.rate.probe import WARMUP_SHARE, Limits, ProbeAsked, ProbeSeen, worst_ratio
-from tokenpeak.loadgen.rate.queue import QueueModel
+from tokenpeak.loadgen.rate.probe import ProbeAsked, ProbeSeen
+from tokenpeak.loadgen.rate.queue import HIGHEST_SHARE, WARMUP_SHARE, Limits, ModelRuns, QueueModel, worst_ratio
 from tokenpeak.loadgen.rate.queue_estimate import estimate_models
 from tokenpeak.records import MaxRate
 from tokenpeak.spec.workload import search_time_s

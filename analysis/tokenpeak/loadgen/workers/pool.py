@@ -1,6 +1,6 @@
 """Worker pool: splits a load assignment among workers, starts them at one moment, merges what they observed.
 
-Here they are processes of this machine, where `perf_counter` is one clock; `remote_worker_pool` has load hosts.
+Here they are processes of this machine, where `perf_counter` is one clock; remote.py has load hosts.
 """
 
 import queue
@@ -17,7 +17,7 @@ from tokenpeak.errors import LoadError
 from tokenpeak.loadgen.assignment import LoadAssignment
 from tokenpeak.loadgen.http.metrics_page import Sample
 from tokenpeak.loadgen.http.stream import Reply
-from tokenpeak.loadgen.workers.channel import Channel, local_channel
+from tokenpeak.loadgen.workers.local import Channel, local_channel
 from tokenpeak.loadgen.workers.messages import (
     Assign,
     Begin,

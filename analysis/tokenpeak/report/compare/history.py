@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from tokenpeak.loadgen.calibration.network_path import Calibration
+from tokenpeak.loadgen.calibration import Calibration
 from tokenpeak.names import slug
 from tokenpeak.report.blocks import theme
 from tokenpeak.report.blocks.block import Column, Figure, Table, table

@@ -7,8 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from tokenpeak.ranking.energy_intervals import LaunchEnergy, energy_intervals
-from tokenpeak.ranking.intervals import t_critical
+from tokenpeak.ranking.intervals import LaunchEnergy, energy_intervals, t_critical
 from tokenpeak.ranking.ties import winner_group
 from tokenpeak.report.blocks.block import Column, Part, Sentence, answer, code, strong
 from tokenpeak.report.blocks.digits import counted, number, three_digits

@@ -9,8 +9,7 @@ from typing import Any
 import polars as pl
 
 from tokenpeak.ranking.choice import precision_of
-from tokenpeak.ranking.node_agreement import NodeAgreement, node_agreement
-from tokenpeak.ranking.nodes import NODES_DIFFER
+from tokenpeak.ranking.nodes import NODES_DIFFER, NodeAgreement, node_agreement
 from tokenpeak.records import Config
 from tokenpeak.report.blocks.block import Part, Sentence, warning
 from tokenpeak.report.blocks.digits import percent

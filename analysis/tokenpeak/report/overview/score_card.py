@@ -7,8 +7,7 @@ import polars as pl
 
 from tokenpeak.checks.catalogue import GUARDS
 from tokenpeak.metrics import PER_GPU
-from tokenpeak.ranking.energy_intervals import USUAL_SPREAD
-from tokenpeak.ranking.intervals import CONFIDENCE
+from tokenpeak.ranking.intervals import CONFIDENCE, USUAL_SPREAD
 from tokenpeak.ranking.objective import metric_direction
 from tokenpeak.report.blocks.block import Tile, Tiles, Tone
 from tokenpeak.report.blocks.digits import number, percent, trimmed

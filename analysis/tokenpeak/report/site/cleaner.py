@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from tokenpeak.loadgen.calibration.network_path import HERE, Calibration
+from tokenpeak.loadgen.calibration import HERE, Calibration
 from tokenpeak.node.protocol.parts import LEFT_DOWN
 from tokenpeak.report.site.disclosure import FieldRule, fields_of, holds_text, is_record, parts_of, rule_of
 from tokenpeak.report.site.known_words import (

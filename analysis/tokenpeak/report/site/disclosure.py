@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from tokenpeak.loadgen.calibration.network_path import Calibration, NetworkPath
+from tokenpeak.loadgen.calibration import Calibration, NetworkPath
 from tokenpeak.records import (
     ApplyRecord,
     Bake,

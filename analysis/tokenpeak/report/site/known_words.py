@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from tokenpeak import paths
 from tokenpeak.errors import InputError
-from tokenpeak.loadgen.calibration.network_path import HERE
+from tokenpeak.loadgen.calibration import HERE
 from tokenpeak.records import Config, SweepRecord
 from tokenpeak.report.site.public_settings import private_values
 from tokenpeak.sensitive import HARMLESS_HOSTS, LABEL

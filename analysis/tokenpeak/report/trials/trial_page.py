@@ -11,9 +11,8 @@ import polars as pl
 from tokenpeak.node.protocol.parts import LEFT_DOWN
 from tokenpeak.predict.correction import measured_as_predicted
 from tokenpeak.predict.demand import objective_run
-from tokenpeak.quality.recorded import with_verdict
-from tokenpeak.ranking.intervals import CONFIDENCE
-from tokenpeak.ranking.slo_confidence import requests_needed, share, slo_confidence
+from tokenpeak.quality.answers import with_verdict
+from tokenpeak.ranking.intervals import CONFIDENCE, requests_to_assure, share, slo_confidence
 from tokenpeak.records import Restoration, RunRecord, TrialRecord
 from tokenpeak.report.blocks.block import Part, answer, code, link, strong
 from tokenpeak.report.blocks.digits import number
@@ -210,7 +209,7 @@ def slo_sentence(run: RunRecord) -> str:
         parts.append(
             f"{within:,} of {sent:,} within {metric_word(metric)} {percentile} ≤ {limit * 1000:g} ms{confidence}"
         )
-        needed = requests_needed(share(percentile))
+        needed = requests_to_assure(share(percentile))
         if run.slo_met and sent < needed:
             few = (
                 f". {sent:,} requests are too few for {CONFIDENCE:.0%} confidence in a {percentile}: it takes {needed}"

@@ -10,7 +10,7 @@ from tokenpeak.plan.baseline import parse_arguments
 from tokenpeak.plan.matrix import own_models
 from tokenpeak.plan.node_kinds import build_of
 from tokenpeak.plan.serving import Described, Edit, Program, described_model, production_edit
-from tokenpeak.quality.recorded import verdict_of
+from tokenpeak.quality.answers import verdict_of
 from tokenpeak.ranking.choice import precision_of
 from tokenpeak.ranking.objective import objective_value
 from tokenpeak.records import Config, Despite, EndRecord, NodeFacts, Plan, SweepRecord, TrialRecord

@@ -22,10 +22,10 @@ from urllib.parse import urlsplit
 from tokenpeak import paths
 from tokenpeak.atomic import replacing
 from tokenpeak.errors import LoadError, NodeError
-from tokenpeak.loadgen.calibration.network_path import HERE, NetworkPath, Setup
-from tokenpeak.loadgen.calibration.test_server_process import program, serving_argv, started
+from tokenpeak.loadgen.calibration import HERE, NetworkPath, Setup
+from tokenpeak.loadgen.test_server import program, serving_argv, started
 from tokenpeak.loadgen.workers.pool import most_streams, processes_borne, processes_of_share
-from tokenpeak.loadgen.workers.remote_pool import HostLostError, LoadHost, RemoteWorkerPool
+from tokenpeak.loadgen.workers.remote import HostLostError, LoadHost, RemoteWorkerPool
 from tokenpeak.spec.endpoint import EndpointSpec
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.sweep.ansible.heartbeat_channel import channel_argvs

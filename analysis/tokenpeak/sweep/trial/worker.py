@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from tokenpeak.errors import ArchiveError, FencedError, TokenpeakError
-from tokenpeak.loadgen.workers.remote_pool import LoadHost
+from tokenpeak.loadgen.workers.remote import LoadHost
 from tokenpeak.names import inside
 from tokenpeak.node.protocol.requests import limits
 from tokenpeak.records import TrialRecord

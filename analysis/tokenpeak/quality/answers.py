@@ -1,4 +1,6 @@
-"""Agreement of two scores of the same tokens: KL divergence over the returned top-k, top-1, change of log-likelihood.
+"""Answers of launches: how far two agree, their files, and trials whose answers did not pass.
+
+Two scores of the same tokens agree by KL divergence over the returned top-k, top-1, and change of log-likelihood.
 
 An engine returns the likeliest tokens of a place, not the whole distribution. Whatever is not returned is taken
 together as one outcome: by the log-sum inequality that can only make the divergence smaller, so it is a lower bound.
@@ -7,9 +9,25 @@ together as one outcome: by the log-sum inequality that can only make the diverg
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, log
+from pathlib import Path
 from statistics import fmean
 
-from tokenpeak.records.quality import GeneratedAnswer, QualityAnswers, ScoredText, TopK
+import zstandard
+from pydantic import ValidationError
+
+from tokenpeak import bounded
+from tokenpeak.errors import ArchiveError
+from tokenpeak.records import QUALITY_FAILED, QUALITY_UNKNOWN, Reason, TrialRecord
+from tokenpeak.records.quality import (
+    AnswersQuality,
+    GeneratedAnswer,
+    QualityAnswers,
+    QualityPasses,
+    QualityVerdict,
+    ScoredText,
+    SweepQuality,
+    TopK,
+)
 
 TOP_K = 20
 """vLLM returns at most so many unless max_logprobs is raised."""
@@ -17,6 +35,7 @@ UNLIKELY = -12.0
 """Log-probabilities below this are kept only of the token that stands there: together they are as good as nothing."""
 _SMALLEST = 1e-6
 """Probabilities below this are rounding."""
+PACKED = ".zst"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +186,49 @@ def floor_of(reference: QualityAnswers, again: Sequence[QualityAnswers], others:
     )
 
 
-def kinds_of(answers: Sequence[GeneratedAnswer]) -> dict[str, str]:
-    """Answer's name → its kind."""
-    return {answer.name: answer.kind for answer in answers}
+def with_verdict(trial: TrialRecord, quality: SweepQuality | None) -> TrialRecord:
+    """The trial; where its config's answers did not pass, its runs have that as a reason not to be ranked."""
+    found = verdict_of(quality, trial.hardware, trial.config.config_id)
+    reasons = quality_reasons(found.verdict) if found is not None else ()
+    if not reasons:
+        return trial
+    runs = tuple(run.model_copy(update={"verdict": run.verdict.with_reasons(reasons)}) for run in trial.runs)
+    return trial.model_copy(update={"runs": runs})
+
+
+def verdict_of(quality: SweepQuality | None, hardware: str, config_id: str) -> AnswersQuality | None:
+    """The verdict on a config's answers; None where there is none yet, or nothing was to be measured."""
+    for found in quality.verdicts if quality is not None else ():
+        if found.hardware == hardware and config_id in found.config_ids:
+            return found
+    return None
+
+
+def quality_reasons(verdict: QualityVerdict) -> tuple[Reason, ...]:
+    """Why runs of a launch with this verdict are not ranked, however fast they are; none where it passed."""
+    if verdict.status == "pass":
+        return ()
+    if verdict.status == "fail":
+        return (Reason(code=QUALITY_FAILED, text=f"Its answers are worse than the reference's. {verdict.reason}"),)
+    return (Reason(code=QUALITY_UNKNOWN, text=f"Its answers are not known to be right. {verdict.reason}"),)
+
+
+def read_passes(path: Path) -> QualityPasses:
+    """The answers in a file; raises ArchiveError for a file that holds none."""
+    data = bounded.read_bytes(path)
+    if path.name.endswith(PACKED):
+        data = bounded.unpacked(data, path, bounded.largest_bytes())
+    bounded.parse_json(data, path)
+    try:
+        found = QualityPasses.model_validate_json(data)
+    except ValidationError as error:
+        raise ArchiveError(f"{path} holds no answers that `tokenpeak quality record` or a sweep wrote.") from error
+    if not found.passes:
+        raise ArchiveError(f"{path} holds no answers.")
+    return found
+
+
+def written(passes: QualityPasses, path: Path) -> bytes:
+    """The content of a file of this name."""
+    data = passes.model_dump_json().encode()
+    return zstandard.ZstdCompressor(level=12).compress(data) if path.name.endswith(PACKED) else data + b"\n"

@@ -1,4 +1,4 @@
-"""Calibration: the load generator's own error on a network path, against the test server, over streams and rates.
+"""Calibration: the load client's own error on a network path, against a test server that answers at exact moments.
 
 A calibration is good for its network path: which machines offer the load, whether TLS is used, and where the server is.
 Each is kept in a file of its own below `calibrations/` in the state folder; a sweep looks up those of its own paths and
@@ -26,10 +26,11 @@ from tokenpeak import paths
 from tokenpeak.atomic import write_atomically
 from tokenpeak.errors import LoadError
 from tokenpeak.http_answer import HttpAnswer, HttpAnswerError, ask
-from tokenpeak.loadgen.calibration.test_server_process import local_test_server
 from tokenpeak.loadgen.http.server import Server
-from tokenpeak.loadgen.job import LoadJob, run_job
-from tokenpeak.loadgen.workers.remote_pool import LoadHost
+from tokenpeak.loadgen.job import LoadJob
+from tokenpeak.loadgen.run import run_job
+from tokenpeak.loadgen.test_server import local_test_server
+from tokenpeak.loadgen.workers.remote import LoadHost
 from tokenpeak.names import inside
 from tokenpeak.predict.demand import demand
 from tokenpeak.records import Record, RunRecord

@@ -1,4 +1,4 @@
-/* The test server in C, for loads that the Python one is too slow for: same answers, same /stats, no TLS.
+/* The test server: an OpenAI-compatible server whose tokens come by a timetable, and /stats; no TLS.
  *
  *     cc -O2 -o local_test_server test_server.c && ./local_test_server ADDRESS PORT TTFT_MS ITL_MS    (port 0: any; the port is printed)
  *
