@@ -20,7 +20,7 @@ TERMS = {
     "geometric mean": "ranking/rank.py",
     "goodput": "results/run_summary.py",
     "heartbeat": "node/guard/lease.py",
-    "host key": "sweep/ansible/login_failures.py",
+    "host key": "sweep/ansible/result.py",
     "interaction": "ranking/effects.py",
     "main effect": "ranking/effects.py",
     "memory plan": "predict/memory_plan.py",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ansible.module_utils.common.text.converters import to_text
 
-from tokenpeak.sweep.ansible.node_action import NodeAction
+from tokenpeak.sweep.ansible.plugins import NodeAction
 
 NO_PASSWORD = "nobody types a password into a connection that is kept open: use a key, and let {} ask for none"
 

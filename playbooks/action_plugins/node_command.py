@@ -18,7 +18,7 @@ from pathlib import Path
 from ansible.errors import AnsibleConnectionFailure
 
 from tokenpeak.sweep.ansible.dispatch import is_down, printed_answer, step_at_work
-from tokenpeak.sweep.ansible.node_action import TAIL_CHARACTERS, NodeAction
+from tokenpeak.sweep.ansible.plugins import TAIL_CHARACTERS, NodeAction
 
 CHANGES_NOTHING = ("probe", "status", "describe", "observe")
 TAKES_NONE_BY_HAND = ("restore", "uninstall")

@@ -7,7 +7,7 @@ port: 8000
 
 from pathlib import Path
 
-from tokenpeak.sweep.ansible.node_action import NodeAction
+from tokenpeak.sweep.ansible.plugins import NodeAction
 
 CODE = """\
 import sys, tempfile

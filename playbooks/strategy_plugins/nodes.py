@@ -1,6 +1,6 @@
 """Strategy `nodes`: as `free`, and what becomes of one node's task is that node's alone."""
 
-from tokenpeak.sweep.ansible.strategy import NodeStrategy
+from tokenpeak.sweep.ansible.plugins import NodeStrategy
 
 DOCUMENTATION = """
     name: nodes

@@ -5,7 +5,7 @@ import time
 from ansible.executor.play_iterator import HostState, IteratingStates
 
 from tokenpeak.sweep.ansible.dispatch import HostQueue
-from tokenpeak.sweep.ansible.strategy import POLL_S, NodeStrategy
+from tokenpeak.sweep.ansible.plugins import POLL_S, NodeStrategy
 
 DOCUMENTATION = """
     name: trials

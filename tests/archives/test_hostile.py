@@ -38,7 +38,7 @@ ONE_FILE = re.compile(r"folder-(?:trial-id-\d|\w+-trial|log-\w+|requests-[\w-]+)
 
 SERVANT = f"""
 import json, os, resource, signal, sys, time
-import tokenpeak.cli.exchange, tokenpeak.cli.site, tokenpeak.exchange.assemble, tokenpeak.report.site.build
+import tokenpeak.cli.archive, tokenpeak.cli.site, tokenpeak.exchange.assemble, tokenpeak.report.site.build
 from tokenpeak.cli import main
 before = time.process_time()
 print(json.dumps(before), flush=True)

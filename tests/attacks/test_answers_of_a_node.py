@@ -25,14 +25,13 @@ from tokenpeak.node.protocol.frame import framed
 from tokenpeak.node.protocol.parts import Gpu, RestoreOutcome
 from tokenpeak.node.protocol.survey import FoundEngine, FoundServer, SurveyAnswer
 from tokenpeak.sweep import probe as probing
-from tokenpeak.sweep.ansible.node_action import NodeFiles
+from tokenpeak.sweep.ansible.plugins import NodeFiles
 from tokenpeak.sweep.ansible.result import Event, NodeResult, as_object
 from tokenpeak.sweep.ansible.runner import PlaybookResult, _Collector, _environment
 from tokenpeak.sweep.installation import own_script
-from tokenpeak.sweep.inventory.first_inventory import Surveyed, first_inventory
+from tokenpeak.sweep.inventory.first_inventory import Surveyed, first_inventory, variables_yaml
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
 from tokenpeak.sweep.inventory.variables import ControllerVariables
-from tokenpeak.sweep.inventory.variables_yaml import variables_yaml
 from tokenpeak.sweep.probe import ReadyNode, _ready, probe
 
 HOST, PORT = "192.0.2.7", 8099

@@ -20,7 +20,7 @@ from tokenpeak.errors import ArchiveError, SpecError
 from tokenpeak.records import NodeFacts, Production, SweepRecord
 from tokenpeak.spec.sweep import SweepSpec, parse_spec
 from tokenpeak.store.archive import Archive, archive_below
-from tokenpeak.sweep import controller, own_sweeps
+from tokenpeak.sweep import controller, resume
 from tokenpeak.sweep.controller import resume_sweep
 from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
@@ -114,7 +114,7 @@ def spec() -> SweepSpec:
 def test_own_sweep_needs_no_spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What this controller has begun goes on, and what somebody made of it since does not."""
     archive = recorded(tmp_path, parse_spec(SERVER, Path("there.yml")))
-    own_sweeps.note(archive.path)
+    resume.note(archive.path)
 
     with pytest.raises(GoingError):
         gone_on(archive, None, monkeypatch)
@@ -167,7 +167,7 @@ def test_second_controller_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert planned.spec != spec
     with pytest.raises(GoingError):
         gone_on(archive, spec_file(tmp_path, NODES), monkeypatch)
-    own_sweeps.require_planned("stolen", record, spec, [node()])
+    resume.require_planned("stolen", record, spec, [node()])
 
 
 @pytest.mark.parametrize("change", ["trust_remote_code", "env", "model", "engine"])
@@ -185,7 +185,7 @@ def test_config_of_somebody_else(tmp_path: Path, spec: SweepSpec, change: str) -
     record = recorded(tmp_path, spec, planned, plans=plans, nodes=(node(),)).read_sweep()
 
     with pytest.raises(SpecError, match=r"1 of the \d+ configs that it plans are none of your spec's .*"):
-        own_sweeps.require_planned("stolen", record, spec, [node()])
+        resume.require_planned("stolen", record, spec, [node()])
 
 
 def test_production_is_what_the_node_runs(tmp_path: Path, spec: SweepSpec) -> None:
@@ -196,7 +196,7 @@ def test_production_is_what_the_node_runs(tmp_path: Path, spec: SweepSpec) -> No
 
     assert "production" in {each.config.name for each in planned.plans[0].feasible}
     with pytest.raises(SpecError, match=r"on these nodes \(production\)"):
-        own_sweeps.require_planned("stolen", record, spec, [node()])
+        resume.require_planned("stolen", record, spec, [node()])
 
 
 SECRET = "kn4ry-of-home"

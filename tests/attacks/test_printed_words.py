@@ -35,8 +35,7 @@ from tokenpeak.node.probe import machine
 from tokenpeak.node.production import servers
 from tokenpeak.spreadsheet import STARTS
 from tokenpeak.store.archive import Archive, find_archives
-from tokenpeak.sweep.ansible.login_failures import Login, explained, with_remedy
-from tokenpeak.sweep.ansible.result import failure_words
+from tokenpeak.sweep.ansible.result import Login, explained, failure_words, with_remedy
 from tokenpeak.sweep.progress import ProgressDisplay
 from tokenpeak.terminal import echo, echo_lines, echo_text
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from archive_factory import make_archive
-from tokenpeak.cli.exchange import export
+from tokenpeak.cli.archive import export
 from tokenpeak.report import open_archive
 from tokenpeak.report.site import page_writer
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from archive_factory import make_archive
-from tokenpeak.cli.exchange import export
+from tokenpeak.cli.archive import export
 from tokenpeak.store.archive import Archive
 from tokenpeak.store.frames import open_frames
 

@@ -10,7 +10,8 @@ import pytest
 from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer, as_json, parse
 from tokenpeak.node.protocol.parts import Phase, RestoreOutcome, Series
 from tokenpeak.sweep.ansible.runner import _Collector
-from tokenpeak.sweep.trial.record import LOG_LIMIT_BYTES, unpacked_log, unusable_reasons
+from tokenpeak.sweep.trial.record import unusable_reasons
+from tokenpeak.vllm.startup_log import LOG_LIMIT_BYTES, unpacked_log
 
 RESTORE = {"task_action": "node_command"}
 BACK = RestoreOutcome(restored=True, was_running=True, model="m", downtime_s=3.5, message="Back.", by="finish")

@@ -34,7 +34,6 @@ def shared_parts(queue: Any, failures: Any, **own: Any) -> Any:
     given = {name: MagicMock() for name in ("spec", "archive", "answers", "progress", "notifier")} | own
     limiter = ConcurrencyLimiter(1)
     return SharedParts(
-        sweep_id="s",
         site=site,  # type: ignore[arg-type]
         trial_queue=queue,
         budget=budget,

@@ -18,7 +18,7 @@ from tokenpeak.node.installation.bundle import write_bundle
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State
 from tokenpeak.node.protocol.requests import PutRequest
-from tokenpeak.sweep.ansible.node_action import NodeFiles
+from tokenpeak.sweep.ansible.plugins import NodeFiles
 
 SECRET, VALUE = "secret-0123abcd", "canary-in-the-secret"
 

@@ -10,7 +10,7 @@ from tokenpeak.errors import InventoryError
 from tokenpeak.node.machine import clock
 from tokenpeak.records import EndRecord
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
-from tokenpeak.sweep.notification import Notifier, lacking
+from tokenpeak.sweep.progress import Notifier, lacking
 
 
 def inventory(*receivers: object) -> Inventory:

@@ -10,12 +10,13 @@ from archive_factory import GPUS, node_facts, plan_of, sweep_spec, trial_record
 from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer, StatusAnswer
 from tokenpeak.node.protocol.parts import Phase, Production, RestoreOutcome
 from tokenpeak.records import FAILURE_CAUSES, Failure, Reason, RunRecord, Verdict
+from tokenpeak.search.history import Proposal
 from tokenpeak.store.archive import Archive
 from tokenpeak.sweep.claim import holder_of
 from tokenpeak.sweep.inventory.nodes import Node
 from tokenpeak.sweep.resume import _given_back_meanwhile_s
 from tokenpeak.sweep.trial.execution import _with_own_account
-from tokenpeak.sweep.trial.failure import TrialEvidence, failure_of, is_retryable
+from tokenpeak.sweep.trial.record import TrialEvidence, failure_of
 from tokenpeak.sweep.trial.request import TrialRequest
 
 SPEC = sweep_spec()
@@ -40,7 +41,7 @@ def evidence(finish: FinishAnswer, **known: object) -> TrialEvidence:
         hardware=FACTS.hardware,
         declaration={},
         planned=PLAN.feasible[0],
-        replicate=0,
+        proposal=Proposal(config_id=PLAN.feasible[0].config.config_id, replicate=0, reason=""),
         restore_production=True,
         keep_lock=True,
         trial_deadline_s=600,
@@ -58,7 +59,7 @@ def spoilt(run: RunRecord, *reasons: Reason, **summary: object) -> RunRecord:
 
 def judged(found: Failure | None) -> tuple[str, bool] | None:
     """The cause, and whether the trial is made again."""
-    return None if found is None else (found.cause, is_retryable(found))
+    return None if found is None else (found.cause, not FAILURE_CAUSES[found.cause].counts)
 
 
 def test_node_that_was_given_back_while_the_engine_started() -> None:

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from tokenpeak.search.remaining import TrialCount
+from tokenpeak.sweep.ansible.result import Event
 from tokenpeak.sweep.progress import ProgressDisplay
 
 
@@ -35,7 +36,7 @@ def test_nobody_reads_any_more(terminal: bool) -> None:
         progress.expect(TrialCount(remaining=1), ("one",), 1)
         with progress.shown():
             progress.trial_begins("one", "0001-a", "max_num_seqs=8", "first")
-            progress.phase("one", "launch")
+            progress.phase(Event(kind="started", node="one", step="launch"))
             progress.say("one is done")
 
 
@@ -44,7 +45,7 @@ def test_each_node_has_a_line_of_a_narrow_terminal() -> None:
     progress = ProgressDisplay(terminal=True)
     progress.expect(TrialCount(remaining=40), ("gpu-node-001", "gpu-node-002"), 1)
     progress.trial_begins("gpu-node-002", "0012-abcdef12", "max_num_seqs=64,max_num_batched_tokens=2048", "first")
-    progress.phase("gpu-node-002", "launch")
+    progress.phase(Event(kind="started", node="gpu-node-002", step="launch"))
     screen = Console(width=80, file=io.StringIO())
     with screen.capture() as captured:
         screen.print(progress.table())

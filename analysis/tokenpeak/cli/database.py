@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from tokenpeak import paths
-from tokenpeak.cli import completion
+from tokenpeak.cli import options
 from tokenpeak.errors import InputError
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.spreadsheet import as_cells
@@ -44,7 +44,7 @@ def status() -> None:
 
 @database.command()
 @click.option("--even-so", is_flag=True, help="Drop sweeps too that are not among ARCHIVES, and others' tables.")
-@click.argument("archives", nargs=-1, type=completion.ARCHIVE_THERE)
+@click.argument("archives", nargs=-1, type=options.ARCHIVE_THERE)
 def rebuild(archives: tuple[Path, ...], *, even_so: bool) -> None:
     """Drop what is there, and load ARCHIVES (folders or .tar.zst; results/ by default) anew.
 
@@ -104,7 +104,7 @@ def role(name: str, purpose: str, password_file: Path | None, *, is_printed: boo
 @click.argument(
     "archives",
     nargs=-1,
-    type=completion.ARCHIVE_THERE,
+    type=options.ARCHIVE_THERE,
     help="Archive folders or .tar.zst files; results/ when absent.",
 )
 def ingest(archives: tuple[Path, ...]) -> None:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from tokenpeak.cli import completion, options
+from tokenpeak.cli import options
 from tokenpeak.cli.options import OUTPUT
 from tokenpeak.errors import suggestion
 from tokenpeak.exit_status import ExitStatus
@@ -237,7 +237,7 @@ def _limits(text: str) -> dict[str, float]:
 @click.option(
     "--inventory",
     "inventory_name",
-    type=completion.INVENTORY,
+    type=options.INVENTORY,
     help="From its load hosts, to a test server put on its node.",
 )
 @click.option("--node", "node_name", help="Which node of the inventory; the first when not given.")

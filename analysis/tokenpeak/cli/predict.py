@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from tokenpeak.cli import completion
+from tokenpeak.cli import options
 from tokenpeak.console import SafeConsole
 from tokenpeak.errors import FactsError, suggestion
 from tokenpeak.plan.matrix import served_models
@@ -27,7 +27,7 @@ from tokenpeak.vllm.flags import DEFAULT_RELEASE
 
 
 @click.command(short_help="Compare predictions with measurements; say what binds.")
-@click.argument("archives", nargs=-1, required=True, type=completion.ARCHIVE)
+@click.argument("archives", nargs=-1, required=True, type=options.ARCHIVE)
 def explain(archives: tuple[Path, ...]) -> None:
     """Compare the predictions of ARCHIVES (folders or .tar.zst) with what was measured.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tokenpeak.cli import completion, options
+from tokenpeak.cli import options
 from tokenpeak.errors import ArchiveError
 from tokenpeak.node.machine.words import one_line
 from tokenpeak.search.remaining import duration_text
@@ -23,7 +23,7 @@ COMPARED = ("random", "grid")
 
 
 @click.command(short_help="Search recorded results again: how far to trust a search.")
-@click.argument("archives", nargs=-1, required=True, type=completion.ARCHIVE_THERE)
+@click.argument("archives", nargs=-1, required=True, type=options.ARCHIVE_THERE)
 @click.option(
     "--strategy", type=click.Choice(SEARCHERS), default="adaptive", show_default=True, help="Who chooses the trials."
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tokenpeak import paths
-from tokenpeak.cli import completion
+from tokenpeak.cli import options
 from tokenpeak.errors import InputError
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.terminal import echo
@@ -65,7 +65,7 @@ Python's own (700, 10, 10) have it look through all of them again and again, a t
 @click.argument(
     "archives",
     nargs=-1,
-    type=completion.ARCHIVE,
+    type=options.ARCHIVE,
     help="Archive folders or .tar.zst files; results/ when absent.",
 )
 @click.option("--output", type=click.Path(path_type=Path), default=paths.SITE_BUILD, help="Folder of the site.")
@@ -142,7 +142,7 @@ def publish(target: str, destination: str, site: Path, *, dry_run: bool, texts: 
 
 
 @click.command(short_help="Serve the site while a sweep runs.")
-@click.argument("archives", nargs=-1, type=completion.ARCHIVE)
+@click.argument("archives", nargs=-1, type=options.ARCHIVE)
 @click.option("--output", type=click.Path(path_type=Path), default=paths.SITE_BUILD, help="Folder of the site.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8050, show_default=True, help="0 takes a free one.")

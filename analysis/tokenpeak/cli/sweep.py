@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tokenpeak import paths
-from tokenpeak.cli import completion, options
+from tokenpeak.cli import options
 from tokenpeak.cli.site import interruptible
 from tokenpeak.errors import ArchiveError, DatabaseError, ReportError
 from tokenpeak.exit_status import ExitStatus
@@ -36,12 +36,12 @@ _STOP_WORDS = {
 
 @click.command(short_help="Find the best settings: probe, plan, try, restore, render.")
 @options.inventory("Inventory to work on.")
-@click.option("--sweep", "sweep_name", type=completion.SWEEP, help="Sweep spec; the inventory's default when absent.")
+@click.option("--sweep", "sweep_name", type=options.SWEEP, help="Sweep spec; the inventory's default when absent.")
 @options.NODES
 @click.option(
     "--resume",
     "sweep_id",
-    type=completion.INTERRUPTED,
+    type=options.INTERRUPTED,
     help="Go on with this interrupted sweep instead of starting one.",
 )
 @click.option(

@@ -11,16 +11,16 @@ from tokenpeak.names import inside
 from tokenpeak.records import SweepRecord
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.store.archive import Archive, archive_below
-from tokenpeak.sweep import own_sweeps
+from tokenpeak.sweep import resume
 from tokenpeak.sweep.check_spec import unreadable_files
 from tokenpeak.sweep.claim import alone, begin
 from tokenpeak.sweep.downtime_budget import require_deadlines
+from tokenpeak.sweep.installation import read_provenance
 from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory.nodes import Inventory, read_inventory
 from tokenpeak.sweep.limits import lease_offset_s
 from tokenpeak.sweep.probe import Probe, not_serving, prepare
 from tokenpeak.sweep.progress import ProgressDisplay
-from tokenpeak.sweep.provenance import read_provenance
 from tokenpeak.sweep.resume import give_back, taken_over, unchanged
 from tokenpeak.sweep.sweep_plan import SweepPlan
 from tokenpeak.sweep.sweep_run import Job, SweepOutcome, carry_out
@@ -74,7 +74,7 @@ def new_sweep(
     claim = begin(archive.path, interrupt)
     archive = Archive(archive.path, claim.require)
     archive.write_sweep(record)
-    own_sweeps.note(archive.path)
+    resume.note(archive.path)
     job = Job(
         record=record,
         spec=spec,
@@ -107,7 +107,7 @@ def resume_sweep(
     operator's spec is called, if not as the sweep: it vouches for a sweep that was not begun here (`own_sweeps`).
     """
     archive = archive_below(results, sweep_id)
-    record, spec, digest = own_sweeps.opened(archive.path)
+    record, spec, digest = resume.opened(archive.path)
     planned = {name for plan in record.plans for name in plan.nodes}
     if spec.endpoint is not None:
         inventory = endpoint_inventory(spec.endpoint)
@@ -120,8 +120,8 @@ def resume_sweep(
                 f"({', '.join(sorted(planned))}): put one back, or start a new sweep."
             )
         inventory = inventory.limited_to(there)
-    is_noted = own_sweeps.is_noted(archive.path, digest)
-    own = spec if is_noted else own_sweeps.own_spec_of(sweep_id, spec, own_spec or record.name)
+    is_noted = resume.is_noted(archive.path, digest)
+    own = spec if is_noted else resume.own_spec_of(sweep_id, spec, own_spec or record.name)
     _check_files(spec, inventory)
     with alone(sweep_id) as folder, taken_over(archive.path, spec, inventory, progress, interrupt) as (claim, answers):
         archive = Archive(archive.path, claim.require)
@@ -138,8 +138,8 @@ def resume_sweep(
         usable = unchanged(found.usable, record, progress)
         if not is_noted:
             if spec.endpoint is None:
-                own_sweeps.require_planned(sweep_id, record, own, [ready.facts for ready in usable.values()])
-            own_sweeps.note(archive.path, digest)
+                resume.require_planned(sweep_id, record, own, [ready.facts for ready in usable.values()])
+            resume.note(archive.path, digest)
         hosts = prepare_load_hosts(inventory, say=progress.say, cancelled=interrupt.gentle)
         job = Job(
             record=record,

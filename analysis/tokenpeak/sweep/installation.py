@@ -1,15 +1,20 @@
-"""Installation of the node script by its playbook, and whether a node's script is this controller's."""
+"""Installation: the node script by its playbook, whether a node's is this controller's, and what is installed here."""
 
 import contextlib
 import functools
+import platform
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from tokenpeak import paths
+from tokenpeak.git import environment
 from tokenpeak.node.installation.bundle import script_digest, write_bundle
 from tokenpeak.node.protocol.answers import NodeAnswer
+from tokenpeak.records import Provenance
 from tokenpeak.sweep import secret
 from tokenpeak.sweep.ansible.runner import PlaybookResult, run_playbook
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
@@ -95,3 +100,41 @@ def renewal(inventory: Inventory, node: str) -> str:
         "its node script is of another version than this controller's: "
         f"tokenpeak install --inventory {inventory.name}{as_root}"
     )
+
+
+_PACKAGES = ("ansible-core", "ansible-runner", "httptools", "numpy", "polars", "pydantic", "uvloop")
+
+
+def read_provenance() -> Provenance:
+    """The versions installed here; the git revision is marked `+changes` when tracked files differ from it."""
+    return Provenance(
+        tokenpeak_version=metadata.version("tokenpeak"),
+        git_revision=_git_revision(),
+        python=platform.python_version(),
+        packages={name: metadata.version(name) for name in _PACKAGES},
+    )
+
+
+def _git_revision() -> str | None:
+    revision = _git("rev-parse", "HEAD")
+    if revision is None:
+        return None
+    return f"{revision}+changes" if _git("status", "--porcelain", "--untracked-files=no") else revision
+
+
+def _git(*arguments: str) -> str | None:
+    """Git's answer in the checkout; None without git or a checkout."""
+    if paths.IS_INSTALLED:  # A repository around the environment is another project's.
+        return None
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(paths.ROOT), *arguments],  # noqa: S607 - git is where the user's PATH has it
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tokenpeak.errors import InventoryError, suggestion
+from tokenpeak.sweep.inventory.checks import parsed
 from tokenpeak.sweep.inventory.nodes import Inventory
-from tokenpeak.sweep.inventory.values import parsed
 from tokenpeak.sweep.inventory.variables import ModelStore
 
 _MAX_UNAVAILABLE = "tokenpeak_max_unavailable"

@@ -28,8 +28,8 @@ from tokenpeak.sweep import installation
 from tokenpeak.sweep.ansible.result import WORDS_CHARACTERS, NodeResult
 from tokenpeak.sweep.installation import install_and_probe
 from tokenpeak.sweep.interrupt import Interrupt
+from tokenpeak.sweep.inventory.checks import parsed
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
-from tokenpeak.sweep.inventory.values import parsed
 from tokenpeak.sweep.limits import group_limits, model_stores
 from tokenpeak.sweep.progress import ProgressDisplay
 

@@ -1,10 +1,11 @@
-"""Progress of a sweep: a live table on a terminal, plain lines when piped."""
+"""Progress of a sweep: a live table on a terminal, plain lines when piped; and notifications to its receivers."""
 
 import contextlib
+import json
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -14,12 +15,18 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
+from tokenpeak import paths
 from tokenpeak.console import SafeConsole, SafeTable
 from tokenpeak.loadgen.job import Status
+from tokenpeak.errors import InventoryError
+from tokenpeak.loadgen.run import Status
+from tokenpeak.node.guard import notify
 from tokenpeak.node.machine.words import one_line
-from tokenpeak.records import TrialRecord
+from tokenpeak.records import EndRecord, TrialRecord
 from tokenpeak.search.remaining import TrialCount
 from tokenpeak.sweep.ansible.dispatch import Step
+from tokenpeak.sweep.ansible.result import Event
+from tokenpeak.sweep.inventory.nodes import Inventory, Node
 
 _PHASE_WORDS: dict[Step, str] = {
     "launch": "engine starts in production's place",
@@ -109,9 +116,10 @@ class ProgressDisplay:
         with self._lock:
             self._rows[node].progress_file = progress_file
 
-    def phase(self, node: str, step: Step) -> None:
-        """A step began on the node."""
-        if step not in _PHASE_WORDS:
+    def phase(self, event: Event) -> None:
+        """A step began or ended on a node."""
+        node, step = event.node, event.step
+        if event.kind != "started" or step not in _PHASE_WORDS:
             return
         with self._lock:
             row = self._rows.setdefault(node, _Row())
@@ -209,3 +217,75 @@ def _outcome(record: TrialRecord, value: str) -> str:
     note = f", {invalid} of {len(record.runs)} runs invalid" if invalid else ""
     note += ", other runs left out" if record.left_out else ""
     return f"{value}{note} in {record.duration_s:.0f} s ({record.orchestration_s:.1f} s orchestration)"
+
+
+SIDE = "controller"
+LOG = "notify.log"
+
+
+class Notifier:
+    """Notifies the receivers of an inventory's nodes, each by a process of its own: nothing here is waited for."""
+
+    def __init__(self, inventory: Inventory, sweep_id: str) -> None:
+        self._inventory = inventory
+        self._sweep_id = sweep_id
+        self._down: set[str] = set()
+
+    def production(self, node: str, *, is_back: bool) -> None:
+        """How production of a node stands after it was given back: an outage is notified once, and its end."""
+        if is_back and node in self._down:
+            self._down.discard(node)
+            self._notify("production_back", f"Production of {node} is back.", node)
+        elif not is_back and node not in self._down:
+            self._down.add(node)
+            look = f"Look with `tokenpeak status --inventory {self._inventory.name}`."
+            text = f"Production of {node} is not known to be back. The node's guard acts. {look}"
+            self._notify("production_down", text, node)
+
+    def left_out(self, node: str, failures: int) -> None:
+        """A node that the sweep goes on without."""
+        text = f"{node} is left out of sweep {self._sweep_id} from here on: {failures} failures in a row."
+        self._notify("lemon_node", text, node)
+
+    def ended(self, end: EndRecord) -> None:
+        """How the sweep ended, to the receivers of all its nodes."""
+        is_finished = end.status == "completed"
+        trials, problems = (
+            f"{count} {word}{'' if count == 1 else 's'}"
+            for count, word in ((end.trials, "trial"), (len(end.problems), "problem"))
+        )
+        text = f"Sweep {end.sweep_id} {'is completed' if is_finished else 'was interrupted'}: {trials}, {problems}"
+        text += f"; production is not back on {', '.join(end.unrestored)}." if end.unrestored else "."
+        self._notify("sweep_finished" if is_finished else "sweep_aborted", text)
+
+    def aborted(self, error: BaseException) -> None:
+        """What ended the sweep before it could write how it stands."""
+        self._notify("sweep_aborted", f"Sweep {self._sweep_id} was aborted by {type(error).__name__}.")
+
+    def _notify(self, kind: str, text: str, node: str | None = None) -> None:
+        """To the receivers of the node, or of all nodes."""
+        nodes = self._inventory.nodes if node is None else (self._inventory.node(node),)
+        declared = receivers_of(nodes)
+        sent = notify.event(kind, text, source=SIDE, node=node, sweep_id=self._sweep_id, inventory=self._inventory.name)
+        argv = [sys.executable, "-P", "-m", notify.__name__]
+        try:
+            notify.start(argv, notify.called(declared, kind, SIDE), sent, paths.state_dir() / LOG)
+        except (OSError, ValueError) as error:
+            # The sweep goes on: giving nodes back matters more than saying so.
+            sys.stderr.write(f"nobody could be notified of {kind}: {error}\n")
+
+
+def receivers_of(nodes: Sequence[Node]) -> list[dict[str, Any]]:
+    """The receivers that the nodes' variables declare, each once. Raises InventoryError for a wrong one."""
+    found: dict[str, dict[str, Any]] = {}
+    for node in nodes:
+        declared = node.variables.get("tokenpeak_notify") or []
+        if wrong := notify.problems(declared):
+            raise InventoryError(f"Node {node.name}: {' '.join(wrong)}")
+        found |= {json.dumps(receiver, sort_keys=True): receiver for receiver in declared}
+    return list(found.values())
+
+
+def lacking(inventory: Inventory) -> list[str]:
+    """What this machine lacks to notify the inventory's receivers. Raises InventoryError for a wrong one."""
+    return notify.problems(receivers_of(inventory.nodes), SIDE)

@@ -14,13 +14,12 @@ from tokenpeak.store.archive import Archive
 from tokenpeak.sweep.archive_keeper import AnswersKeeper, KeptArchive
 from tokenpeak.sweep.claim import SweepClaim
 from tokenpeak.sweep.downtime_budget import DowntimeBudget
+from tokenpeak.sweep.installation import read_provenance
 from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory.nodes import Inventory
 from tokenpeak.sweep.limits import ConcurrencyLimiter, NodeFailures, StoreLimiter, group_limits
-from tokenpeak.sweep.notification import Notifier, lacking
 from tokenpeak.sweep.probe import ReadyNode
-from tokenpeak.sweep.progress import ProgressDisplay
-from tokenpeak.sweep.provenance import read_provenance
+from tokenpeak.sweep.progress import Notifier, ProgressDisplay, lacking
 from tokenpeak.sweep.resume import downtime_before_s, open_before_s
 from tokenpeak.sweep.secret import master_secret
 from tokenpeak.sweep.trial.endpoint import EndpointWorker
@@ -29,9 +28,8 @@ from tokenpeak.sweep.trial.load_hosts import (
     PreparedHost,
     scheduler,
 )
-from tokenpeak.sweep.trial.node_worker import NodeWorker
 from tokenpeak.sweep.trial.play import TrialPlay
-from tokenpeak.sweep.trial.worker import SharedParts, Worker
+from tokenpeak.sweep.trial.worker import NodeWorker, SharedParts, Worker
 from tokenpeak.sweep.trial_queue import TrialQueue, last_number
 
 _JOIN_POLL_S = 0.25
@@ -143,7 +141,6 @@ def _trials(
     worker_of = NodeWorker if job.spec.endpoint is None else EndpointWorker
     shared = SharedParts(
         spec=job.spec,
-        sweep_id=sweep_id,
         site=site,
         trial_queue=trial_queue,
         budget=budget,

@@ -4,8 +4,11 @@ vLLM's words by release: up to 0.8 the V0 engine logs KV blocks, V1 up to 0.31 l
 their own, 0.32 logs both on one line with the device's name first.
 """
 
+import base64
+import binascii
 import re
 import signal
+import zlib
 from collections.abc import Iterator
 
 from tokenpeak.records import FAILURE_CAUSES, Failure, StartupFacts
@@ -253,3 +256,18 @@ def _signal(lines: list[str], exit_status: int | None) -> int | None:
         if 128 < status < 160:
             return status - 128
     return None
+
+
+LOG_LIMIT_BYTES = 16 << 20
+"""Of an engine's log, unpacked; a node sends 8 MiB at most."""
+
+
+def unpacked_log(packed: str) -> str:
+    """The text of an engine's log as a node packs it, cut at a bound; raises ValueError for what is no such pack."""
+    try:
+        unpacking = zlib.decompressobj()
+        raw = unpacking.decompress(base64.b64decode(packed), LOG_LIMIT_BYTES)
+    except (binascii.Error, zlib.error) as error:
+        raise ValueError(str(error)) from error
+    cut = f"\n[cut at {LOG_LIMIT_BYTES} bytes]\n" if unpacking.unconsumed_tail else ""
+    return raw.decode(errors="replace") + cut

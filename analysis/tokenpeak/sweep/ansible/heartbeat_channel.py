@@ -22,8 +22,7 @@ from tokenpeak.node.machine.words import one_line
 from tokenpeak.node.protocol.answers import CommandFailure, HeardAnswer, LeaseAnswer, OverlapAnswer, parse
 from tokenpeak.node.protocol.parts import Overlap
 from tokenpeak.node.protocol.requests import HeartbeatRequest, as_json
-from tokenpeak.sweep.ansible.login_failures import ANYWHERE, Login, explained
-from tokenpeak.sweep.ansible.result import WORDS_CHARACTERS, answer_in, as_object
+from tokenpeak.sweep.ansible.result import ANYWHERE, WORDS_CHARACTERS, Login, answer_in, as_object, explained
 from tokenpeak.sweep.ansible.runner import run_playbook
 from tokenpeak.sweep.inventory.nodes import Inventory
 

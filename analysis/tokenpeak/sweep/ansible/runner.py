@@ -26,8 +26,16 @@ from tokenpeak.node.protocol.answers import NodeAnswer, parse
 from tokenpeak.node.protocol.commands import COMMANDS
 from tokenpeak.node.protocol.survey import SurveyAnswer
 from tokenpeak.sweep.ansible.dispatch import Step
-from tokenpeak.sweep.ansible.login_failures import Login, logins_of, with_remedy
-from tokenpeak.sweep.ansible.result import WORDS_CHARACTERS, Event, NodeResult, answer_in, failure_words
+from tokenpeak.sweep.ansible.result import (
+    WORDS_CHARACTERS,
+    Event,
+    Login,
+    NodeResult,
+    answer_in,
+    failure_words,
+    logins_of,
+    with_remedy,
+)
 from tokenpeak.sweep.inventory.nodes import Inventory, as_extravars
 
 _KEPT_VARIABLES = ("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TERM", "LANG", "TZ", "VIRTUAL_ENV")

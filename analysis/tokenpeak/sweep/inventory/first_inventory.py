@@ -1,15 +1,23 @@
 """First inventory of hosts from a survey of them: the YAML that a user goes on from, with a comment for each doubt.
 
 The survey is the node package's; nothing stays on the hosts.
+
+Ansible takes a text of an inventory for a template, so that `{{ lookup('pipe', …) }}` in a node's words would be a
+command on this machine. A text is written as it is where it is made of characters that no template has, and as
+`!unsafe` otherwise; `Template` marks the few that are templates and our own.
 """
 
 import json
+import re
 import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+import yaml
 
 from tokenpeak.errors import InputError
 from tokenpeak.node.installation.bundle import write_bundle
@@ -17,10 +25,51 @@ from tokenpeak.node.machine import process
 from tokenpeak.node.machine.words import one_line, visible, wrong_word
 from tokenpeak.node.protocol.parts import Gpu
 from tokenpeak.node.protocol.survey import FoundEngine, FoundServer, SurveyAnswer
-from tokenpeak.sweep.ansible.login_failures import Login
+from tokenpeak.sweep.ansible.result import Login
 from tokenpeak.sweep.ansible.runner import run_playbook
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
-from tokenpeak.sweep.inventory.variables_yaml import Template, variables_yaml
+
+UNSAFE = "!unsafe"
+"""Ansible's tag of a text that it never renders."""
+_STR = "tag:yaml.org,2002:str"
+_HARMLESS = re.compile(r"[A-Za-z0-9 ._/:@=+,~-]*")
+"""Neither a template nor the line `#jinja2:`, by which a text chooses delimiters of its own."""
+_WIDTH = 110
+
+
+class Template(str):
+    """A text of our own that Ansible renders."""
+
+    __slots__ = ()
+
+
+class _Dumper(yaml.SafeDumper):
+    """Plain values, each text of them safe by its tag."""
+
+    def ignore_aliases(self, _: Any) -> bool:
+        """Write what occurs twice twice."""
+        return True
+
+
+def _represented(dumper: _Dumper, value: str) -> yaml.ScalarNode:
+    # Ansible resolves what follows the tag as if it stood there without quotes.
+    is_word = dumper.resolve(yaml.ScalarNode, value, (True, False)) == _STR  # type: ignore[no-untyped-call]
+    if _HARMLESS.fullmatch(value) or not is_word:
+        return dumper.represent_scalar(_STR, value)
+    return dumper.represent_scalar(UNSAFE, value, style='"')
+
+
+_Dumper.add_representer(str, _represented)
+_Dumper.add_representer(Template, lambda dumper, value: dumper.represent_scalar(_STR, str(value)))
+
+
+def variables_yaml(values: Mapping[str, Any], *, in_lines: bool = True) -> str:
+    """The variables as YAML; with `in_lines`, only lists and mappings without others in them stand in one line."""
+    flow = None if in_lines else False
+    written = partial(yaml.dump, dict(values), Dumper=_Dumper, sort_keys=False, width=_WIDTH, default_flow_style=flow)
+    text = str(written(allow_unicode=True))
+    # What hides or reorders text is written by its code.
+    return str(written(allow_unicode=False)) if wrong_word(text, len(text) * 4, "\n") else text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +117,7 @@ def survey_hosts(hosts: Sequence[str], port: int) -> list[Surveyed]:
         result = done.nodes[name]
         answer = result.answer(SurveyAnswer)
         problem = result.unreachable or result.failure or (None if answer else "it said nothing")
-        found.append(_changed(host, answer=None if problem else answer, problem=problem))
+        found.append(replace(host, answer=None if problem else answer, problem=problem))
     return found
 
 
@@ -79,31 +128,22 @@ def _is_no_host(host: str) -> bool:
 
 def _named(host: str) -> Surveyed:
     user, _, name = host.rpartition("@")
-    return Surveyed(name=name, address=_address(host), user=user or None)
-
-
-def _changed(host: Surveyed, **values: object) -> Surveyed:
-    return Surveyed(**{**vars(host), **values})
-
-
-def _address(host: str) -> str:
-    """Where ssh goes for a host, by its configuration."""
-    ran = process.run(["ssh", "-G", "--", host])
-    found = [line.split(" ", 1)[1] for line in ran.out.splitlines() if line.startswith("hostname ")]
-    return found[0] if found else host.rpartition("@")[2]
+    configured = process.run(["ssh", "-G", "--", host]).out.splitlines()
+    address = next((line.split(" ", 1)[1] for line in configured if line.startswith("hostname ")), name)
+    return Surveyed(name=name, address=address, user=user or None)
 
 
 _SCHEMA = "# yaml-language-server: $schema=../../group_vars.schema.json\n---\n"
-_SWEEPS = {
+_FAMILIES = {
     "7.0": "volta",
     "7.5": "turing",
-    "8.0": "ampere",
-    "8.6": "ampere",
-    "8.7": "ampere",
+    "8": "ampere",
     "8.9": "ada",
-    "9.0": "hopper",
+    "9": "hopper",
+    "10": "blackwell",
+    "12": "blackwell",
 }
-"""Compute capability → the sweep grid-NAME that is a sensible first one."""
+"""Compute capability, or its first number → the sweep grid-NAME that is a sensible first one."""
 _ENGINE = FoundEngine(command=("/opt/vllm/bin/vllm", "serve"))
 _MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 _OWN_STATE = ".local/state/tokenpeak-node"
@@ -143,9 +183,7 @@ def default_sweep(gpus: Sequence[Gpu]) -> str:
     first = gpus[0]
     if first.compute_capability is None:
         return "grid-cdna" if "AMD" in first.name or "Instinct" in first.name else "quick"
-    family = _SWEEPS.get(first.compute_capability)
-    if family is None and first.compute_capability.split(".")[0] in ("10", "12"):
-        family = "blackwell"
+    family = _FAMILIES.get(first.compute_capability) or _FAMILIES.get(first.compute_capability.split(".")[0])
     return f"grid-{family}" if family else "quick"
 
 

@@ -33,8 +33,7 @@ from tokenpeak.sweep.ansible.result import Event
 from tokenpeak.sweep.inventory.nodes import Inventory, Node, read_inventory
 from tokenpeak.sweep.probe import Probe, ReadyNode, declared_facts, last_facts
 from tokenpeak.sweep.trial.execution import TrialResult, TrialSite
-from tokenpeak.sweep.trial.failure import TrialEvidence
-from tokenpeak.sweep.trial.record import trial_record
+from tokenpeak.sweep.trial.record import TrialEvidence, trial_record
 from tokenpeak.sweep.trial.request import RequestFiles, TrialRequest, load_runs, write_private
 from tokenpeak.sweep.trial.worker import Worker
 
@@ -209,7 +208,7 @@ def _write_job(request: TrialRequest, folder: Path, started_at_unix_s: float) ->
         verify_tls=endpoint.verify_tls,
         ca_file=_path(endpoint.ca_file),
         hosts=request.load_hosts,
-        runs=load_runs(request.spec, holdout=request.holdout),
+        runs=load_runs(request.spec, holdout=request.proposal.holdout),
         trial_started_at_unix_s=started_at_unix_s,
         output_dir=files.output,
         progress_file=files.progress,

@@ -26,10 +26,9 @@ from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
 from tokenpeak.sweep.limits import StoreLimiter
 from tokenpeak.sweep.secret import MasterSecret
-from tokenpeak.sweep.trial.failure import TrialEvidence
 from tokenpeak.sweep.trial.load_hosts import LoadHostScheduler
 from tokenpeak.sweep.trial.play import Assignment, TrialPlay
-from tokenpeak.sweep.trial.record import trial_record
+from tokenpeak.sweep.trial.record import TrialEvidence, trial_record
 from tokenpeak.sweep.trial.request import RequestFiles, TrialRequest, at_start, write_finish, write_requests
 
 _AGAIN_S = 3.0

@@ -29,7 +29,7 @@ from tokenpeak.loadgen.workers.remote import HostLostError, LoadHost, RemoteWork
 from tokenpeak.spec.endpoint import EndpointSpec
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.sweep.ansible.heartbeat_channel import channel_argvs
-from tokenpeak.sweep.ansible.login_failures import Login, explained
+from tokenpeak.sweep.ansible.result import Login, explained
 from tokenpeak.sweep.ansible.runner import run_playbook
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
 from tokenpeak.sweep.probe import ReadyNode

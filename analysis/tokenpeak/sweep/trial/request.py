@@ -1,43 +1,51 @@
-"""Trial request: what is to be launched, and the request files from which nodes and client work.
+"""Trial request: what is to be launched, the request files from which nodes and client work, and what the client wrote.
 
 Request files lie in a private folder of the trial outside the archive, because one of them is the trial's API key.
 """
 
 import json
 import secrets
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+from pydantic import TypeAdapter, ValidationError
+
 from tokenpeak.atomic import write_atomically
 from tokenpeak.errors import PlanError, suggestion
 from tokenpeak.loadgen.job import ANSWERS, EarlyStop, JobRun, LoadJob
 from tokenpeak.loadgen.workers.remote import LoadHost
+from tokenpeak.errors import PlanError
+from tokenpeak.loadgen.job import ANSWERS, QUALITY, EarlyStop, JobOutcome, LoadJob, read_outcome
+from tokenpeak.loadgen.run import JobRun
+from tokenpeak.loadgen.workers.remote_pool import LoadHost
 from tokenpeak.metrics import PER_GPU
 from tokenpeak.node.engine.builds import engine_build
 from tokenpeak.node.engine.engine import trial_key
 from tokenpeak.node.machine.error import ScriptError
-from tokenpeak.node.protocol import requests
-from tokenpeak.node.protocol.requests import limits
+from tokenpeak.node.protocol import parts, requests
+from tokenpeak.node.protocol.parts import Series
 from tokenpeak.plan.node_kinds import build_of, known_flags_of
 from tokenpeak.ranking.objective import objective_direction
-from tokenpeak.records import Config, NodeFacts, Plan, PlannedConfig, Production
+from tokenpeak.records import Config, NodeFacts, PlannedConfig, Production, RunRecord
+from tokenpeak.records.quality import QualityMeasurement
+from tokenpeak.search.history import Proposal
 from tokenpeak.spec.quality import QualityJob
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.spec.workload import ExternalLoad, ExternalWorkload
 from tokenpeak.sweep.claim import SweepClaim
 from tokenpeak.sweep.installation import own_script
-from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory.nodes import Node
-from tokenpeak.sweep.secret import MasterSecret, master_secret
+from tokenpeak.sweep.secret import MasterSecret
 from tokenpeak.vllm.command import engine_argv, engine_env
 from tokenpeak.vllm.flags import FlagFacts
 
 _SEEDS_PER_WORKLOAD = 1000
 _HOLDOUT_SEED_SHIFT = 500
 """Beyond the seeds of all other trials."""
+_RUNS = TypeAdapter(tuple[RunRecord, ...])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,24 +60,20 @@ class TrialRequest:
     hardware: str
     """The label of the node's kind of hardware in this sweep."""
     declaration: Mapping[str, Any]
+    proposal: Proposal
     planned: PlannedConfig
-    replicate: int
     restore_production: bool
     keep_lock: bool
     trial_deadline_s: float
     """After this, the node gives itself back by itself."""
     load_hosts: tuple[LoadHost, ...] = ()
     """Who offers the load together; empty: this machine."""
-    holdout: bool = False
-    """A holdout run: its requests are none of any other trial."""
     idle_s: float = 0.0
     """How long the node's idle power is measured before the engine starts."""
     quality: QualityJob | None = None
     """What is measured of its answers; None: nothing."""
     lease_offset_s: float = 0.0
     """How much longer than the sweep's lease the node's is."""
-    early_stop_threshold: float | None = None
-    """An objective worse than this makes the other runs superfluous."""
 
     @property
     def config(self) -> Config:
@@ -137,6 +141,61 @@ class RequestFiles:
         """What the engine answered when its quality was measured; None where it was not, or not to the end."""
         path = self.output / ANSWERS
         return path if path.is_file() else None
+
+
+class ClientOutput:
+    """What the load client has written into its folder: not all of it where it was killed, nothing without one."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+
+    def outcome(self) -> JobOutcome:
+        """How the client says that its job ended; nothing special when it did not get to write."""
+        try:
+            return JobOutcome() if self._folder is None else read_outcome(self._folder)
+        except ValidationError:
+            return JobOutcome()
+
+    def quality(self) -> QualityMeasurement:
+        """That answers were measured, or why they were not."""
+        try:
+            return QualityMeasurement.model_validate_json(self._path(QUALITY).read_bytes())
+        except (OSError, ValidationError):
+            return QualityMeasurement(problem="The load client ended before it had measured the answers.")
+
+    def runs(self) -> tuple[RunRecord, ...]:
+        """The runs, in order."""
+        try:
+            runs = _RUNS.validate_json(self._path("runs.json").read_bytes())
+        except (OSError, ValidationError):
+            return ()
+        return tuple(sorted(runs, key=lambda run: run.run_index))
+
+    def metrics(self) -> Series:
+        """The engine's own metrics."""
+        try:
+            return parts.series(json.loads(self._path("metrics.json").read_text()))
+        except (OSError, ValueError):
+            return Series()
+
+    def measured_windows(self) -> dict[int, tuple[float, float]]:
+        """By run: when its first measured request was due and its last token came, seconds after the run's start."""
+        try:
+            columns = ["run_index", "phase", "due_s", "last_token_s"]
+            requests = pl.read_parquet(self._path("requests.parquet"), columns=columns)
+        except (pl.exceptions.PolarsError, OSError):
+            return {}
+        windows = requests.group_by("run_index").agg(
+            pl.col("due_s").filter(pl.col("phase") == "measured").min(),
+            # The probes of a search count from starts of their own.
+            pl.col("last_token_s").filter(pl.col("phase") != "probe").max(),
+        )
+        return {run_index: (due_s, last_s) for run_index, due_s, last_s in windows.drop_nulls().iter_rows()}
+
+    def _path(self, name: str) -> Path:
+        if self._folder is None:
+            raise FileNotFoundError(name)
+        return self._folder / name
 
 
 def write_requests(
@@ -242,10 +301,11 @@ def ends_early(spec: SweepSpec) -> bool:
 
 
 def _early_stop(request: TrialRequest) -> EarlyStop | None:
-    if request.early_stop_threshold is None or not ends_early(request.spec):
+    threshold = request.proposal.early_stop_threshold
+    if threshold is None or not ends_early(request.spec):
         return None
     lower = objective_direction(request.spec) == "lower"
-    metric, threshold = request.spec.objective.metric, request.early_stop_threshold
+    metric = request.spec.objective.metric
     # The load generator knows of no GPUs: what one must reach is asked of all that the engine takes.
     if (whole := next((name for name, per_gpu in PER_GPU.items() if per_gpu == metric), None)) is not None:
         metric, threshold = whole, threshold * (request.planned.config.gpus or 1)
@@ -260,7 +320,7 @@ def _load_job(request: TrialRequest, files: RequestFiles, started_at_unix_s: flo
         model=request.config.model.served_name,
         api_key_file=files.api_key,
         hosts=request.load_hosts,
-        runs=load_runs(request.spec, holdout=request.holdout),
+        runs=load_runs(request.spec, holdout=request.proposal.holdout),
         trial_started_at_unix_s=started_at_unix_s,
         output_dir=files.output,
         progress_file=files.progress,
@@ -278,57 +338,3 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
 def write_private(path: Path, text: str) -> None:
     """Write a file that this user alone can read, replacing an earlier one."""
     write_atomically(path, text, mode=0o600, durable=False)
-
-
-def write_hand_trial(
-    path: Path, config_name: str | None, *, spec: SweepSpec, plan: Plan, node: Node, facts: NodeFacts
-) -> PlannedConfig:
-    """Write the variables to `path`, and the requests into a folder beside it; which config it is.
-
-    Without a name that is the plan's first. Raises PlanError for a config that the plan has not, and for a node whose
-    declaration cannot be rendered here.
-    """
-    planned = _planned(plan, config_name)
-    if node.declaration is None:
-        raise PlanError(f"The declaration of {node.name} cannot be rendered here: see tokenpeak check.")
-    most = limits(dict(node.declaration))
-    deadlines = spec.deadlines
-    trial_id = f"0001-{planned.config.config_id}"
-    request = TrialRequest(
-        sweep_id="by-hand",
-        trial_id=trial_id,
-        spec=spec,
-        node=node,
-        facts=facts,
-        hardware=plan.hardware,
-        declaration=node.declaration,
-        planned=planned,
-        replicate=0,
-        restore_production=True,
-        keep_lock=False,
-        trial_deadline_s=most["trial_deadline_max_s"] - deadlines.engine_stop_s - deadlines.production_ready_s,
-        lease_offset_s=most["lease_max_s"] - deadlines.lease_s,
-    )
-    # A name of its own, so that the node takes no earlier one for a newer controller of the same sweep.
-    claim = SweepClaim(Path(f"by-hand-{secrets.token_hex(4)}"), 1, Interrupt())
-    files = write_requests(
-        request,
-        path.absolute().with_suffix(".d") / f"{trial_id}-{secrets.token_hex(4)}",
-        argv=request.argv(),
-        started_at_unix_s=time.time(),
-        secret=master_secret(),
-        claim=claim,
-        production_at_start=None,
-    )
-    trial = {"node": node.name, "launch": str(files.launch), "job": str(files.job), "finish": str(files.finish)}
-    path.write_text(json.dumps({"tokenpeak_trial": trial}, indent=1) + "\n")
-    return planned
-
-
-def _planned(plan: Plan, config_name: str | None) -> PlannedConfig:
-    """The config of that name."""
-    names = [each.config.name for each in plan.feasible]
-    found = next((each for each in plan.feasible if config_name in (None, each.config.name)), None)
-    if found is None:
-        raise PlanError(f"The plan has no config {config_name!r}. {suggestion(config_name or '', names)}")
-    return found

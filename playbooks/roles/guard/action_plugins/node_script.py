@@ -15,7 +15,7 @@ import signal
 from pathlib import Path
 
 from tokenpeak.node.protocol.frame import KEY, as_small_object, unframed
-from tokenpeak.sweep.ansible.node_action import LOOK_LIMIT_S, NodeAction, NodeFiles
+from tokenpeak.sweep.ansible.plugins import LOOK_LIMIT_S, NodeAction, NodeFiles
 
 DEFAULT_PYTHON = "/usr/bin/python3"
 

@@ -1,21 +1,66 @@
-"""`tokenpeak restore` and `status`: every node given back to production, and how each stands."""
+"""`tokenpeak status` and `restore`: how each node stands, and every node given back to production."""
 
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import click
 
 from tokenpeak.cli import options
+from tokenpeak.errors import InventoryError, NodeError
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.node.guard import lock
 from tokenpeak.node.production.answering import standing
 from tokenpeak.node.protocol.answers import StatusAnswer, as_json
 from tokenpeak.node.protocol.parts import Production
-from tokenpeak.sweep.ansible.by_name import play
+from tokenpeak.sweep.ansible.result import LOGIN_VARIABLES, Login, logins_of, restored_by
+from tokenpeak.sweep.ansible.runner import PlaybookResult, run_playbook
 from tokenpeak.sweep.installation import is_another, renewal
+from tokenpeak.sweep.inventory.nodes import Inventory, Node, Resolution, hosts_path, nodes_by_name
 from tokenpeak.terminal import echo, echo_lines, echo_text
+
+
+def play(
+    playbook: str, inventory_name: str, nodes: tuple[str, ...], extravars: Mapping[str, Any] = MappingProxyType({})
+) -> tuple[Inventory, PlaybookResult]:
+    """Run `playbook` on the nodes of these names, all of the inventory when empty.
+
+    Given names are handed to Ansible as they are, without resolving the inventory first, which takes as long as the
+    playbook. They are patterns to Ansible: the playbook ends for each host whose name is not among `tokenpeak_only`.
+    Raises InventoryError naming the nearest where the inventory has no such node, NodeError when Ansible could not run.
+    """
+    path = hosts_path(inventory_name)
+    if not nodes:
+        inventory = nodes_by_name(inventory_name, Resolution(path))
+        return inventory, run_playbook(playbook, inventory, extravars=extravars, logins=lambda: _logins(path, nodes))
+    given = Inventory(
+        name=inventory_name, hosts_path=path, nodes=tuple(Node(name=name, variables={}) for name in nodes)
+    )
+    try:
+        result = run_playbook(
+            playbook,
+            given,
+            extravars={**extravars, "tokenpeak_only": list(nodes)},
+            logins=lambda: _logins(path, nodes),
+        )
+    except NodeError:
+        nodes_by_name(inventory_name, Resolution(path), nodes)
+        raise
+    if any(node.ok and not node.has_run for node in result.nodes.values()):
+        nodes_by_name(inventory_name, Resolution(path), nodes)
+    return given, result
+
+
+def _logins(path: Path, nodes: tuple[str, ...]) -> Mapping[str, Login]:
+    """How hosts are logged in to, for the words about one that failed; none where the inventory cannot be read."""
+    try:
+        return logins_of(Resolution(path, wanted=LOGIN_VARIABLES, nodes=nodes).answer()["variables"])
+    except InventoryError:
+        return {}
 
 
 @click.command(short_help="Bring production back on every node; safe at any time.")
@@ -32,10 +77,6 @@ def restore(inventory_name: str, nodes: tuple[str, ...], accept: bool, release: 
     """
     asked = {"tokenpeak_restore": {"accept": accept, "release": release}} if accept or release else {}
     inventory, result = play("restore.yml", inventory_name, nodes, asked)
-    from tokenpeak.node.production.answering import standing
-    from tokenpeak.sweep.ansible.result import restored_by
-    from tokenpeak.sweep.installation import is_another, renewal
-
     unrestored = 0
     for name, node in result.nodes.items():
         if node.is_not_installed:
