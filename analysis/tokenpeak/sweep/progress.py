@@ -17,9 +17,8 @@ from rich.text import Text
 
 from tokenpeak import paths
 from tokenpeak.console import SafeConsole, SafeTable
-from tokenpeak.loadgen.job import Status
 from tokenpeak.errors import InventoryError
-from tokenpeak.loadgen.run import Status
+from tokenpeak.loadgen.job import Status
 from tokenpeak.node.guard import notify
 from tokenpeak.node.machine.words import one_line
 from tokenpeak.records import EndRecord, TrialRecord

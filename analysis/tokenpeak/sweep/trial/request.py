@@ -14,13 +14,9 @@ import polars as pl
 from pydantic import TypeAdapter, ValidationError
 
 from tokenpeak.atomic import write_atomically
-from tokenpeak.errors import PlanError, suggestion
-from tokenpeak.loadgen.job import ANSWERS, EarlyStop, JobRun, LoadJob
-from tokenpeak.loadgen.workers.remote import LoadHost
 from tokenpeak.errors import PlanError
-from tokenpeak.loadgen.job import ANSWERS, QUALITY, EarlyStop, JobOutcome, LoadJob, read_outcome
-from tokenpeak.loadgen.run import JobRun
-from tokenpeak.loadgen.workers.remote_pool import LoadHost
+from tokenpeak.loadgen.job import ANSWERS, QUALITY, EarlyStop, JobOutcome, JobRun, LoadJob, read_outcome
+from tokenpeak.loadgen.workers.remote import LoadHost
 from tokenpeak.metrics import PER_GPU
 from tokenpeak.node.engine.builds import engine_build
 from tokenpeak.node.engine.engine import trial_key
