@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from engine_table.arguments import flags, methods, variables
-from engine_table.reader import Release, wanted
-from engine_table.sources import release_files
+from engine_table.reader import Release, release_files, wanted
 
 RELEASES = (
     *("0.7.3", "0.8.5", "0.9.2", "0.10.2", "0.11.2", "0.12.0", "0.13.0", "0.14.1", "0.15.1", "0.16.0", "0.17.1"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.vllm.model_runner import RunnerFacts, capture_sizes, reserves_graphs, second_runner
+from tokenpeak.vllm.engine_core import RunnerFacts, capture_sizes, reserves_graphs, second_runner
 
 LLAMA = RunnerFacts(
     release=(0, 32, 0),

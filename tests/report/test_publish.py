@@ -9,9 +9,8 @@ import pytest
 
 from archive_factory import make_archive
 from tokenpeak.errors import ReportError
-from tokenpeak.records.apply import ApplyRecord
 from tokenpeak.records.quality import SweepQuality
-from tokenpeak.records.sweep import Provenance
+from tokenpeak.records.sweep import ApplyRecord, Provenance
 from tokenpeak.report.site.build import build_site
 from tokenpeak.report.site.publish import broken_links, leaving, publish
 

@@ -8,7 +8,7 @@ import pytest
 
 from archive_factory import make_archive
 from tokenpeak.report import SweepView, open_archive
-from tokenpeak.store.analysis import with_latencies
+from tokenpeak.store.frames import with_latencies
 
 
 @pytest.fixture(scope="module")

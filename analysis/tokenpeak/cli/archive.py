@@ -13,6 +13,7 @@ from tokenpeak.cli import options
 from tokenpeak.cli.options import OUTPUT, make_output_folder
 from tokenpeak.deletion import delete
 from tokenpeak.errors import ArchiveError, InputError, SpecError, suggestion
+from tokenpeak.exchange.export import EXPORTS
 from tokenpeak.terminal import echo, echo_lines
 
 if TYPE_CHECKING:
@@ -179,19 +180,23 @@ def import_(
     echo(f"Look at it: tokenpeak report {archive.path}")
 
 
-FORMATS = ("vllm-bench", "vllm-bench-detailed", "csv", "parquet", "hive")
-
-
 @click.command(short_help="Write archives as tables or as vllm bench serve results.")
 @click.argument("archives", nargs=-1, required=True, type=options.ARCHIVE)
-@click.option("--format", "form", type=click.Choice(FORMATS), default="csv", show_default=True, help="What to write.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(list(EXPORTS)),
+    default="csv",
+    show_default=True,
+    help=f"What to write: {'; '.join(f'{name}, {form.meaning}' for name, form in EXPORTS.items())}.",
+)
 @click.option("--output", type=OUTPUT, default=Path("exported"), show_default=True, help="Folder.")
 @click.option("--texts", is_flag=True, help="Write free text (messages, prompts) too, cleaned.")
 @click.option("--keep-everything", is_flag=True, help="Write everything as it is, with names, addresses and secrets.")
 def export(archives: tuple[Path, ...], form: str, output: Path, *, texts: bool, keep_everything: bool) -> None:
     """Write ARCHIVES as tables, with columns.csv to say what each column is, or as results of vllm bench serve.
 
-    hive is Parquet with a folder for each sweep, of requests for each trial, as DuckDB, Spark and Polars read it.
+    DuckDB, Spark and Polars read the folders of hive as one table.
 
     What names machines, people or secrets is replaced, unless --keep-everything. Texts that anybody may have written
     stay at home, unless --texts.
@@ -199,7 +204,7 @@ def export(archives: tuple[Path, ...], form: str, output: Path, *, texts: bool, 
     with tempfile.TemporaryDirectory() as scratch:
         given = list(archives) if keep_everything else _cleaned(archives, Path(scratch), texts=texts)
         make_output_folder(output)
-        written = _write(given, form, output)
+        written = EXPORTS[form].write(given, output)
     echo(f"Wrote {len(written)} files into {output}")
 
 
@@ -221,20 +226,3 @@ def _cleaned(archives: Sequence[Path], scratch: Path, *, texts: bool) -> list[Pa
     if not copies:
         raise ArchiveError("None of the archives could be read; nothing was written.")
     return copies
-
-
-def _write(archives: list[Path], form: str, output: Path) -> list[Path]:
-    from tokenpeak.exchange.export import export_tables, export_vllm_bench
-    from tokenpeak.names import inside
-    from tokenpeak.store.archive import find_archives
-    from tokenpeak.store.frames import open_frames
-
-    if form in ("csv", "parquet", "hive"):
-        return export_tables(open_frames(archives), output, form)
-    return [
-        path
-        for archive in find_archives(archives)
-        for path in export_vllm_bench(
-            archive, inside(output, archive.read_sweep().sweep_id), detailed=form == "vllm-bench-detailed"
-        )
-    ]

@@ -1,7 +1,9 @@
 """Our runs for others: the `vllm bench serve` schema, and CSV and Parquet tables with a line for each column."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +12,22 @@ import polars as pl
 from tokenpeak import spreadsheet
 from tokenpeak.atomic import replacing, write_atomically
 from tokenpeak.errors import ArchiveError
-from tokenpeak.exchange.fields import STATISTIC_OF
+from tokenpeak.exchange.foreign import STATISTIC_OF
 from tokenpeak.exchange.vllm_bench import TIMES
 from tokenpeak.names import inside
 from tokenpeak.records import REQUEST_COLUMNS, Distribution, RunRecord, TrialRecord
 from tokenpeak.spec.workload import ClosedLoad, ExternalLoad, OpenLoad
-from tokenpeak.store.analysis import LATENCIES, VALUE, VALUE_MEANING, axes_of, for_analysis, with_latencies
-from tokenpeak.store.archive import Archive
-from tokenpeak.store.frames import Frames
+from tokenpeak.store.archive import Archive, find_archives
+from tokenpeak.store.frames import (
+    LATENCIES,
+    VALUE,
+    VALUE_MEANING,
+    Frames,
+    axes_of,
+    for_analysis,
+    open_frames,
+    with_latencies,
+)
 from tokenpeak.store.request_files import unreadable
 from tokenpeak.store.tables import EXPORTED, REQUESTS
 
@@ -171,8 +181,41 @@ def _columns(frames: Frames) -> Sequence[tuple[str, str, str, str]]:
             rows.append((table, f"axis_{axis}", "text", f"The alternative of axis {axis}"))
             rows.append((table, f"{VALUE}{axis}", kind, VALUE_MEANING.format(axis)))
     rows += [(REQUESTS.name, name, "double precision", meaning) for name, meaning in LATENCIES.items()]
-    rows.append((REQUESTS.name, "event_times_us", "bigint[]", REQUEST_COLUMNS["event_times_us"]))
+    rows.append((REQUESTS.name, "event_times_us", "bigint[]", REQUEST_COLUMNS["event_times_us"].meaning))
     return rows
 
 
 _KINDS = {pl.Int64(): "bigint", pl.Float64(): "double precision", pl.Boolean(): "boolean", pl.String(): "text"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportFormat:
+    """A form in which archives are written for others: its words, and its writer, which returns the files."""
+
+    meaning: str
+    write: Callable[[Sequence[Path], Path], list[Path]]
+
+
+def _tables(form: str, paths: Sequence[Path], folder: Path) -> list[Path]:
+    return export_tables(open_frames(paths), folder, form)
+
+
+def _results(paths: Sequence[Path], folder: Path, *, detailed: bool) -> list[Path]:
+    """A folder of results for each archive."""
+    return [
+        path
+        for archive in find_archives(list(paths))
+        for path in export_vllm_bench(archive, inside(folder, archive.read_sweep().sweep_id), detailed=detailed)
+    ]
+
+
+EXPORTS = {
+    "vllm-bench": ExportFormat(
+        meaning="JSON of each run as vllm bench serve saves it", write=partial(_results, detailed=False)
+    ),
+    "vllm-bench-detailed": ExportFormat(meaning="the same with each request", write=partial(_results, detailed=True)),
+    "csv": ExportFormat(meaning="a table in each file", write=partial(_tables, "csv")),
+    "parquet": ExportFormat(meaning="the same with types", write=partial(_tables, "parquet")),
+    "hive": ExportFormat(meaning="Parquet in folders by sweep and trial", write=partial(_tables, "hive")),
+}
+"""Every form by its name, for `tokenpeak export --format`."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenpeak.errors import ArchiveError
-from tokenpeak.exchange import printed, vllm_bench
+from tokenpeak.exchange import vllm_bench
 from tokenpeak.exchange.foreign import ForeignRun
 from tokenpeak.exchange.reading import Fields, read_json, read_text
 from tokenpeak.spec.workload import ExternalLoad
@@ -114,14 +114,14 @@ def read_auto_tune(folder: Path) -> tuple[list[ForeignRun], list[str], list[Path
         if name is None:
             continue
         text = read_text(path)
-        if not printed.holds_block(text):
+        if not vllm_bench.holds_block(text):
             unread.append(f"{path.name}: a benchmark that printed no result")
             continue
-        before, block = text.split(printed.HEAD, 1)
+        before, block = text.split(vllm_bench.HEAD, 1)
         seqs, tokens, rate = name["seqs"], name["tokens"], name["rate"]
         held = within.get((seqs, tokens, rate))
         gave_up = (seqs, tokens, "") in within
-        run, labels = printed.run_of(
+        run, labels = vllm_bench.printed_run(
             block,
             path,
             before,

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenpeak.errors import ArchiveError
-from tokenpeak.exchange.fields import summary_of, workload_of
-from tokenpeak.exchange.foreign import ForeignRun, JsonFormat
+from tokenpeak.exchange.foreign import ForeignRun, JsonFormat, summary_of, workload_of
 from tokenpeak.exchange.reading import Fields, read_json
 from tokenpeak.metrics import STATISTICS
 from tokenpeak.spec.workload import ExternalLoad

@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tokenpeak.errors import ArchiveError
-from tokenpeak.exchange.fields import STATISTIC_OF, energy_of, summary_of
-from tokenpeak.exchange.foreign import ForeignNode, ForeignRun, JsonFormat
+from tokenpeak.exchange.foreign import ForeignNode, ForeignRun, JsonFormat, energy_of, summary_of
 from tokenpeak.exchange.reading import Fields, read_json, word
+from tokenpeak.exchange.vllm_bench import latencies
 from tokenpeak.spec.workload import ExternalLoad, ExternalWorkload
 
 MARKS = ("hw", "conc", "tput_per_gpu")
-TIMES = {"ttft": "ttft_s", "tpot": "tpot_s", "itl": "itl_s", "e2el": "latency_s"}
 DEVICES = {
     "h100": "NVIDIA H100 80GB HBM3",
     "h200": "NVIDIA H200",
@@ -61,10 +60,7 @@ def _run(fields: Fields) -> tuple[ForeignRun, ForeignNode]:
             values[ours] = each * gpus
     if (each := fields.number("input_tput_per_gpu")) is not None:
         values["input_tok_per_s"] = each * gpus
-    for theirs, ours in TIMES.items():
-        for statistic, own in STATISTIC_OF.items():
-            if (seconds := fields.number(f"{statistic}_{theirs}")) is not None:
-                values[f"{ours}_{own}"] = seconds
+    values |= latencies(fields, unit="", scale=1.0)
     if (joule := fields.number("joules_per_output_token")) is not None:
         values["energy_j_per_output_tok"] = joule
     isl, osl = fields.number("isl"), fields.number("osl")

@@ -2,19 +2,60 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from tokenpeak.errors import ArchiveError
-from tokenpeak.exchange import aiperf, folders, guidellm, inferencex, own, printed, vllm_bench
-from tokenpeak.exchange.foreign import ForeignNode, ForeignRun, Import
+from tokenpeak.exchange import aiperf, folders, guidellm, inferencex, vllm_bench
+from tokenpeak.exchange.foreign import COUNTS, ForeignNode, ForeignRun, Import, JsonFormat, mean_lengths, workload_of
 from tokenpeak.exchange.reading import parse_json, read_text, source_file, word
 from tokenpeak.exchange.table import read_tables
-from tokenpeak.records import Imported, SourceFile
+from tokenpeak.records import Imported, RunRecord, SourceFile
+from tokenpeak.spec.workload import ClosedLoad, ExternalLoad, OpenLoad
 
 TABLE_ENDINGS = (".yml", ".yaml")
 MOST_FILES = 20_000
-JSON_FORMATS = (guidellm.FORMAT, aiperf.FORMAT, inferencex.FORMAT, own.FORMAT)
+
+
+def _run_record(path: Path) -> ForeignRun:
+    """A run that `tokenpeak load --output` wrote: what its load client knew of itself stays in its own file."""
+    try:
+        record = RunRecord.model_validate_json(read_text(path))
+        summary = record.summary
+        workload = workload_of(mean_lengths({name: getattr(summary, name) for name in COUNTS}))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ArchiveError(f"{path}: {where}: {first['msg']}.") from error
+    level = record.level
+    return ForeignRun(
+        config="as-run",
+        workload=workload,
+        level=ExternalLoad(
+            external=True,
+            concurrency=level.concurrency if isinstance(level, ClosedLoad) else None,
+            rate_per_s=level.rate_per_s if isinstance(level, OpenLoad) else None,
+            requests=level.requests,
+        ),
+        summary=summary,
+        slo=record.slo,
+        slo_met=record.slo_met,
+        energy=record.energy,
+        started_at=record.started_at,
+        reasons=record.verdict.reasons,
+    )
+
+
+OWN = JsonFormat(
+    name="tokenpeak",
+    looks_like=lambda raw: isinstance(raw, dict) and {"run_index", "workload", "summary", "verdict"} <= raw.keys(),
+    tool_of=lambda _: f"tokenpeak {version('tokenpeak')}",
+    read=lambda path: ([_run_record(path)], [], []),
+)
+JSON_FORMATS = (guidellm.FORMAT, aiperf.FORMAT, inferencex.FORMAT, OWN)
 """In the order in which they are tried; any other JSON is read as `vllm bench serve` results, which have no mark."""
 
 
@@ -126,8 +167,8 @@ def _read(path: Path) -> _Read:
     text = read_text(path)
     if text.lstrip()[:1] in ("{", "["):
         return _json(path, text)
-    if printed.holds_block(text):
-        runs, unread = printed.read_printed(path)
+    if vllm_bench.holds_block(text):
+        runs, unread = vllm_bench.read_printed(path)
         return _Read(
             format="vllm_printed",
             tool="vllm-printed",
@@ -135,7 +176,7 @@ def _read(path: Path) -> _Read:
             unread=unread,
             files=[path],
             differences=(vllm_bench.SENT_NOT_DUE,),
-            mapping={ours: label for label, ours in printed.LABELS.items()},
+            mapping={ours: label for label, ours in vllm_bench.LABELS.items()},
         )
     raise ArchiveError(
         f"{path}: neither JSON nor a printed 'Serving Benchmark Result'. For CSV, write a mapping file and import that."

@@ -1,31 +1,184 @@
 """CSV files by a mapping: each row is a run."""
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from tokenpeak.errors import ArchiveError
-from tokenpeak.exchange.fields import energy_of, startup_of, summary_of, unknown_target
-from tokenpeak.exchange.foreign import ForeignNode, ForeignRun, Import
-from tokenpeak.exchange.mapping import (
-    MOST_ROWS,
-    Cell,
-    Mapping_,
-    Scalar,
-    TableEntry,
-    Value,
-    columns_used,
-    number_of,
-    read_mapping,
-    read_rows,
-    value_of,
+from tokenpeak import bounded
+from tokenpeak.errors import ArchiveError, suggestion
+from tokenpeak.exchange.foreign import (
+    ForeignNode,
+    ForeignRun,
+    Import,
+    energy_of,
+    startup_of,
+    summary_of,
+    unknown_target,
 )
-from tokenpeak.exchange.reading import source_file
+from tokenpeak.exchange.reading import checked_number, read_text, source_file
 from tokenpeak.names import inside
 from tokenpeak.records import Imported, SourceFile
 from tokenpeak.spec.workload import ExternalLoad, ExternalWorkload
+
+LONGEST_NAME = 200
+MOST_COLUMNS, MOST_ROWS = 2_000, 20_000
+
+Scalar = bool | int | float | str | None
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Cell(_Strict):
+    """A value of the row."""
+
+    column: str
+    scale: float | None = None
+    map: dict[str, Scalar] | None = None
+    text: bool = False
+    """Keep the cell's text as it is, rather than as a number where it is one."""
+
+
+Value = Cell | Scalar
+
+
+class Join(_Strict):
+    """Columns of another CSV, for rows that agree in a column."""
+
+    file: str
+    on: str
+
+
+class TableEntry(_Strict):
+    """One CSV."""
+
+    file: str
+    join: Join | None = None
+    where: dict[str, str] = {}
+    """Only rows whose cells are these."""
+    node: Value = "node"
+    config: Value = None
+    """None: made of the axes."""
+    model: Value = "unknown"
+    engine_version: Value = None
+    flags: dict[str, Value] = {}
+    env: dict[str, Value] = {}
+    axes: dict[str, Value] = {}
+    """Axis → alternative. One that is a flag's name sets that flag, unless `labels` lists it."""
+    labels: tuple[str, ...] = ()
+    """Axes that are names only."""
+    replicate: Value = None
+    workload: dict[str, Value] = {}
+    level: dict[str, Value] = {}
+    fields: dict[str, Value]
+    slo_met: Value = None
+    energy_source: str = "estimated_tdp"
+    energy_boundary: str = "gpu_boards"
+    ignored: dict[str, str] = {}
+    """Column → why it has no place."""
+
+
+class Mapping_(_Strict):  # noqa: N801 - the name of the thing, which the standard library has taken
+    """A mapping file."""
+
+    id: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=80)
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=60)
+    description: str = ""
+    imported_at: datetime | None = None
+    theoretical: int | None = None
+    study: str | None = None
+    provenance: dict[str, Any] = {}
+    objective: dict[str, str] = {}
+    slo: dict[str, float] = {}
+    energy: dict[str, float | str] = {}
+    nodes: dict[str, ForeignNode]
+    tables: tuple[TableEntry, ...] = Field(min_length=1)
+
+
+def read_mapping(path: Path) -> Mapping_:
+    """The mapping in a YAML file; ArchiveError says which key is wrong."""
+    raw = bounded.read_yaml(path)
+    if not isinstance(raw, dict):
+        raise ArchiveError(f"{path}: a mapping file holds keys such as nodes and tables.")
+    try:
+        return Mapping_.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        hint = f" {suggestion(str(first['loc'][-1]), Mapping_.model_fields)}" if len(first["loc"]) == 1 else ""
+        raise ArchiveError(f"{path}: {place}: {first['msg']}.{hint}") from error
+
+
+Row = Mapping[str, str]
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV with a head; ArchiveError for one without columns, or whose rows have more cells than it."""
+    reader = csv.DictReader(io.StringIO(read_text(path)), restkey="", restval="")
+    try:
+        if len(reader.fieldnames or []) > MOST_COLUMNS:
+            raise ArchiveError(f"{path}: more than {MOST_COLUMNS:,} columns, which no result has.")
+        rows = list(islice(reader, MOST_ROWS + 1))
+    except csv.Error as error:
+        raise ArchiveError(f"{path}: no CSV (line {reader.line_num}: {error}).") from error
+    if len(rows) > MOST_ROWS:
+        raise ArchiveError(f"{path}: more than {MOST_ROWS:,} rows, and each row is a run. Give the results alone.")
+    heads = reader.fieldnames or []
+    if not heads or len(set(heads)) != len(heads):
+        raise ArchiveError(f"{path}: the first line must name each column, once.")
+    if max(map(len, heads)) > LONGEST_NAME:
+        raise ArchiveError(f"{path}: a column's name has more than {LONGEST_NAME} characters.")
+    for number, row in enumerate(rows, start=2):
+        if "" in row and "" not in heads:
+            raise ArchiveError(f"{path}: line {number} has more cells than the head ({len(heads)}).")
+    return rows
+
+
+def value_of(value: Value, row: Row, place: str) -> Scalar:
+    """The value for this row; None where its cell is empty. `place` names file and line in errors."""
+    if not isinstance(value, Cell):
+        return value
+    if value.column not in row:
+        raise ArchiveError(f"{place}: no column is called {value.column!r}. {suggestion(value.column, row)}")
+    cell = (row[value.column] or "").strip()
+    if not cell:
+        return None
+    if value.map is not None:
+        if cell not in value.map:
+            raise ArchiveError(f"{place}: {value.column} is {cell!r}. {suggestion(cell, value.map)}")
+        return value.map[cell]
+    if value.scale is not None:
+        return number_of(cell, f"{place}: {value.column}") * value.scale
+    return cell if value.text else plain(cell)
+
+
+def plain(cell: str) -> Scalar:
+    """A cell as a YAML reader would take it: true, false, a whole number, a number or a text."""
+    if cell.casefold() in ("true", "false"):
+        return cell.casefold() == "true"
+    for kind in (int, float):
+        try:
+            return kind(cell)
+        except ValueError:
+            continue
+    return cell
+
+
+def number_of(value: object, place: str) -> float:
+    """The value as a figure; ArchiveError names the place otherwise."""
+
+    def refuse(words: str) -> None:
+        raise ArchiveError(f"{place} {words}.")
+
+    return checked_number(value, refuse)
 
 
 def read_tables(path: Path) -> tuple[Import, str]:
@@ -64,7 +217,7 @@ def read_tables(path: Path) -> tuple[Import, str]:
             name=mapping.name,
             description=mapping.description,
             runs=tuple(runs),
-            nodes=tuple(ForeignNode(name=name, **entry.model_dump()) for name, entry in mapping.nodes.items()),
+            nodes=tuple(replace(node, name=name) for name, node in mapping.nodes.items()),
             imported=imported,
             imported_at=mapping.imported_at,
             theoretical=mapping.theoretical,
@@ -79,11 +232,11 @@ def read_tables(path: Path) -> tuple[Import, str]:
 
 def _joined(table: TableEntry, root: Path) -> list[tuple[int, dict[str, str]]]:
     """The rows that are wanted with their line, each with the columns that a joined file adds."""
-    rows = list(enumerate(read_rows(_beside(root, table.file)), start=2))
+    rows = list(enumerate(read_rows(inside(root, table.file)), start=2))
     rows = [(n, row) for n, row in rows if all(row.get(column) == cell for column, cell in table.where.items())]
     if table.join is None:
         return rows
-    others = read_rows(_beside(root, table.join.file))
+    others = read_rows(inside(root, table.join.file))
     key = table.join.on
     heads = [head for head in (others[0] if others else {}) if head != key]
     by_key: dict[str, list[dict[str, str]]] = {}
@@ -100,10 +253,6 @@ def _joined(table: TableEntry, root: Path) -> list[tuple[int, dict[str, str]]]:
                 f"{table.file}: joined with {table.join.file} by {key!r} it gives more than {MOST_ROWS:,} rows."
             )
     return found
-
-
-def _beside(root: Path, name: str) -> Path:
-    return inside(root, name)
 
 
 def _run(table: TableEntry, mapping: Mapping_, row: dict[str, str], place: str) -> ForeignRun:
@@ -172,15 +321,8 @@ def _values(table: TableEntry) -> dict[str, Value]:
         ("level.", table.level),
     )
     found = {prefix + name: value for prefix, values in groups for name, value in values.items()}
-    single: dict[str, Any] = {
-        "node": table.node,
-        "config": table.config,
-        "model": table.model,
-        "engine_version": table.engine_version,
-        "replicate": table.replicate,
-        "slo_met": table.slo_met,
-    }
-    return found | {name: value for name, value in single.items() if value is not None}
+    names = ("node", "config", "model", "engine_version", "replicate", "slo_met")
+    return found | {name: value for name in names if (value := getattr(table, name)) is not None}
 
 
 def _known_columns(table: TableEntry) -> dict[str, str]:
@@ -195,7 +337,7 @@ def _known_columns(table: TableEntry) -> dict[str, str]:
 
 def _unmapped(table: TableEntry, rows: Sequence[tuple[int, dict[str, str]]]) -> list[str]:
     """The columns that no field takes, with the reason where the mapping gives it."""
-    used = columns_used(list(_values(table).values())) | set(table.where)
+    used = {value.column for value in _values(table).values() if isinstance(value, Cell)} | set(table.where)
     used |= {table.join.on} if table.join else set()
     heads = list(rows[0][1]) if rows else []
     return [

@@ -1,4 +1,4 @@
-"""`vllm bench serve --save-result`, of every release since 0.6: plain and detailed, single or appended to one file.
+"""`vllm bench serve`, of every release since 0.6: saved results, plain or detailed, and the block that it prints.
 
 TTFT, TPOT, ITL and throughput are defined as ours, but for one thing: latencies count from when a request was sent,
 so at a rate they leave out what it waited in the client.
@@ -6,18 +6,20 @@ so at a rate they leave out what it waited in the client.
 
 import json
 import math
+import re
 from collections.abc import Mapping
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import polars as pl
 
 from tokenpeak.errors import ArchiveError
-from tokenpeak.exchange.fields import STATISTIC_OF, mean_lengths, summary_of, with_derived, workload_of
-from tokenpeak.exchange.foreign import ForeignRun
-from tokenpeak.exchange.reading import Fields, parse_json, read_text
-from tokenpeak.records import REQUEST_COLUMNS
+from tokenpeak.exchange.foreign import STATISTIC_OF, ForeignRun, mean_lengths, summary_of, with_derived, workload_of
+from tokenpeak.exchange.reading import Fields, checked_number, parse_json, read_text
 from tokenpeak.spec.workload import ExternalLoad
+from tokenpeak.store.request_files import REQUEST_TYPES
 
 TIMES = {"ttft": "ttft_s", "tpot": "tpot_s", "itl": "itl_s", "e2el": "latency_s"}
 MARKS = ("output_throughput", "completed", "duration")
@@ -43,6 +45,25 @@ FIGURES = {
 DETAIL = ("input_lens", "output_lens", "ttfts", "itls", "errors", "start_times", "latencies", "queue_times")
 IGNORED = ("generated_texts", "tokenizer_id", "endpoint_type", "num_prompts", "date", "rtfx")
 """Said elsewhere, or no figure."""
+
+HEAD = "Serving Benchmark Result"
+LABELS = {
+    "Successful requests": "requests_ok",
+    "Failed requests": "requests_failed",
+    "Benchmark duration (s)": "duration_s",
+    "Total input tokens": "input_tokens",
+    "Total generated tokens": "output_tokens",
+    "Request throughput (req/s)": "request_per_s",
+    "Request goodput (req/s)": "goodput_request_per_s",
+    "Output token throughput (tok/s)": "output_tok_per_s",
+    "Peak output token throughput (tok/s)": "peak_output_tok_per_s",
+    "Total token throughput (tok/s)": "total_tok_per_s",
+    "Total Token throughput (tok/s)": "total_tok_per_s",
+}
+CONCURRENCY, RATE = "Maximum request concurrency", "Request rate configured (RPS)"
+FIGURE = re.compile(r"([A-Z][A-Za-z0-9./() ]{2,60}?)(?: \((ms)\))?:\s+([0-9][0-9.,eE+-]*|nan|inf)\b")
+MODEL = re.compile(r"--model[= ](\S+)|(?<=model=')([^']+)")
+"""Of the block that the tool prints, found in a log or a web page, with or without its line breaks."""
 
 
 def looks_like(raw: object) -> bool:
@@ -104,31 +125,28 @@ def run_of(fields: Fields, **known: Any) -> ForeignRun:
     if sent is not None:
         values["requests_sent"] = sent
         values.setdefault("requests_failed", max(0, sent - values.get("requests_ok", sent)))
-    requests = requests_of(fields)
-    label = fields.text("label")
     fields.text("backend")
     return ForeignRun(
         **{
             "model": fields.text("model_id") or "unknown",
-            "config": label or "as-run",
+            "config": fields.text("label") or "as-run",
             "workload": workload_of(mean_lengths(values)),
             "level": level_of(fields, sent),
             "summary": summary_of(with_derived(values)),
-            "requests": requests,
+            "requests": requests_of(fields),
             **known,
         }
     )
 
 
-def latencies(fields: Fields) -> dict[str, float]:
+def latencies(fields: Fields, unit: str = "_ms", scale: float = 0.001) -> dict[str, float]:
     """Mean, deviation and percentiles of each latency, in seconds; percentiles that we do not keep stay unread."""
-    found: dict[str, float] = {}
-    for theirs, ours in TIMES.items():
-        for statistic, own in STATISTIC_OF.items():
-            value = fields.number(f"{statistic}_{theirs}_ms", scale=0.001)
-            if value is not None:
-                found[f"{ours}_{own}"] = value
-    return found
+    return {
+        f"{ours}_{own}": value
+        for theirs, ours in TIMES.items()
+        for statistic, own in STATISTIC_OF.items()
+        if (value := fields.number(f"{statistic}_{theirs}{unit}", scale=scale)) is not None
+    }
 
 
 def level_of(fields: Fields, requests: int | None) -> ExternalLoad:
@@ -154,7 +172,7 @@ def requests_of(fields: Fields) -> pl.DataFrame | None:
             fields.refuse(name, f"has {len(items)} entries, and there are {count} requests")
     starts = _numbers(fields, "start_times", count)
     origin = min((start for start in starts if start), default=0.0)
-    rows: dict[str, list[Any]] = {name: [] for name in REQUEST_COLUMNS}
+    rows = []
     for index, gaps in enumerate(lists["itls"] or [[]] * count):
         if not isinstance(gaps, list):
             fields.refuse(f"itls.{index}", "must be a list of gaps")
@@ -175,24 +193,10 @@ def requests_of(fields: Fields) -> pl.DataFrame | None:
             "output_tokens": _whole(fields, "output_lens", lists["output_lens"], index),
             "events": len(own) + 1 if began is not None else 0,
             "event_times_us": [round(gap * 1e6) for gap in own],
-            "status": None,
             "error": "failed" if error else None,
         }
-        for name, column in rows.items():
-            column.append(row.get(name))
-    return pl.DataFrame(rows, schema=REQUEST_SCHEMA)
-
-
-REQUEST_SCHEMA: dict[str, Any] = {
-    name: pl.String
-    if name in ("phase", "error")
-    else pl.List(pl.Int64)
-    if name == "event_times_us"
-    else pl.Float64
-    if name.endswith("_s")
-    else pl.Int64
-    for name in REQUEST_COLUMNS
-}
+        rows.append(row)
+    return pl.DataFrame(rows, schema=REQUEST_TYPES)
 
 
 def _numbers(fields: Fields, name: str, count: int) -> list[float | None]:
@@ -214,3 +218,65 @@ def _gap(fields: Fields, item: object, index: int) -> float:
 def _whole(fields: Fields, name: str, items: list[Any] | None, index: int) -> int | None:
     value = _number(fields, name, items[index]) if items else None
     return None if value is None else int(value)
+
+
+def holds_block(text: str) -> bool:
+    """The text has a printed result."""
+    return HEAD in text
+
+
+def read_printed(path: Path) -> tuple[list[ForeignRun], list[str]]:
+    """The runs printed in a file, and the labels that have no place."""
+    text = read_text(path)
+    pieces = text.split(HEAD)
+    if len(pieces) < 2:
+        raise ArchiveError(f"{path}: no {HEAD!r} in it.")
+    found = [printed_run(piece, path, before) for before, piece in pairwise(pieces)]
+    return [run for run, _ in found], [label for _, unread in found for label in unread]
+
+
+def printed_run(block: str, path: Path, before: str = "", **known: object) -> tuple[ForeignRun, list[str]]:
+    """The run of one block; `before` is searched for the command's model."""
+    values: dict[str, float] = {}
+    unread: list[str] = []
+    level: dict[str, float] = {}
+    for match in FIGURE.finditer(re.split(r"={40,}", block, maxsplit=1)[0] or block[:6000]):
+        label, milli, figure = match[1].strip(" -"), match[2], match[3]
+        if figure in ("nan", "inf"):
+            continue
+        value = checked_number(figure.rstrip("."), partial(_refuse, path, label))
+        target = LABELS.get(f"{label} ({milli})" if milli else label)
+        statistic, _, metric = label.partition(" ")
+        if target:
+            values[target] = value
+        elif milli and metric.lower() in TIMES and statistic.lower() in STATISTIC_OF:
+            values[f"{TIMES[metric.lower()]}_{STATISTIC_OF[statistic.lower()]}"] = value / 1000
+        elif label in (CONCURRENCY, RATE):
+            level[label] = value
+        else:
+            unread.append(label)
+    if "requests_ok" not in values or "duration_s" not in values:
+        raise ArchiveError(f"{path}: a {HEAD!r} that breaks off before its figures. Copy the whole block.")
+    ok = values["requests_ok"]
+    if not ok:
+        # Without a request that ended well the tool prints zeros, which nobody measured.
+        values = {name: value for name, value in values.items() if not name.startswith(tuple(TIMES.values()))}
+    values["requests_sent"] = ok + values.get("requests_failed", 0.0)
+    model = MODEL.findall(before[-4000:])
+    run = {
+        "model": next((name for pair in reversed(model) for name in pair if name), "unknown"),
+        "workload": workload_of(mean_lengths(values)),
+        "level": ExternalLoad(
+            external=True,
+            concurrency=int(level[CONCURRENCY]) if level.get(CONCURRENCY) else None,
+            rate_per_s=level.get(RATE) or None,
+            requests=int(values["requests_sent"]) or None,
+        ),
+        "summary": summary_of(with_derived(values)),
+        **known,
+    }
+    return ForeignRun(**run), unread  # type: ignore[arg-type]
+
+
+def _refuse(path: Path, label: str, words: str) -> NoReturn:
+    raise ArchiveError(f"{path}: {label} {words}.")

@@ -16,6 +16,8 @@ from tokenpeak.loadgen.workers.remote import LoadHost
 from tokenpeak.ranking.objective import metric_value
 from tokenpeak.records import RunRecord
 from tokenpeak.spec.declaration import Declaration
+from tokenpeak.records import Reason, RunRecord, Verdict
+from tokenpeak.spec import Declaration
 from tokenpeak.spec.energy import EnergyFactors
 from tokenpeak.spec.quality import QualityJob
 from tokenpeak.spec.slo import Slo

@@ -48,6 +48,7 @@ from tokenpeak.results.request_metrics import slo_met
 from tokenpeak.results.run_summary import distribution, summarize, turn_summaries
 from tokenpeak.results.steady_state import percentile_intervals, steady_state_of
 from tokenpeak.results.verdict import RunEvidence, judge
+from tokenpeak.spec import Declaration
 from tokenpeak.spec.slo import Slo
 from tokenpeak.spec.workload import (
     ClosedLoad,
@@ -60,26 +61,14 @@ from tokenpeak.spec.workload import (
     TraceWorkload,
 )
 
-REQUEST_SCHEMA: dict[str, pl.DataType] = {
-    "run_index": pl.Int32(),
-    "request_index": pl.Int64(),
-    "phase": pl.String(),
-    "turn": pl.Int32(),
-    "due_s": pl.Float64(),
-    "sent_s": pl.Float64(),
-    "first_byte_s": pl.Float64(),
-    "first_token_s": pl.Float64(),
-    "last_token_s": pl.Float64(),
-    "input_tokens": pl.Int64(),
-    "cached_tokens": pl.Int64(),
-    "output_tokens": pl.Int64(),
-    "events": pl.Int32(),
-    "event_times_us": pl.List(pl.Int32()),
-    "status": pl.Int32(),
-    "error": pl.String(),
+_DTYPES: dict[str, pl.DataType] = {
+    "text": pl.String(),
+    "int32": pl.Int32(),
+    "int64": pl.Int64(),
+    "float64": pl.Float64(),
+    "list of int32": pl.List(pl.Int32()),
 }
-
-assert list(REQUEST_SCHEMA) == list(REQUEST_COLUMNS)
+REQUEST_SCHEMA = {name: _DTYPES[column.kind] for name, column in REQUEST_COLUMNS.items()}
 
 
 def request_table(replies: Iterable[Reply], run_index: int, warmup_requests: int) -> pl.DataFrame:

@@ -21,13 +21,16 @@ from tokenpeak.predict.model import DTYPE_BYTES, ModelFacts
 from tokenpeak.vllm.engine_core import (
     CORE_VARIABLES,
     CoreFacts,
+    RunnerFacts,
     batch_defaults,
+    capture_sizes,
     chunks_prefill,
+    reserves_graphs,
     runs_v1,
     schedules_ahead,
+    second_runner,
 )
 from tokenpeak.vllm.flags import flag_table, newest_release, size
-from tokenpeak.vllm.model_runner import RunnerFacts, capture_sizes, reserves_graphs, second_runner
 from tokenpeak.vllm.renames import speculative_config
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from tokenpeak.records.quality import (
     ScoredText,
     TaskResult,
 )
-from tokenpeak.spec.declaration import Declaration
+from tokenpeak.spec import Declaration
 from tokenpeak.spec.quality import MEASUREMENT_LIMIT_S, QualityJob
 
 MOST_TASKS = 10_000

@@ -27,7 +27,6 @@ are UTC.
 """
 
 from tokenpeak.node.protocol.parts import EnergyBoundary, Gpu, Phase, PowerMeter, Production, Restoration, Series
-from tokenpeak.records.apply import ApplyRecord, Bake, BakeFigure, Despite, ProductionDefinition
 from tokenpeak.records.base import FORMAT_VERSION, Distribution, Record
 from tokenpeak.records.node import (
     Container,
@@ -59,7 +58,18 @@ from tokenpeak.records.run import (
     TurnSummary,
     Verdict,
 )
-from tokenpeak.records.sweep import EndRecord, Imported, Provenance, SourceFile, SweepRecord
+from tokenpeak.records.sweep import (
+    ApplyRecord,
+    Bake,
+    BakeFigure,
+    Despite,
+    EndRecord,
+    Imported,
+    ProductionDefinition,
+    Provenance,
+    SourceFile,
+    SweepRecord,
+)
 from tokenpeak.records.trial import (
     ENGINE_CAUSES,
     FAILURE_CAUSES,

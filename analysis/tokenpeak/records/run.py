@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from tokenpeak.node.protocol.parts import EnergyBoundary
-from tokenpeak.records.base import Distribution, Record
-from tokenpeak.records.older import level_of, workload_of
+from tokenpeak.records.base import Distribution, Record, level_of, workload_of
 from tokenpeak.spec.slo import Slo
 from tokenpeak.spec.workload import AnyLevel, AnyWorkload
 
@@ -59,24 +58,40 @@ class Verdict(Record):
         return OVERLOADED if self.overloaded else self.status.replace("_", " ")
 
 
-REQUEST_COLUMNS: dict[str, str] = {
-    "run_index": "which run of the trial, from 0",
-    "request_index": "order in which the requests of the run were due, from 0; a search counts on from probe to probe",
-    "phase": "warmup, measured, or probe: of a search for the highest rate, but not the probe that its summary is of",
-    "turn": "turn of a conversation, from 0; null for single requests",
-    "due_s": "when it was due, seconds after the run's start, or the probe's",
-    "sent_s": "when its first byte was handed to the socket",
-    "first_byte_s": "when the first byte of the response arrived",
-    "first_token_s": "when the first event with a token arrived",
-    "last_token_s": "when the last event with a token arrived",
-    "input_tokens": "prompt tokens, from usage",
-    "cached_tokens": "prompt tokens that the engine says came from its prefix cache; null when it does not say",
-    "output_tokens": "completion tokens, from usage",
-    "events": "events that carried tokens",
-    "event_times_us": "microseconds between successive token events, starting from the first token (list)",
-    "status": "HTTP status; null when no response came",
-    "error": "kind of failure; null when the request ended well",
+class RequestColumn(NamedTuple):
+    """A column of the table of requests: its type, as the load client writes it, and its meaning."""
+
+    kind: Literal["text", "int32", "int64", "float64", "list of int32"]
+    meaning: str
+
+
+REQUEST_COLUMNS: dict[str, RequestColumn] = {
+    "run_index": RequestColumn("int32", "which run of the trial, from 0"),
+    "request_index": RequestColumn(
+        "int64", "order in which the requests of the run were due, from 0; a search counts on from probe to probe"
+    ),
+    "phase": RequestColumn(
+        "text", "warmup, measured, or probe: of a search for the highest rate, but not the probe that its summary is of"
+    ),
+    "turn": RequestColumn("int32", "turn of a conversation, from 0; null for single requests"),
+    "due_s": RequestColumn("float64", "when it was due, seconds after the run's start, or the probe's"),
+    "sent_s": RequestColumn("float64", "when its first byte was handed to the socket"),
+    "first_byte_s": RequestColumn("float64", "when the first byte of the response arrived"),
+    "first_token_s": RequestColumn("float64", "when the first event with a token arrived"),
+    "last_token_s": RequestColumn("float64", "when the last event with a token arrived"),
+    "input_tokens": RequestColumn("int64", "prompt tokens, from usage"),
+    "cached_tokens": RequestColumn(
+        "int64", "prompt tokens that the engine says came from its prefix cache; null when it does not say"
+    ),
+    "output_tokens": RequestColumn("int64", "completion tokens, from usage"),
+    "events": RequestColumn("int32", "events that carried tokens"),
+    "event_times_us": RequestColumn(
+        "list of int32", "microseconds between successive token events, starting from the first token (list)"
+    ),
+    "status": RequestColumn("int32", "HTTP status; null when no response came"),
+    "error": RequestColumn("text", "kind of failure; null when the request ended well"),
 }
+"""Columns of a trial's requests, in order; the client's table, archives, the database and imports follow from it."""
 
 
 class RunSummary(Record):

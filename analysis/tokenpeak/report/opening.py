@@ -19,9 +19,8 @@ from tokenpeak.records import EndRecord, SweepRecord
 from tokenpeak.report.view import SweepView, config_label, short_names
 from tokenpeak.spec.parameters import Parameters, parameters_of
 from tokenpeak.spec.slo import Slo
-from tokenpeak.store.analysis import for_analysis
 from tokenpeak.store.archive import Archive, find_archives
-from tokenpeak.store.frames import Frames, open_frames
+from tokenpeak.store.frames import Frames, for_analysis, open_frames
 
 POSTGRES = "postgres:"
 """What stands before the id of a sweep that is to be read from Postgres."""

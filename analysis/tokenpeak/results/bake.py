@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from tokenpeak.node.protocol.parts import Series
 from tokenpeak.ranking.intervals import t_critical
-from tokenpeak.records.apply import Bake, BakeFigure, BakeStatus
+from tokenpeak.records.sweep import Bake, BakeFigure, BakeStatus
 
 CONFIDENCE = 0.999
 """Of each interval, two-sided: four are looked at, and one end of each."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ValidationError
 
 from tokenpeak.errors import suggestion
-from tokenpeak.spec.declaration import Declaration
+from tokenpeak.spec import Declaration
 
 USUAL = {"gpu_memory_utilization": [round(0.80 + 0.01 * step, 2) for step in range(19)]}
 """The values of an axis that a spec gives as `highest`; above 0.98 nothing is left for the driver and the context."""

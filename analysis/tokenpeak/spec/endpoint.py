@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from tokenpeak.spec.declaration import Declaration
+from tokenpeak.spec import Declaration
 
 REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 """Stands for an environment variable of the controller's in a header's value."""

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
 from tokenpeak.errors import suggestion
-from tokenpeak.spec.declaration import Declaration
+from tokenpeak.spec import Declaration
 
 
 class Citation(Declaration):

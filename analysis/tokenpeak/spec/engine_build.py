@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model
 
 from tokenpeak.errors import InventoryError
 from tokenpeak.node.engine.builds import ONLY, PATH_COMMAND, PODMAN
-from tokenpeak.spec.declaration import Declaration
+from tokenpeak.spec import Declaration
 
 MOUNT = r"^/[^:,]*:/[^:,]*(:r[ow])?$"
 """A folder of the node, its place in the container, and whether it is read only."""

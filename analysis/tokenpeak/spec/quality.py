@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import Field, PositiveInt
 
-from tokenpeak.spec.declaration import Declaration
+from tokenpeak.spec import Declaration
 
 MARGIN_NATS = 0.02
 """Nats a token above the noise floor."""

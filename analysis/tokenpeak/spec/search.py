@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
 
-from tokenpeak.spec.declaration import Declaration
+from tokenpeak.spec import Declaration
 from tokenpeak.spec.window import span_s
 
 MARGIN = 0.02

@@ -4,7 +4,7 @@ from pydantic import (
     PositiveFloat,
 )
 
-from tokenpeak.spec.declaration import Declaration
+from tokenpeak.spec import Declaration
 
 
 def requests_to_see(percentile: str) -> int:

@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from tokenpeak.spec.declaration import Declaration
+from tokenpeak.spec import Declaration
 from tokenpeak.spec.slo import Slo
 
 

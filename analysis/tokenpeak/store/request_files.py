@@ -31,8 +31,8 @@ DEEPEST = 12
 MAGIC = b"PAR1"
 
 REQUEST_TYPES: dict[str, pl.DataType] = {
-    name: dtype for name, dtype in REQUESTS.schema().items() if name in REQUEST_COLUMNS
-} | {"event_times_us": pl.List(pl.Int64())}
+    name: REQUESTS.schema().get(name, pl.List(pl.Int64())) for name in REQUEST_COLUMNS
+}
 """Column → the type that it is read as; a file may hold a narrower one."""
 
 Struct = dict[int, Any]

@@ -319,11 +319,8 @@ SERIES = SqlTable(
     ),
 )
 
-_REQUEST_KINDS = dict.fromkeys(("phase", "error"), text) | dict.fromkeys(
-    ("run_index", "request_index", "turn", "input_tokens", "cached_tokens", "output_tokens", "events", "status"),
-    integer,
-)
-"""Columns of requests that are no times."""
+_OF_KIND = {"text": text, "int32": integer, "int64": integer, "float64": number}
+"""Kind of a request's column → the column here; the list of a request's events has no place."""
 
 REQUESTS = SqlTable(
     name="requests",
@@ -334,9 +331,9 @@ REQUESTS = SqlTable(
         text("sweep_id", "The sweep"),
         text("trial_id", "The trial"),
         *(
-            _REQUEST_KINDS.get(name, number)(name, meaning)
-            for name, meaning in REQUEST_COLUMNS.items()
-            if name != "event_times_us"
+            _OF_KIND[column.kind](name, column.meaning)
+            for name, column in REQUEST_COLUMNS.items()
+            if column.kind in _OF_KIND
         ),
     ),
 )

@@ -29,7 +29,7 @@ from tokenpeak.sensitive import (
     mask,
 )
 from tokenpeak.spec.sweep import parse_spec
-from tokenpeak.vllm.errors import is_own_sentence
+from tokenpeak.vllm.startup_log import is_own_sentence
 
 PUBLIC_IMAGES = (
     *(f"{registry}{publisher}/" for registry in ("", "docker.io/") for publisher in ("vllm", "rocm")),

@@ -16,7 +16,7 @@ from tokenpeak.node.production.answering import KINDS
 from tokenpeak.node.production.managers import MANAGERS
 from tokenpeak.node.protocol.apply import CONCURRENCY_MAX, OBSERVE_MAX_S
 from tokenpeak.results.bake import SPANS
-from tokenpeak.spec.declaration import Declaration
+from tokenpeak.spec import Declaration
 from tokenpeak.spec.engine_build import NAME, DeclaredBuild
 from tokenpeak.spec.sweep import ModelSpec
 
