@@ -9,7 +9,7 @@ from scipy import integrate, stats
 
 from tokenpeak.ranking.nodes import node_effects
 from tokenpeak.ranking.ties import Verdicts, winner_group
-from tokenpeak.spec.search import MARGIN
+from tokenpeak.spec.sweep import MARGIN
 
 Launches = list[tuple[str, str, float]]
 DESIGNS = {

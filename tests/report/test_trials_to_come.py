@@ -10,7 +10,7 @@ from tokenpeak.records import Failure, SweepRecord
 from tokenpeak.report import open_archive
 from tokenpeak.report.trials.search_progress import progress
 from tokenpeak.search.remaining import cost_of
-from tokenpeak.spec.search import SearchSpec
+from tokenpeak.spec.sweep import SearchSpec
 from tokenpeak.store.archive import Archive
 from tokenpeak.sweep.progress import ProgressDisplay
 from tokenpeak.sweep.trial_queue import TrialQueue

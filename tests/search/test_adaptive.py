@@ -13,7 +13,7 @@ from tokenpeak.search.history import Finished, Outcome, Proposal, Strategy
 from tokenpeak.search.landscape import Landscape
 from tokenpeak.search.replay import Replay, replay, summarize
 from tokenpeak.search.searches import make_strategy
-from tokenpeak.spec.search import SearchSpec
+from tokenpeak.spec.sweep import SearchSpec
 
 ADAPTIVE = SearchSpec(strategy="adaptive", trials=10)
 

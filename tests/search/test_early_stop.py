@@ -6,7 +6,7 @@ from tokenpeak.search.early_stop import early_stop_threshold
 from tokenpeak.search.history import Outcome, Proposal
 from tokenpeak.search.landscape import Landscape
 from tokenpeak.search.searches import make_strategy
-from tokenpeak.spec.search import SearchSpec
+from tokenpeak.spec.sweep import SearchSpec
 
 
 def launches(**values: list[float]) -> list[Outcome]:

@@ -7,7 +7,7 @@ from landscape_factory import plan_of
 
 from tokenpeak.search.history import Finished, Outcome, Proposal, Strategy
 from tokenpeak.search.searches import make_strategy
-from tokenpeak.spec.search import SearchSpec
+from tokenpeak.spec.sweep import SearchSpec
 
 
 def carried_out(strategy: Strategy, *, failing: frozenset[str] = frozenset(), most: int = 500) -> list[Outcome]:

@@ -12,8 +12,7 @@ from tokenpeak.search.highest import Attempt, HighestValue, NextValue, climb, cl
 from tokenpeak.search.history import Finished, Outcome, Proposal, Strategy, Wait
 from tokenpeak.search.searches import make_strategy
 from tokenpeak.spec.axes import USUAL
-from tokenpeak.spec.search import SearchSpec
-from tokenpeak.spec.sweep import parse_spec
+from tokenpeak.spec.sweep import SearchSpec, parse_spec
 
 AXIS = "gpu_memory_utilization"
 SHARES = USUAL[AXIS]

@@ -15,8 +15,7 @@ from tokenpeak.records import Plan
 from tokenpeak.search.history import Finished, Outcome, Proposal, Wait
 from tokenpeak.search.remaining import trial_count
 from tokenpeak.search.searches import Searches
-from tokenpeak.spec.search import SearchSpec
-from tokenpeak.spec.sweep import SweepSpec
+from tokenpeak.spec.sweep import SearchSpec, SweepSpec
 
 MANY: dict[str, list[object]] = {"max_num_seqs": [*range(8, 48)]}
 FEW: dict[str, list[object]] = {"max_num_seqs": [8, 16, 32, 64]}

@@ -9,8 +9,7 @@ import pytest
 from archive_factory import START, make_archive, node_facts, plan_of, sweep_spec, trial_record
 from tokenpeak.records import NodeFacts, Plan, TrialRecord
 from tokenpeak.search.history import Finished, Proposal, Wait
-from tokenpeak.spec.search import SearchSpec
-from tokenpeak.spec.sweep import SweepSpec
+from tokenpeak.spec.sweep import SearchSpec, SweepSpec
 from tokenpeak.sweep.trial_queue import TrialQueue, last_number
 
 NODE = node_facts("node-1", "NVIDIA L4")

@@ -17,7 +17,7 @@ from tokenpeak.checks.evidence import (
     value,
 )
 from tokenpeak.metrics import metric_of
-from tokenpeak.spec.search import MARGIN
+from tokenpeak.spec.sweep import MARGIN
 
 SEVERAL = 1.5
 """Tokens an event from which on its gaps say nothing of tokens."""

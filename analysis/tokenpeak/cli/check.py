@@ -11,7 +11,7 @@ from tokenpeak import paths
 from tokenpeak.cli import options
 from tokenpeak.errors import InputError, suggestion
 from tokenpeak.exit_status import ExitStatus
-from tokenpeak.spec.located import Mistake
+from tokenpeak.spec.mistakes import Mistake
 from tokenpeak.spec.sweep import sweep_names
 from tokenpeak.sweep.inventory.nodes import inventory_names
 from tokenpeak.terminal import echo, echo_lines, echo_text

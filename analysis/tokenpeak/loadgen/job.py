@@ -22,6 +22,7 @@ from tokenpeak.spec.energy import EnergyFactors
 from tokenpeak.spec.quality import QualityJob
 from tokenpeak.spec.slo import Slo
 from tokenpeak.spec.workload import LoadLevel, Workload
+from tokenpeak.spec.sweep import QualityJob
 
 OUTCOME = "outcome.json"
 QUALITY, ANSWERS = "quality.json", "quality.json.zst"

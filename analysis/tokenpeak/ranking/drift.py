@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Literal
 
 from tokenpeak.ranking.intervals import CONFIDENCE, t_critical
-from tokenpeak.spec.search import MARGIN
+from tokenpeak.spec.sweep import MARGIN
 
 FEWEST_LAUNCHES = 3
 

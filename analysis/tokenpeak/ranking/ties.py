@@ -23,7 +23,7 @@ from typing import Literal
 from tokenpeak.ranking.intervals import CONFIDENCE, ROUNDING, range_bound, range_critical, t_critical
 from tokenpeak.ranking.nodes import NodeEffects
 from tokenpeak.ranking.rank import effects_of, ranks
-from tokenpeak.spec.search import MARGIN
+from tokenpeak.spec.sweep import MARGIN
 
 OUTLIER_GAP = 1.25
 """Standard errors by which a config that stands out beats each other."""

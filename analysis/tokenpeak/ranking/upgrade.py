@@ -23,7 +23,7 @@ from typing import Literal
 from tokenpeak.ranking.intervals import CONFIDENCE, Spread, spreads, t_critical, variance
 from tokenpeak.ranking.nodes import by_node, within_nodes
 from tokenpeak.ranking.ties import WIDEST
-from tokenpeak.spec.search import MARGIN
+from tokenpeak.spec.sweep import MARGIN
 
 SAME = ("model_name", "model_revision", "flags", "env")
 """What two configs have alike that differ in their engine build alone, as columns of the frame of configs."""

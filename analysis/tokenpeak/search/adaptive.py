@@ -39,7 +39,7 @@ from tokenpeak.search.history import (
 )
 from tokenpeak.search.posterior import Components, Posterior, condition, draw_components
 from tokenpeak.search.space import Floats, space_of, trend
-from tokenpeak.spec.search import SearchSpec
+from tokenpeak.spec.sweep import SearchSpec
 
 FAIR_CHANCE = 0.003
 """Screening ends when no untried config is better by half the margin with at least this probability."""

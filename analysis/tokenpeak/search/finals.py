@@ -15,7 +15,7 @@ from statistics import fmean
 
 from tokenpeak.ranking.nodes import node_effects
 from tokenpeak.search.history import Finished, Outcome, Proposal, Wait, by_own_fault
-from tokenpeak.spec.search import SearchSpec
+from tokenpeak.spec.sweep import SearchSpec
 
 FINALISTS = 3
 """Finalists of an adaptive search, where the spec does not say."""

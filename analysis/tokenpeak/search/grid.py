@@ -9,7 +9,7 @@ from tokenpeak.metrics import Direction
 from tokenpeak.records import TRANSIENT_CAUSES, Plan
 from tokenpeak.search.finals import Finals
 from tokenpeak.search.history import Budget, Finished, Outcome, Proposal, Wait, alike_by_answers, by_own_fault
-from tokenpeak.spec.search import SearchSpec
+from tokenpeak.spec.sweep import SearchSpec
 
 
 class Grid:

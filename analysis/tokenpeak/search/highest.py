@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tokenpeak.plan.highest import as_predicted, at_value, climbers, first_of, value_on
 from tokenpeak.records import FAILURE_CAUSES, Plan, PlannedConfig
 from tokenpeak.search.history import Budget, Finished, Outcome, Proposal, Strategy, Wait, next_replicate
-from tokenpeak.spec.search import SearchSpec
+from tokenpeak.spec.sweep import SearchSpec
 
 DOUBTFUL_LAUNCHES = 2
 """A value whose launches failed so often for reasons that say nothing of it is taken for too high."""

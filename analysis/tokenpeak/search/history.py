@@ -9,8 +9,7 @@ from typing import Literal, Protocol
 from tokenpeak.predict.demand import objective_run
 from tokenpeak.ranking.objective import objective_value
 from tokenpeak.records import QUALITY_FAILED, TRANSIENT_CAUSES, Plan, RunRecord, TrialRecord
-from tokenpeak.spec.search import SearchSpec
-from tokenpeak.spec.sweep import SweepSpec
+from tokenpeak.spec.sweep import SearchSpec, SweepSpec
 
 Status = Literal["ok", "failed", "interrupted"]
 

@@ -20,8 +20,7 @@ from tokenpeak.search.grid import Grid
 from tokenpeak.search.highest import HighestValue, climb, searched
 from tokenpeak.search.history import Budget, Outcome, Strategy
 from tokenpeak.search.searches import Searches
-from tokenpeak.spec.search import SearchSpec
-from tokenpeak.spec.sweep import SweepSpec
+from tokenpeak.spec.sweep import SearchSpec, SweepSpec
 from tokenpeak.spec.window import parse_window
 
 

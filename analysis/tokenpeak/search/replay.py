@@ -17,7 +17,7 @@ from tokenpeak.ranking.intervals import clopper_pearson_interval
 from tokenpeak.search.history import Outcome, Proposal, Strategy
 from tokenpeak.search.landscape import Landscape
 from tokenpeak.search.searches import make_strategy
-from tokenpeak.spec.search import SearchSpec
+from tokenpeak.spec.sweep import SearchSpec
 
 Searcher = Literal["adaptive", "random", "grid"]
 

@@ -16,8 +16,7 @@ from tokenpeak.records import Plan
 from tokenpeak.search.grid import Grid
 from tokenpeak.search.highest import Highest
 from tokenpeak.search.history import Finished, Outcome, Proposal, Strategy, Wait
-from tokenpeak.spec.search import SearchSpec
-from tokenpeak.spec.sweep import SweepSpec
+from tokenpeak.spec.sweep import SearchSpec, SweepSpec
 
 
 def make_strategy(search: SearchSpec, plan: Plan, *, metric: str = "output_tok_per_s") -> Strategy:

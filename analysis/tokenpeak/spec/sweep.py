@@ -3,13 +3,14 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
     PositiveFloat,
+    PositiveInt,
     ValidationError,
     model_validator,
 )
@@ -22,15 +23,85 @@ from tokenpeak.spec import Declaration
 from tokenpeak.spec.axes import Alternative, ExtraConfig, is_number, seeks_highest, spelled_out, without_highest
 from tokenpeak.spec.endpoint import EndpointSpec
 from tokenpeak.spec.energy import EnergyFactors
-from tokenpeak.spec.quality import QualitySpec
-from tokenpeak.spec.search import SearchSpec
-from tokenpeak.spec.secrets import secret_in
+from tokenpeak.spec.mistakes import complaints, secret_in
 from tokenpeak.spec.slo import Slo
 from tokenpeak.spec.window import parse_window, span_s
 from tokenpeak.spec.workload import AnyLevel, AnyWorkload, ConversationWorkload, MaxRateLoad, OpenLoad
 
-LONGEST_GIVEN = 200
-"""Characters of a refused value that a complaint quotes; a longer one is left out."""
+MARGIN_NATS = 0.02
+"""Nats a token above the noise floor."""
+TOKENS = 60_000
+"""That a launch processes for its measurement, about."""
+MEASUREMENT_LIMIT_S = 300.0
+"""A measurement that takes longer is broken off, and the launch's quality is unknown."""
+
+
+class QualitySpec(Declaration):
+    """Comparison of answers, after the load; a config whose answers do not pass is not recommended."""
+
+    reference: str | None = Field(default=None, min_length=1)
+    """The name of a config, such as `production`, or a file that `tokenpeak quality record` wrote, from the working
+    folder; None: of production's and the defaults the one of higher precision."""
+    margin: float = Field(default=MARGIN_NATS, gt=0)
+    """How far the answers may be from the reference's, above the noise floor, in nats a token."""
+    tokens: int = Field(default=TOKENS, ge=10_000, le=10_000_000)
+    """That a measurement processes, about, beside the tasks: more of them fill a longer context."""
+    tasks: str | None = Field(default=None, min_length=1)
+    """A file of labelled tasks, a JSON line each, from the working folder."""
+
+
+class QualityJob(Declaration):
+    """Measurement of one launch's answers. All launches that are compared are asked the same."""
+
+    tokens: PositiveInt = TOKENS
+    """That a pass processes, about, tasks apart."""
+    context: PositiveInt | None = None
+    """The longest prompt and answer of any launch that is compared; None: of this one."""
+    passes: PositiveInt = 1
+    """2: the same again with fewer requests at a time, for the noise floor of a reference."""
+    tasks: Path | None = None
+    """A file of labelled tasks."""
+
+
+MARGIN = 0.02
+"""Configs that differ by less than this share are equally good in practice, where a spec does not say otherwise."""
+
+
+class SearchSpec(Declaration):
+    """Which configs are tried, in which order, how often, and when it is enough."""
+
+    strategy: Literal["grid", "random", "adaptive"] = "grid"
+    """How the next config is chosen: all of them, some by chance, or by what the trials so far have shown."""
+    trials: PositiveInt | None = None
+    """At most this many trials on each kind of hardware, baselines counted, finalists' launches not; when absent, all
+    configs, and adaptive stops by itself. Anchors of a grid or a random search are counted, adaptive's come on top.
+    See `budget` for all hardware together."""
+    time: Annotated[PositiveFloat | None, BeforeValidator(span_s)] = None
+    """At most about this long: no trial begins that would not end in it. `90m`, `2h`, or seconds."""
+    gpu_hours: PositiveFloat | None = None
+    """At most this many on each kind of hardware: hours of trials × GPUs of a node, one where it has none."""
+    budget: Literal["per_hardware", "per_sweep"] = "per_hardware"
+    """Whether `trials` and `gpu_hours` are of each kind of hardware (and of each model, where nodes serve several), or
+    of the whole sweep. Of the whole, each begins with its share, and what a search that stops by itself leaves goes to
+    the others."""
+    finalists: Annotated[int, Field(ge=0)] | None = None
+    """How many of the best are launched again until the winner group is known; when absent 3 for adaptive, else 0."""
+    replicates: PositiveInt = 1
+    """Launches of each config (grid, random); launches of each finalist, then at least 3."""
+    baseline: tuple[str, ...] = ("defaults", "production")
+    """Names of configs that are tried first, where the matrix has them, so that gains are stated against them."""
+    anchor_every: PositiveInt | None = 16
+    """Launch the first baseline again after each so many trials, to see drift; None: never."""
+    margin: float = Field(default=MARGIN, gt=0, lt=1)
+    """Configs that differ by less than this share are equally good."""
+    seed: int = 0
+    """Seed of the order of trials."""
+
+    @model_validator(mode="after")
+    def _limited(self) -> "SearchSpec":
+        if self.budget == "per_sweep" and self.trials is None and self.gpu_hours is None:
+            raise ValueError("budget per_sweep needs trials or gpu_hours, which it is of; time is of the clock")
+        return self
 
 
 class ModelSpec(Declaration):
@@ -214,64 +285,6 @@ class SweepSpec(Declaration):
         return workload, level
 
 
-def complaints(error: ValidationError) -> list[tuple[tuple[int | str, ...], str]]:
-    """Findings of pydantic: the place in the spec, and a line that names key, value and the nearest valid key."""
-    lines: list[tuple[tuple[int | str, ...], str]] = []
-    findings = error.errors()
-    for finding in findings:
-        # An item that fails leaves its list too short; the item's own complaint is the one that helps.
-        if finding["type"] == "too_short" and any(
-            other is not finding and other["loc"][: len(finding["loc"])] == finding["loc"] for other in findings
-        ):
-            continue
-        where = ".".join(str(part) for part in finding["loc"])
-        if finding["type"] == "extra_forbidden":
-            key = str(finding["loc"][-1])
-            text = f"{where}: unknown key. {suggestion(key, _known_keys(finding['loc'][:-1]))}"
-        else:
-            given = "" if finding["type"] == "missing" else f" (given: {finding['input']!r})"
-            # A rule of a whole part names its value itself; the part would bury that.
-            shown = given if len(given) <= LONGEST_GIVEN else ""
-            text = f"{where or 'spec'}: {finding['msg'].removeprefix('Value error, ')}{shown}"
-        lines.append((finding["loc"], text))
-    return lines
-
-
-def _known_keys(loc: tuple[int | str, ...]) -> list[str]:
-    """The keys allowed at a place of the spec, found by walking its JSON Schema."""
-    schema = SweepSpec.model_json_schema()
-    definitions = schema.get("$defs", {})
-
-    def resolve(node: dict[str, Any]) -> list[dict[str, Any]]:
-        if "$ref" in node:
-            return resolve(definitions[node["$ref"].rsplit("/", 1)[-1]])
-        choices = [node]
-        for choice in [*node.get("anyOf", []), *node.get("oneOf", [])]:
-            choices += resolve(choice)
-        return choices
-
-    nodes = resolve(schema)
-    for part in loc:
-        following: list[dict[str, Any]] = []
-        for node in nodes:
-            if isinstance(part, int):
-                if isinstance(node.get("items"), dict):
-                    following += resolve(node["items"])
-            elif node.get("properties", {}).get("kind", {}).get("const") == part or _is_level(node, part):
-                following.append(node)
-            elif part in node.get("properties", {}):
-                following += resolve(node["properties"][part])
-            elif isinstance(node.get("additionalProperties"), dict):
-                following += resolve(node["additionalProperties"])
-        nodes = following or nodes
-    return sorted({key for node in nodes for key in node.get("properties", {})})
-
-
-def _is_level(schema: Mapping[str, Any], kind: str) -> bool:
-    """Whether this is the schema of that kind of load level: `max_rate` is MaxRateLoad."""
-    return str(schema.get("title")).casefold() == f"{kind.replace('_', '')}load"
-
-
 def sweep_names(folder: Path = paths.SWEEPS) -> list[str]:
     """The sweeps that can be named on the command line."""
     return sorted(path.stem for path in folder.glob("*.yml"))
@@ -366,5 +379,5 @@ def parse_spec(raw: object, path: Path) -> SweepSpec:
     try:
         return SweepSpec.model_validate({"name": path.stem, **raw})
     except ValidationError as error:
-        lines = "\n  ".join(text for _, text in complaints(error))
+        lines = "\n  ".join(text for _, text in complaints(error, SweepSpec.model_json_schema()))
         raise SpecError(f"{path} is not a sweep spec:\n  {lines}") from error

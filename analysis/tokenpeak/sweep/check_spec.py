@@ -19,9 +19,9 @@ from tokenpeak.quality.measure import read_tasks
 from tokenpeak.quality.sweep_quality import reference_file
 from tokenpeak.spec.axes import Values
 from tokenpeak.spec.energy import FACTORS
-from tokenpeak.spec.located import LocatedYaml, Mistake, unreadable
+from tokenpeak.spec.mistakes import LocatedYaml, Mistake, complaints, unreadable
 from tokenpeak.spec.schema import DescribedSchema
-from tokenpeak.spec.sweep import SweepSpec, complaints, read_spec
+from tokenpeak.spec.sweep import SweepSpec, read_spec
 from tokenpeak.spec.workload import DatasetWorkload, TraceWorkload
 from tokenpeak.vllm.flags import flag_table, size
 
@@ -50,7 +50,7 @@ def spec_mistakes(path: Path) -> list[Mistake]:
 def _refused(written: LocatedYaml, error: TokenpeakError) -> Iterator[Mistake]:
     """The lines of an error that reading raised."""
     if isinstance(error.__cause__, ValidationError):
-        found = complaints(error.__cause__)
+        found = complaints(error.__cause__, SweepSpec.model_json_schema())
         unknown = " ".join(text for _, text in found if "unknown key. Did you mean" in text)
         for place, text in found:
             # A key that is missing because it is mistyped is one mistake.

@@ -14,8 +14,7 @@ from typing import Any
 from tokenpeak.errors import PlanError
 from tokenpeak.node.protocol import requests
 from tokenpeak.records import TrialRecord
-from tokenpeak.spec.quality import MEASUREMENT_LIMIT_S
-from tokenpeak.spec.sweep import SweepSpec
+from tokenpeak.spec.sweep import MEASUREMENT_LIMIT_S, SweepSpec
 from tokenpeak.spec.window import parse_window
 from tokenpeak.spec.workload import MaxRateLoad
 

@@ -52,9 +52,7 @@ from tokenpeak.records.quality import AnswersQuality, QualityExample, QualityMea
 from tokenpeak.spec.axes import Alternative, ExtraConfig, ModelPatch
 from tokenpeak.spec.endpoint import EndpointSpec
 from tokenpeak.spec.energy import Citation, EnergyFactors
-from tokenpeak.spec.quality import QualitySpec
-from tokenpeak.spec.search import SearchSpec
-from tokenpeak.spec.sweep import ModelSpec, Objective, SweepSpec
+from tokenpeak.spec.sweep import ModelSpec, Objective, QualitySpec, SearchSpec, SweepSpec
 from tokenpeak.spec.workload import (
     ConversationWorkload,
     DatasetWorkload,

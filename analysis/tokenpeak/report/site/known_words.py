@@ -20,7 +20,7 @@ from tokenpeak.records import Config, SweepRecord
 from tokenpeak.report.site.public_settings import private_values
 from tokenpeak.sensitive import HARMLESS_HOSTS, LABEL
 from tokenpeak.spec.axes import Alternative, ExtraConfig
-from tokenpeak.spec.located import LocatedYaml
+from tokenpeak.spec.mistakes import LocatedYaml
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.vllm.flags import flag_table
 

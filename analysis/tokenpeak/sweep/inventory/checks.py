@@ -17,7 +17,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from tokenpeak.errors import InputError, InventoryError, suggestion
 from tokenpeak.node.engine.builds import ONLY
 from tokenpeak.node.guard import notify
-from tokenpeak.spec.located import LocatedYaml, Mistake, unreadable
+from tokenpeak.spec.mistakes import LocatedYaml, Mistake, unreadable
 from tokenpeak.spec.sweep import sweep_names
 from tokenpeak.sweep.inventory.nodes import Node
 from tokenpeak.sweep.inventory.variables import ANSIBLE, MANAGER_KEYS, BakeSettings, InventoryVariables, keys_of

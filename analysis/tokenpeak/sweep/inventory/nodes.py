@@ -23,7 +23,7 @@ from tokenpeak.names import inside
 from tokenpeak.node.machine import environment
 from tokenpeak.node.machine.words import visible, wrong_word
 from tokenpeak.node.probe.chosen_boards import Chosen, chosen_boards
-from tokenpeak.spec.secrets import secret_in_environment
+from tokenpeak.spec.mistakes import secret_in_environment
 
 if TYPE_CHECKING:
     from tokenpeak.sweep.inventory.resolver import ResolutionRequest, ResolvedHosts
