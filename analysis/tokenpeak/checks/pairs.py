@@ -17,9 +17,6 @@ from tokenpeak.checks.evidence import (
     settled,
     undecided,
 )
-from tokenpeak.spec.search import MARGIN
-from tokenpeak.checks.evidence import Evidence
-from tokenpeak.checks.outcome import CheckOutcome, Finding, Guarded, Verdict, figure, looks, percent, settled, undecided
 from tokenpeak.spec.sweep import MARGIN
 
 SHOWN = 8

@@ -15,14 +15,11 @@ from tokenpeak.loadgen.http.server import Server
 from tokenpeak.loadgen.workers.remote import LoadHost
 from tokenpeak.ranking.objective import metric_value
 from tokenpeak.records import RunRecord
-from tokenpeak.spec.declaration import Declaration
-from tokenpeak.records import Reason, RunRecord, Verdict
 from tokenpeak.spec import Declaration
 from tokenpeak.spec.energy import EnergyFactors
-from tokenpeak.spec.quality import QualityJob
 from tokenpeak.spec.slo import Slo
-from tokenpeak.spec.workload import LoadLevel, Workload
 from tokenpeak.spec.sweep import QualityJob
+from tokenpeak.spec.workload import LoadLevel, Workload
 
 OUTCOME = "outcome.json"
 QUALITY, ANSWERS = "quality.json", "quality.json.zst"

@@ -48,7 +48,6 @@ from tokenpeak.results.request_metrics import slo_met
 from tokenpeak.results.run_summary import distribution, summarize, turn_summaries
 from tokenpeak.results.steady_state import percentile_intervals, steady_state_of
 from tokenpeak.results.verdict import RunEvidence, judge
-from tokenpeak.spec import Declaration
 from tokenpeak.spec.slo import Slo
 from tokenpeak.spec.workload import (
     ClosedLoad,

@@ -8,8 +8,8 @@ import base64
 import binascii
 import re
 import signal
-import zlib
 import tomllib
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache

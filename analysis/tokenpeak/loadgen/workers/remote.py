@@ -48,7 +48,7 @@ from tokenpeak.loadgen.workers.messages import (
 )
 from tokenpeak.loadgen.workers.pool import OnProgress, WorkerClock, WorkerPool, _ignore, host_share, merge
 from tokenpeak.node.machine.words import one_line
-from tokenpeak.spec.declaration import Declaration
+from tokenpeak.spec import Declaration
 
 PINGS = 12
 CONNECT_S = 60.0

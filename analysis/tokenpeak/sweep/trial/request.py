@@ -28,9 +28,6 @@ from tokenpeak.ranking.objective import objective_direction
 from tokenpeak.records import Config, NodeFacts, PlannedConfig, Production, RunRecord
 from tokenpeak.records.quality import QualityMeasurement
 from tokenpeak.search.history import Proposal
-from tokenpeak.spec.quality import QualityJob
-from tokenpeak.spec.sweep import SweepSpec
-from tokenpeak.records import Config, NodeFacts, Plan, PlannedConfig, Production
 from tokenpeak.spec.sweep import QualityJob, SweepSpec
 from tokenpeak.spec.workload import ExternalLoad, ExternalWorkload
 from tokenpeak.sweep.claim import SweepClaim
