@@ -177,7 +177,7 @@ e2e: $(READY) ## Run the long tests: real vLLM sweeps, nodes with systemd and ss
 	$(BIN)/pytest -s -m e2e --durations=15 $(E2E)
 
 .PHONY: bench
-bench: $(READY) ## Measure the load client's accuracy and CPU time against targets, httpx and `vllm bench serve`
+bench: $(READY) ## Measure the load client's accuracy and CPU time against targets and `vllm bench serve`
 	PYTHONPATH=tests $(BIN)/python -m benchmarks.load_generator
 
 .PHONY: faults

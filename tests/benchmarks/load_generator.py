@@ -1,22 +1,16 @@
 """Benchmark of the load generator: accuracy and CPU per token against their limits. `make bench`.
 
-The test server and the peers run on the same machine in the same minute: the ratio between them means more than the
-milliseconds. Peers: httpx with one client for all streams, and `vllm bench serve`, which takes some minutes. The rate
-search is judged by tests/loadgen.
+The test server runs on the same machine in the same minute; so does `vllm bench serve`, which takes some minutes. The
+rate search is judged by tests/loadgen.
 """
 
-import asyncio
-import json
 import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter, process_time
 
 import httpx
-import numpy as np
-import uvloop
 
 from benchmarks import vllm_bench_serve
 from tokenpeak.loadgen.job import LoadJob
@@ -113,41 +107,6 @@ def rate() -> Iterator[Line | str]:
     )
 
 
-async def _peer(url: str, client: httpx.AsyncClient) -> tuple[list[float], float]:
-    """TTFTs as an httpx client sees them, and its CPU per token."""
-    body = {"model": "timetable", "prompt": "x", "max_tokens": TOKENS, "stream": True}
-    seen: list[float] = []
-
-    async def one() -> None:
-        for _ in range(ROUNDS):
-            sent = perf_counter()
-            first = None
-            async with client.stream("POST", f"{url}/v1/completions", json=body) as response:
-                async for line in response.aiter_lines():
-                    if line.startswith("data: {"):
-                        first = first or perf_counter()
-                        json.loads(line[6:])
-            seen.append((first or perf_counter()) - sent)
-
-    cpu = process_time()
-    await asyncio.gather(*(one() for _ in range(STREAMS)))
-    return seen, (process_time() - cpu) / (STREAMS * ROUNDS * TOKENS)
-
-
-def peers() -> Iterator[Line | str]:
-    """The same 256 streams through httpx: why runs do not go through it."""
-    unlimited = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-    with local_test_server(TTFT_S, ITL_S) as url:
-
-        async def go() -> tuple[list[float], float]:
-            async with httpx.AsyncClient(timeout=120, limits=unlimited) as client:
-                return await _peer(url, client)
-
-        seen, cpu = uvloop.run(go())
-    p50, p99 = np.percentile(seen, (50, 99)) - TTFT_S
-    yield f"httpx: TTFT error p50 {p50 * 1e3:.1f}, p99 {p99 * 1e3:.1f} ms; CPU per token {cpu * 1e6:.1f} µs"
-
-
 def vllm() -> Iterator[Line | str]:
     """The client and `vllm bench serve` in turns against vLLM on this machine's CPU."""
     found = vllm_bench_serve.installed()
@@ -160,7 +119,7 @@ def vllm() -> Iterator[Line | str]:
 def main() -> int:
     """Print the table; exit status 1 when a limit was missed."""
     missed = 0
-    for part in (streams, rate, peers, vllm):
+    for part in (streams, rate, vllm):
         for line in part():
             if isinstance(line, str):
                 text = f"    {line}"

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tokenpeak.loadgen.arrivals import staged_caps, staged_timetable, timetable
+from tokenpeak.loadgen.arrivals import staged_timetable, timetable
 from tokenpeak.spec.workload import OpenLoad, Stage, StagedLoad
 
 
@@ -37,10 +37,3 @@ def test_stages_hold_and_ramp() -> None:
     due = np.array(staged_timetable(level, 1))
 
     assert (100, 200) == (pytest.approx((due < 10).sum(), abs=2), pytest.approx((due >= 10).sum(), abs=2))
-
-
-def test_concurrency_stages() -> None:
-    """A ramp of concurrency climbs in steps to its value; a jump takes one."""
-    caps = staged_caps((Stage(duration_s=1, concurrency=4, ramp=True), Stage(duration_s=1, concurrency=2)))
-
-    assert ((0.0, 1), (0.25, 2), (0.5, 3), (0.75, 4), (1.0, 2)) == caps

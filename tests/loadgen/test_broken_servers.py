@@ -9,23 +9,12 @@ import pytest
 
 from loadgen.broken_server import DONE, END, HEAD, USAGE, Answer, chunk, event, serving, stream
 from loadgen.offered import failure, observed
-from tokenpeak.loadgen.job import LoadJob
-from tokenpeak.loadgen.run import run_job
-from tokenpeak.records import RunRecord
+from loadgen.test_generator import measure
 
 
-def measure(url: str, folder: Path, level: dict[str, Any] | None = None, **keys: Any) -> RunRecord:
-    synthetic = {"kind": "synthetic", "input_tokens": 8, "output_tokens": 3}
-    given = keys.pop("workload", {})
-    workload = {"name": "x", **(given if "kind" in given else synthetic | given)}
-    run = {"run_index": 0, "workload": workload, "level": level or {"concurrency": 1, "requests": 2}}
-    job = LoadJob.model_validate({"base_url": url, "model": "m", "output_dir": folder, "runs": [run], **keys})
-    return run_job(job)[0]
-
-
-def failures(answer: Answer, folder: Path, **keys: Any) -> dict[str, int]:
+def failures(answer: Answer, folder: Path, level: dict[str, Any], **keys: Any) -> dict[str, int]:
     with serving(answer) as url:
-        return measure(url, folder, **keys).summary.failures
+        return measure(url, folder, level, **keys).summary.failures
 
 
 @pytest.mark.parametrize("abruptly", [True, False])

@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from loadgen.broken_server import DONE, END, HEAD, USAGE, chunk, serving, stream
+from loadgen.broken_server import serving, stream
 from tokenpeak.errors import LoadError
 from tokenpeak.loadgen.job import LoadJob
 from tokenpeak.loadgen.run import run_job
@@ -258,35 +258,6 @@ def test_timetable_is_measured(tmp_path: Path) -> None:
     assert 0.02 == pytest.approx(between_s.min(), abs=0.002)
     assert first_s.median() == pytest.approx(record.summary.ttft_s.p50)
     assert 24 * 16 == record.summary.output_tokens
-
-
-@pytest.mark.e2e
-def test_max_rate_over_http(tmp_path: Path) -> None:
-    """The search finds what a server of known capacity can serve within the SLO, and shows each probe."""
-    gate = threading.Semaphore(1)
-
-    def answer(connection: socket.socket, request: bytes) -> None:
-        with gate:
-            time.sleep(0.01)
-        connection.sendall(HEAD + chunk(b'data: {"choices":[{"text":"t","finish_reason":"length"}]}\n\n'))
-        connection.sendall(chunk(USAGE) + chunk(DONE) + END)
-
-    level = {
-        "max_rate_under": {"ttft_p95_ms": 60},
-        "arrivals": "constant",
-        "budget_s": 60,
-    }
-    with serving(answer) as url:
-        record = measure(url, tmp_path, level)
-
-    assert record.max_rate is not None
-    assert record.max_rate.rate_per_s is not None
-    # One at a time for at least 10 ms each; on a busy machine the server is slower than that.
-    assert 25 < record.max_rate.rate_per_s < 120
-    assert {"holds", "misses"} == {"holds" if probe.holds else "misses" for probe in record.max_rate.probes}
-    rows = requests(tmp_path)
-    assert {"probe", "warmup", "measured"} >= set(rows["phase"])
-    assert list(range(rows.height)) == rows["request_index"].to_list()
 
 
 def test_bad_url_is_an_error(tmp_path: Path) -> None:

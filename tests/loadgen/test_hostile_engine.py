@@ -17,6 +17,7 @@ import pytest
 
 from loadgen.broken_server import DONE, END, HEAD, USAGE, Answer, chunk, event, serving
 from loadgen.test_broken_servers import failures
+from loadgen.test_generator import CONVERSATION
 from tokenpeak.loadgen.http.connection import Exchange
 from tokenpeak.loadgen.http.metrics_page import Scraper, parse
 from tokenpeak.loadgen.http.stream import read
@@ -116,10 +117,9 @@ def test_odd_answers_in_a_conversation(tmp_path: Path) -> None:
         odd += b'data: {"choices":[{"index":0,"delta":"x"}]}\n\n' + b'data: {"choices": {"a": 1}}\n\n'
         connection.sendall(HEAD + chunk(odd + USAGE + DONE) + END)
 
-    workload = {"kind": "conversation", "starters": 1, "starter_tokens": 8, "turns": 2}
-    workload |= {"turn_input_tokens": 8, "output_tokens": 3}
+    workload = {**CONVERSATION, "turns": 2}
     began = time.monotonic()
-    found = failures(answer, tmp_path, workload=workload, level={"concurrency": 1, "requests": 4}, run_deadline_s=30)
+    found = failures(answer, tmp_path, {"concurrency": 1, "requests": 4}, workload=workload, run_deadline_s=30)
 
     assert 4 == sum(found.values())
     assert time.monotonic() - began < 20

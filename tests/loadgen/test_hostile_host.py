@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from loadgen.broken_server import serving
-from loadgen.test_generator import Listener
-from loadgen.test_remote_worker_pool import measure
+from loadgen.test_generator import Listener, measure
 from tokenpeak.errors import LoadError
 from tokenpeak.loadgen.workers import local
 from tokenpeak.loadgen.workers.messages import decode_from_worker, source_digest

@@ -175,11 +175,6 @@ def test_no_request_ended_well_is_no_table(tmp_path: Path) -> None:
     assert "Time to first token" not in done.stdout
 
 
-def test_schema_is_printed() -> None:
-    """`--workload-schema` prints a JSON Schema."""
-    assert "TokenPeak workload" == json.loads(CliRunner().invoke(load, ["--workload-schema"]).output)["title"]
-
-
 @pytest.fixture(scope="module")
 def calibration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calibration]:
     with pytest.MonkeyPatch.context() as patch:

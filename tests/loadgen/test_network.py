@@ -13,6 +13,7 @@ import pytest
 
 from loadgen.replies import reply, steady
 from loadgen.test_verdict import codes
+from tokenpeak.loadgen.http.stream import Reply
 from tokenpeak.loadgen.job import LoadJob
 from tokenpeak.loadgen.run import run_job
 from tokenpeak.records import ClientHealth, NetworkHealth, RunRecord
@@ -88,11 +89,7 @@ def measure(tmp_path: Path) -> Iterator[Measure]:
         servers.append(subprocess.Popen(argv, stdout=subprocess.PIPE, text=True))
         assert servers[-1].stdout is not None and servers[-1].stdout.readline() == "ready\n"
         workload = {"kind": "synthetic", "name": "x", "input_tokens": 8, "output_tokens": 50}
-        run = {
-            "run_index": 0,
-            "workload": workload,
-            "level": {"concurrency": 4, "duration_s": 5},
-        }
+        run = {"run_index": 0, "workload": workload, "level": {"concurrency": 4, "duration_s": 5}}
         job = {"base_url": f"http://{ADDRESS}:8000", "model": "m", "output_dir": tmp_path, "runs": [run]}
         began = time.monotonic()
         timers: list[Timer] = []
@@ -140,20 +137,20 @@ def test_outage_is_two_probes_of_two_connections() -> None:
     assert () == outages([[], []], [[4.0], [4.5]])
 
 
-def found_by(network: NetworkHealth) -> list[str]:
-    """Reasons against a steady run of 200 requests, two in flight at a time, with this network."""
+def found_by(network: NetworkHealth, replies: list[Reply] | None = None) -> list[str]:
+    """Reasons against a run with this network; a steady one of 200 requests, two in flight at a time, by default."""
     client = ClientHealth(dispatch_delay_s=distribution([0.0]), loop_lag_s=distribution([0.0]), network=network)
-    return codes(client=client)
+    return codes(replies, client=client)
 
 
 def test_outage_counts_where_it_was_felt() -> None:
     """Probes that a middlebox drops while tokens flow say nothing; nor does an outage while nothing is in flight."""
-    assert [] == found_by(NetworkHealth(segments=1000, segments_lost=0, outages_s=((10.0, 13.0),)))
     gap = [*steady(40), *(reply(40 + index, 13.5 + 0.25 * index) for index in range(40))]
-    network = NetworkHealth(segments=1000, segments_lost=0, outages_s=((10.6, 13.4),))
-    client = ClientHealth(dispatch_delay_s=distribution([0.0]), loop_lag_s=distribution([0.0]), network=network)
 
-    assert "network_outage" not in codes(gap, client=client)
+    assert [] == found_by(NetworkHealth(segments=1000, segments_lost=0, outages_s=((10.0, 13.0),)))
+    assert "network_outage" not in found_by(
+        NetworkHealth(segments=1000, segments_lost=0, outages_s=((10.6, 13.4),)), gap
+    )
 
 
 @pytest.mark.parametrize(("lost", "expected"), [(3, []), (90, []), (120, ["segments_lost"])])

@@ -16,13 +16,11 @@ import polars as pl
 import pytest
 
 from loadgen.broken_server import serving
-from loadgen.test_generator import SYNTHETIC, Listener, bodies
+from loadgen.test_generator import SYNTHETIC, Listener, bodies, measure, requests
 from tokenpeak.errors import LoadError
-from tokenpeak.loadgen.assignment import Conversation, LoadAssignment, RequestTemplate, Target, Turn
 from tokenpeak.loadgen.job import LoadJob, Status, read_outcome
 from tokenpeak.loadgen.run import run_job
 from tokenpeak.loadgen.workers import local, remote
-from tokenpeak.loadgen.workers.messages import Assign, decode_to_worker, encode_to_worker
 from tokenpeak.node.machine.clock import wait_until
 from tokenpeak.records import RunRecord
 
@@ -35,16 +33,6 @@ ELSEWHEN = ["unshare", "--time", "--monotonic", "100000", "--fork", *HOST]
 
 def hosts(**argv: list[str]) -> list[dict[str, Any]]:
     return [{"name": name, "argv": words} for name, words in (argv or {"one": HOST, "two": HOST}).items()]
-
-
-def measure(url: str, folder: Path, level: dict[str, Any], **keys: Any) -> RunRecord:
-    run = {"run_index": 0, "workload": SYNTHETIC, "level": level}
-    job = {"base_url": url, "model": "m", "output_dir": folder, "runs": [run], "hosts": hosts(), **keys}
-    return run_job(LoadJob.model_validate(job))[0]
-
-
-def requests(folder: Path) -> pl.DataFrame:
-    return pl.read_parquet(folder / "requests.parquet")
 
 
 class Counter(Listener):
@@ -230,21 +218,3 @@ def test_processes_end_with_their_parent(keys: dict[str, Any], processes: int, t
 
         assert processes == len(found)
         assert wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in found), 60)
-
-
-def test_assignment_survives_the_wire() -> None:
-    """An assignment arrives as it was sent, bytes included."""
-    target = Target(host="h", port=1, tls=True, head=b"POST \xff\r\n")
-    sent = Assign(
-        assignment=LoadAssignment(
-            target=target,
-            templates=(RequestTemplate(prefix=b"\x00{", salt=b"12,", suffix=b"}", output_tokens=3),),
-            conversations=(Conversation(starter="s", turns=(Turn(text="t", output_tokens=3),)),),
-            conversation_options={"model": "m", "stop": None, "seed": 3},
-            due_s=(0.0, 0.5),
-            caps=((0.0, 4),),
-        ),
-        certificates="pem",
-    )
-
-    assert sent == decode_to_worker(encode_to_worker(sent))

@@ -1,13 +1,13 @@
 """What the engine's own counters say of a run."""
 
+import socket
 import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
 import pytest
 
+from loadgen.broken_server import serving
 from tokenpeak.loadgen.http.metrics_page import Sample, Scraper, counters, parse, restarted
 
 V1 = """\
@@ -135,28 +135,16 @@ def scraping(pages: Sequence[str]) -> Iterator[Scraper]:
     """A scraper of a real server that shows each page once, and the last one from then on."""
     left = list(pages)
 
-    class Page(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = (left.pop(0) if len(left) > 1 else left[0]).encode()
-            self.send_response(200 if body else 404)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def page(connection: socket.socket, _: bytes) -> None:
+        body = (left.pop(0) if len(left) > 1 else left[0]).encode()
+        connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
 
-        def log_message(self, *_: object) -> None:
-            """Nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
-        thread = Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        url = f"http://127.0.0.1:{server.server_address[1]}/metrics"
-        scraper = Scraper(url, {}, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    with serving(page, other=page) as url:
+        scraper = Scraper(f"{url}/metrics", {}, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
         try:
             yield scraper
         finally:
             scraper.stop()
-            server.shutdown()
-            thread.join(5)
 
 
 def gauges(running: int, waiting: int) -> str:

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 
-from benchmarks.queue_servers import Slots, capacity, sustainable
+from benchmarks.queue_servers import capacity, sustainable
 from benchmarks.rate_cases import KINDS, SHARES, searched
 
 pytestmark = pytest.mark.integration
 
 FEW = ("8 slots, deterministic, tight", "8 slots, exponential, loose")
 MAX_SECONDS = 240
-ERLANG = ("2 slots, exponential", "8 slots, exponential, tight", "8 slots, exponential, loose", "48 slots, exponential")
 
 
 @pytest.mark.parametrize("kind", FEW)
@@ -36,24 +35,6 @@ def test_truth_of_a_kind(kind: str) -> None:
     server, arriving, limits = KINDS[kind]
 
     assert SHARES[kind] == pytest.approx(sustainable(server, arriving, limits) / capacity(server), rel=0.01)
-
-
-@pytest.mark.parametrize("kind", ERLANG)
-def test_truth_of_exponential_slots(kind: str) -> None:
-    """The percentile of TTFT is at its limit at the stated rate, by the Erlang formula."""
-    server, _, ((_, percent, limit_s),) = KINDS[kind]
-    assert isinstance(server, Slots)
-    slots, rate = server.slots, SHARES[kind] * server.slots
-    blocked = 1.0
-    for number in range(1, slots + 1):
-        blocked = rate * blocked / (number + rate * blocked)
-    waiting = blocked / (1 - rate / slots * (1 - blocked))
-    # The wait of those who wait is exponential, and a share of the work follows until the first token.
-    wait, first = slots - rate, 1 / server.first_share
-    later = (first * np.exp(-wait * limit_s) - wait * np.exp(-first * limit_s)) / (first - wait)
-    late = (1 - waiting) * np.exp(-first * limit_s) + waiting * later
-
-    assert 1 - percent / 100 == pytest.approx(late, rel=0.005)
 
 
 @pytest.mark.e2e

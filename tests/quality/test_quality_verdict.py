@@ -6,10 +6,11 @@ from math import exp, log
 
 import numpy as np
 import pytest
+from scipy.stats import t
 
 from tokenpeak.quality.answers import Floor
 from tokenpeak.quality.prompts import LONG_CONTEXT
-from tokenpeak.quality.verdict import Reference, judge
+from tokenpeak.quality.verdict import CONFIDENCE, Reference, interval, judge
 from tokenpeak.records.quality import GeneratedAnswer, QualityAnswers, ScoredText, TopK
 from tokenpeak.spec.sweep import MARGIN_NATS
 
@@ -143,3 +144,20 @@ def test_tasks_fail_a_launch() -> None:
     """Seven answers that were right and are wrong now fail it, though divergences are small; six do not block it."""
     assert "fail" == judge(launch(nothing, nothing, wrong=7), None, REFERENCE, MARGIN_NATS).status
     assert "pass" == judge(launch(nothing, nothing, wrong=6), None, REFERENCE, MARGIN_NATS).status
+
+
+def test_interval_is_students_for_normal_values() -> None:
+    """For many normal values the bootstrap's interval is Student's, within a tenth of its width."""
+    values = np.random.default_rng(4).normal(1.0, 0.2, 200)
+    found = interval(list(values), ["one"] * len(values))
+    half = t.ppf((1 + CONFIDENCE) / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+
+    assert values.mean() - half == pytest.approx(found.low, abs=half / 10)
+    assert values.mean() + half == pytest.approx(found.high, abs=half / 10)
+
+
+def test_weights_are_of_kinds() -> None:
+    """A kind of few prompts weighs as it is given, not by their number."""
+    found = interval([0.0] * 90 + [1.0] * 10, ["short"] * 90 + ["long"] * 10, {"short": 2.0, "long": 1.0})
+
+    assert 1 / 3 == pytest.approx(found.estimate)

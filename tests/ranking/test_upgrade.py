@@ -7,18 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tokenpeak.ranking.upgrade import upgrade
-
-
-def test_one_config_is_student_s_t_test() -> None:
-    """Of one config, the interval is that of SciPy's t test of two samples of equal variance."""
-    old, new = (101.0, 99.0, 103.0), (121.0, 118.0, 125.0)
-    found = upgrade([(old, new)], higher_is_better=True)
-    assert found is not None and found.low is not None and found.high is not None
-    reference = stats.ttest_ind(np.log(new), np.log(old)).confidence_interval()
-
-    assert (reference.low, reference.high) == pytest.approx((math.log(found.low), math.log(found.high)))
-    assert "faster" == found.outcome
+from tokenpeak.ranking.intervals import Spread
+from tokenpeak.ranking.upgrade import Compared, changes, of_each, smallest_change, upgrade
 
 
 def test_several_configs_launched_once_are_a_paired_test() -> None:
@@ -59,3 +49,63 @@ def test_a_latency_that_grew_is_slower() -> None:
     for ratio, outcome in ((1.2, "slower"), (0.8, "faster"), (1.01, "tied")):
         found = upgrade([(old, [value * ratio for value in old])], higher_is_better=False, margin=0.02)
         assert found is not None and outcome == found.outcome
+
+
+def compared(old: list[float], new: list[float], figure: str = "figure") -> Compared:
+    """A comparison of what is better when it is higher."""
+    return Compared(
+        figure=figure,
+        old=old,
+        new=new,
+        higher_is_better=True,
+        old_nodes=["node"] * len(old),
+        new_nodes=["node"] * len(new),
+    )
+
+
+def test_each_interval_is_the_t_test_at_the_family_s_confidence() -> None:
+    """Where its figure has no other config, an interval is SciPy's, at 1 − 5% ÷ the number of comparisons."""
+    given = [
+        compared([10.0, 11.0, 10.4], [9.0, 9.5, 9.2], "a"),
+        compared([5.0, 5.2, 5.1, 5.3], [5.0, 5.3], "b"),
+        compared([5.0, 5.2], [7.0], "c"),
+    ]
+
+    found = changes(given)
+
+    for one, change in list(zip(given, found, strict=True))[:2]:
+        test = stats.ttest_ind(np.log(one.new), np.log(one.old))
+        low, high = np.exp(test.confidence_interval(1 - 0.05 / 2))
+        assert (low, high) == pytest.approx((change.low, change.high))
+    assert 0.975 == of_each(2)
+
+
+def test_launches_that_happen_to_be_alike_take_the_figure_s_spread() -> None:
+    """Of configs that vary by 5%, one whose few launches came out equal is not called changed for a shift of 5%."""
+    draw = np.random.default_rng(8)
+    others = [compared(*(list(np.exp(draw.normal(0, 0.05, 4))) for _ in range(2))) for _ in range(20)]
+    alike = compared([1.0, 1.01, 1.0, 1.01], [0.95, 0.96, 0.95, 0.96])
+
+    alone, among = changes([alike])[0], changes([*others, alike])[-1]
+
+    assert ("slower", "tied") == (alone.outcome, among.outcome)
+    assert among.low is not None and alone.low is not None and among.low < alone.low
+
+
+@pytest.mark.parametrize(("old", "new", "comparisons", "margin"), [(4, 4, 1, 0.02), (3, 6, 12, 0.02), (8, 8, 3, 0.1)])
+def test_a_change_of_the_stated_size_is_found_in_95_percent(
+    old: int, new: int, comparisons: int, margin: float
+) -> None:
+    """With the spread known exactly, the stated change is found in 95 to 97% of simulated comparisons."""
+    draw = np.random.default_rng([9, old, new])
+    deviation, many = 0.03, 4000
+    change = smallest_change(Spread(deviation=deviation, freedom=1e6), old, new, comparisons=comparisons, margin=margin)
+    assert change is not None
+    sides = [draw.normal(0, deviation, (many, count)) for count in (old, new)]
+    effect = sides[1].mean(axis=1) - change - sides[0].mean(axis=1)
+    squares = sum(side.var(axis=1, ddof=1) * (side.shape[1] - 1) for side in sides)
+    error = np.sqrt(squares / (old + new - 2) * (1 / old + 1 / new))
+    critical = stats.t.ppf(1 - 0.025 / comparisons, old + new - 2)
+    found = (effect < -critical * error) & (effect < -np.log1p(margin))
+
+    assert 0.945 < found.mean() < 0.98

@@ -17,7 +17,6 @@ from tokenpeak.checks.evidence import (
     undecided,
     value,
 )
-from tokenpeak.predict.config_json import quantization_named
 from tokenpeak.predict.hardware import gpu_facts, gpu_names
 from tokenpeak.predict.memory_plan import MemoryPlan
 from tokenpeak.predict.model import ModelFacts, model_facts
@@ -30,6 +29,8 @@ TOO_FAST = 1.25
 IDLE = 0.002
 """Share of the limit under which the load, not the engine, was measured."""
 GIB = 1024**3
+DECODED_CONTEXT = 200
+"""Tokens before the one that is decoded, in the mean, where a source does not say."""
 
 
 def request_limit_tok_per_s(memory: MemoryPlan, sequences: float, context_tokens: float) -> float:
@@ -70,9 +71,7 @@ def measures_hardware(evidence: Evidence, *, where: Mapping[str, object], column
     return settled(lines, holds=not low, corrected=corrected)
 
 
-def binding_resource(
-    evidence: Evidence, *, where: Mapping[str, object], column: str, stated: str, context_tokens: int = 200
-) -> CheckOutcome:
+def binding_resource(evidence: Evidence, *, where: Mapping[str, object], column: str, stated: str) -> CheckOutcome:
     """Whether the stated resource takes most of a decoding step, against what was measured."""
     row = evidence.one(where)
     memory = evidence.memory_plan(row) if row else None
@@ -80,7 +79,9 @@ def binding_resource(
     if memory is None or not speed or not concurrency:
         return undecided("Hardware, model or speed are unknown.")
     step = step_time_s(
-        memory.deployment, decode_sequences=int(concurrency), decode_context_tokens=int(concurrency) * context_tokens
+        memory.deployment,
+        decode_sequences=int(concurrency),
+        decode_context_tokens=int(concurrency) * DECODED_CONTEXT,
     )
     measured = 1 / speed
     terms = {
@@ -210,9 +211,8 @@ def kv_cache_size(_: Evidence, *, model: str, tokens: int, stated_bytes: float) 
 
 
 def kv_capacity(
-    _: Evidence, *, model: str, kv_cache_bytes: float, stated_sequences: float, tokens_per_sequence: int | None = None,
-    max_model_len: int,
-) -> CheckOutcome:  # fmt: skip
+    _: Evidence, *, model: str, kv_cache_bytes: float, stated_sequences: float, max_model_len: int
+) -> CheckOutcome:
     """Whether so much KV cache serves so many sequences; without their length that cannot be so in general."""
     facts = model_facts(model)
     if facts is None:
@@ -226,11 +226,6 @@ def kv_capacity(
         f"÷ {figure(stated_sequences)} sequences = {figure(room / stated_sequences)} tokens each; "
         f"at the full {max_model_len:,} tokens: {figure(full)} sequences.",
     ]
-    if tokens_per_sequence is not None:
-        count = room / tokens_per_sequence
-        lines.append(f"At {tokens_per_sequence:,} tokens each: {figure(count)} sequences.")
-        corrected = f"{figure(count)} sequences of {tokens_per_sequence:,} tokens"
-        return settled(lines, holds=agrees(stated_sequences, count, 0.15), corrected=corrected)
     if full < stated_sequences:
         lines.append("No length is stated, and the number depends on nothing else.")
     corrected = (
@@ -240,14 +235,12 @@ def kv_capacity(
     return settled(lines, holds=full >= stated_sequences, corrected=corrected, otherwise="not_supported")
 
 
-def weights_size(
-    evidence: Evidence, *, model: str, stated_bytes: float, quantization: str | None = None, config: str | None = None
-) -> CheckOutcome:
+def weights_size(evidence: Evidence, *, model: str, stated_bytes: float, config: str | None = None) -> CheckOutcome:
     """Whether the weights take the stated bytes, by the model's parameters and by what the archive gives."""
     facts = model_facts(model)
     if facts is None:
         return _unknown(model)
-    method = quantization_named(quantization) if quantization else facts.quantization
+    method = facts.quantization
     computed = facts.weight_bytes("auto", method)
     bits = method.bits if method else 16
     lines = [

@@ -31,10 +31,7 @@ def matched(
     equal: Sequence[str],
     where: Mapping[str, object] | None = None,
     require: Sequence[str] = (),
-    metric: str | None = None,
     clean: bool = False,
-    margin: float = MARGIN,
-    universal: bool = True,
     null_where: Mapping[str, object] | None = None,
 ) -> CheckOutcome:
     """Whether one alternative of an axis beats another wherever all of `equal` is the same.
@@ -42,42 +39,29 @@ def matched(
     `require` names columns that must agree too and are not the sweep's axes. `clean` leaves out runs with failed
     requests. `null_where` names pairs in which the axis can make no difference: they show the noise.
     """
-    column = metric or evidence.objective
     keys = [*equal, *require]
 
     def matching(keys: Sequence[str], where: Mapping[str, object]) -> list[tuple[str, float]]:
-        return _pairs(evidence, axis, better, worse, keys, where, column, clean)
+        return _pairs(evidence, axis, better, worse, keys, where, clean)
 
     pairs = matching(keys, where or {})
     lines = [f"{len(pairs)} pairs of {axis} {better} and {worse} that agree in {', '.join(keys)}."]
     if not pairs:
         lines += [f"Nearest, not matched: {words}" for words, _ in matching(keys[:-1], where or {})[:3]]
         return undecided(*lines, corrected="no matched pair is published")
-    noise = margin
+    noise = MARGIN
     if null_where is not None:
         null = matching(keys, null_where)
-        noise = max([margin, *(abs(effect) for _, effect in null)])
+        noise = max([MARGIN, *(abs(effect) for _, effect in null)])
         lines += [f"{words} (no difference possible)" for words, _ in null]
     lines += [words for words, _ in pairs[:SHOWN]]
     ahead = sum(effect > noise for _, effect in pairs)
     behind = sum(effect < -noise for _, effect in pairs)
     level = len(pairs) - ahead - behind
     lines.append(f"Ahead by more than {noise:.1%}: {ahead}; level: {level}; behind: {behind}.")
-    return CheckOutcome(
-        verdict=_verdict(ahead, behind, level, universal=universal),
-        computation=tuple(lines),
-        corrected=""
-        if ahead == len(pairs)
-        else f"{axis} {better} is ahead of {worse} in {ahead} of {len(pairs)} pairs, behind in {behind}",
-    )
-
-
-def _verdict(ahead: int, behind: int, level: int, *, universal: bool) -> Verdict:
-    if behind and (universal or behind >= ahead):
-        return "contradicted"
-    if ahead and (not level or not universal):
-        return "supported"
-    return "not_supported"
+    corrected = f"{axis} {better} is ahead of {worse} in {ahead} of {len(pairs)} pairs, behind in {behind}"
+    otherwise: Verdict = "contradicted" if behind else "not_supported"
+    return settled(lines, holds=ahead == len(pairs), corrected=corrected, otherwise=otherwise)
 
 
 def _pairs(
@@ -87,10 +71,10 @@ def _pairs(
     worse: str,
     equal: Sequence[str],
     where: Mapping[str, object],
-    column: str,
     clean: bool,
 ) -> list[tuple[str, float]]:
     """Each pair in words and by how much the better is ahead."""
+    column = evidence.objective
     runs = evidence.select(where, evidence.counted()).filter(pl.col(column).is_not_null())
     if clean:
         runs = runs.filter(pl.col("requests_failed").fill_null(0) == 0)
@@ -149,9 +133,9 @@ def best_of_each(
     return settled(lines, holds=min(ahead) > resolution, corrected=corrected, otherwise=otherwise)
 
 
-def scaling(evidence: Evidence, *, metric: str | None = None, margin: float = MARGIN) -> CheckOutcome:
+def scaling(evidence: Evidence) -> CheckOutcome:
     """Whether more GPUs of a kind are slower for a model that fits one: every model and context, clean runs only."""
-    column = metric or evidence.objective
+    column = evidence.objective
     runs = evidence.objective_runs().filter(
         pl.col(column).is_not_null(), pl.col("requests_failed").fill_null(0) == 0, pl.col("replicate") == 0
     )
@@ -166,10 +150,10 @@ def scaling(evidence: Evidence, *, metric: str | None = None, margin: float = MA
     slower = faster = 0
     for row in joined.iter_rows(named=True):
         effect = row[column] / row[f"{column}_one"] - 1
-        slower += effect < -margin
-        faster += effect > margin
+        slower += effect < -MARGIN
+        faster += effect > MARGIN
         words = " ".join(str(row[key]) for key in keys)
-        if effect > margin or len(lines) < SHOWN:
+        if effect > MARGIN or len(lines) < SHOWN:
             lines.append(
                 f"{words}: {row['node']} {figure(row[column])} against "
                 f"{row['node_one']} {figure(row[f'{column}_one'])}, "
@@ -179,7 +163,7 @@ def scaling(evidence: Evidence, *, metric: str | None = None, margin: float = MA
     if not joined.height:
         return undecided("No model ran on one GPU and on several of its kind.")
     if faster:
-        larger = joined.filter(pl.col(column) > pl.col(f"{column}_one") * (1 + margin))[keys[0]].unique().sort()
+        larger = joined.filter(pl.col(column) > pl.col(f"{column}_one") * (1 + MARGIN))[keys[0]].unique().sort()
         corrected = f"slower in {slower} of {joined.height}, faster in {faster} ({', '.join(larger.to_list())})"
         return settled(lines, holds=False, corrected=corrected)
     return settled(lines, holds=slower == joined.height, corrected="", otherwise="not_supported")

@@ -36,7 +36,6 @@ def best_against_worst(
     power_w: float,
     stated_worst: float | None = None,
     tokens_per_day: float | None = None,
-    within: float = 0.005,
 ) -> CheckOutcome:
     """Whether the worst config costs the stated share more than the best, at equal power; per day, if tokens are."""
     values = _ranked(evidence)
@@ -62,7 +61,7 @@ def best_against_worst(
     corrected = f"{figure(joule[1])} J/token, {percent(more)}"
     if tokens_per_day is not None:
         corrected = f"{less:.1%}, worth {figure(tokens_per_day * less)} tokens a day"
-    holds = min(abs(stated_share - more), abs(stated_share - less)) <= within
+    holds = min(abs(stated_share - more), abs(stated_share - less)) <= 0.005
     return settled(lines, holds=holds, corrected=corrected)
 
 
@@ -117,7 +116,6 @@ def stated_changes(
     before: Mapping[str, object],
     after: Mapping[str, object],
     changes: Mapping[str, float],
-    digits: int = 2,
     factors: Sequence[str] = (),
 ) -> CheckOutcome:
     """Whether metrics changed by the stated shares (or factors, for those listed) from one run to another."""
@@ -132,7 +130,7 @@ def stated_changes(
             return undecided(*lines, f"{name} is not known for both.")
         is_factor = name in factors
         computed = new / old if is_factor else new / old - 1
-        allowed = 0.5 * 10 ** (-1 if is_factor else -digits)
+        allowed = 0.05 if is_factor else 0.005
         shown, said = (f"{figure(each)} times" if is_factor else percent(each) for each in (computed, stated))
         lines.append(f"{name}: {figure(old)} to {figure(new)}, {shown}; stated {said}.")
         if abs(computed - stated) > allowed + 1e-9:

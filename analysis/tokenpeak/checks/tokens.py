@@ -77,9 +77,7 @@ def guard_events(evidence: Evidence) -> Iterator[Finding | None]:
         yield Finding(where=place(row), text=text) if gap / token >= TWICE else None
 
 
-def steady_gain(
-    evidence: Evidence, *, axis: str, metrics: list[str], where: Mapping[str, object], margin: float = MARGIN
-) -> CheckOutcome:
+def steady_gain(evidence: Evidence, *, axis: str, metrics: list[str], where: Mapping[str, object]) -> CheckOutcome:
     """Whether each metric gets better with every step of a numeric axis, and whether the arms did the same work."""
     runs = evidence.select(where).filter(pl.col(f"axis_{axis}").is_not_null())
     runs = runs.with_columns(pl.col(f"axis_{axis}").cast(pl.Float64).alias("step")).sort("step")
@@ -96,7 +94,7 @@ def steady_gain(
         broken += [
             f"{metric} from {steps[index - 1]} to {steps[index]}"
             for index in range(1, len(values))
-            if sign * (values[index] / values[index - 1] - 1) < -margin
+            if sign * (values[index] / values[index - 1] - 1) < -MARGIN
         ]
     tokens = (runs["output_tokens"] / runs["requests_ok"]).to_list()
     unlike = None not in tokens and max(tokens) / min(tokens) - 1 > TOLERANCE
@@ -105,7 +103,7 @@ def steady_gain(
             f"Output tokens a request: {', '.join(figure(value) for value in tokens)}: the arms did different work."
         )
     if broken:
-        lines.append(f"Worse by more than {margin:.0%}: {'; '.join(broken)}.")
+        lines.append(f"Worse by more than {MARGIN:.0%}: {'; '.join(broken)}.")
         return settled(lines, holds=False, corrected=f"not steady: worse in {'; '.join(broken)}")
     corrected = "different output lengths; not comparable"
     return settled(lines, holds=not unlike, corrected=corrected, otherwise="not_supported")

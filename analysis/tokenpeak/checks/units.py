@@ -160,7 +160,6 @@ def rate_product(
     stated_tok_per_s: float,
     stated_requests_per_min: float,
     stated_tokens_per_request: float,
-    within: float = 0.15,
 ) -> CheckOutcome:
     """Whether tokens per second, requests per minute and tokens per request go together."""
     implied = stated_requests_per_min * stated_tokens_per_request / 60
@@ -172,7 +171,7 @@ def rate_product(
         f"{figure(allowed)} requests a minute.",
     )
     corrected = f"{figure(implied)} tok/s, or {figure(allowed)} requests a minute; not both as stated"
-    return settled(lines, holds=agrees(stated_tok_per_s, implied, within), corrected=corrected)
+    return settled(lines, holds=agrees(stated_tok_per_s, implied, 0.15), corrected=corrected)
 
 
 @looks
