@@ -1,7 +1,7 @@
-"""Somebody's words reach a shell, make, ssh or systemd by what an operator copies, completes or exports.
+"""Somebody's words reach a shell, make, ssh or systemd by what an operator copies or exports.
 
-Each form of a command is one command, a value of make is one word, a name that a shell would run is not completed, and
-a host is no option of ssh. Where that cannot be, there is a sentence and nothing to copy.
+Each form of a command is one command, a value of make is one word, and a host is no option of ssh. Where that cannot
+be, there is a sentence and nothing to copy.
 """
 
 import os
@@ -14,11 +14,9 @@ from typing import Any
 
 import pytest
 import yaml
-from click.shell_completion import ShellComplete
-from tests.attacks.conftest import ATTACKER, needs_root
 
 from archive_factory import config_of
-from tokenpeak import cli, paths
+from tokenpeak import paths
 from tokenpeak.errors import InventoryError
 from tokenpeak.node.machine.words import HIDDEN
 from tokenpeak.records import Container, EngineBuild
@@ -165,60 +163,6 @@ def test_nothing_is_offered_that_is_not_what_it_looks_like(build: Mapping[str, A
 
     assert not isinstance(found, Snippets)
     assert not isinstance(shown, Snippets)
-
-
-HOSTILE_NAMES = ["$(touch taken)", "`id`", "a;id", "a b", "-x", "a\nb", "..."]
-
-
-@pytest.fixture
-def folder(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder, an entry of each kind in it, and others with hostile names."""
-    made = place / "mine"
-    for name in ("plain", *HOSTILE_NAMES):
-        for part in ("inventory", "results", "sweeps"):
-            (made / part / name).mkdir(parents=True)
-        (made / "inventory" / name / "hosts.yml").touch()
-        (made / "results" / name / "sweep.json").touch()
-        (made / "sweeps" / f"{name}.yml").touch()
-    for name, part in (("INVENTORIES", "inventory"), ("RESULTS", "results"), ("SWEEPS", "sweeps")):
-        monkeypatch.setattr(paths, name, made / part)
-    monkeypatch.setattr(cli, "HOME", made)
-    monkeypatch.setattr(cli, "IS_INSTALLED", True)
-    monkeypatch.setenv("TOKENPEAK_STATE", str(place / "state"))
-    monkeypatch.chdir(made)
-    return made
-
-
-def offered(*words: str, begun: str = "") -> list[str]:
-    """What a shell is given to put on the line; files are the shell's own to list."""
-    found = ShellComplete(cli.tokenpeak, {}, "tokenpeak", "_TOKENPEAK_COMPLETE").get_completions([*words], begun)
-    return [each.value for each in found if each.type == "plain"]
-
-
-COMPLETED = {
-    "an inventory": (["plan", "--inventory"], "", ["plain"]),
-    "a sweep's id": (["archive"], "", ["plain"]),
-    "an archive": (["report"], "results/", ["results/plain"]),
-    "what is checked": (["check"], "", ["plain", "plain"]),
-}
-
-
-@pytest.mark.parametrize("kind", COMPLETED)
-def test_only_plain_names_are_offered(folder: Path, kind: str) -> None:
-    """Of all that can be completed, nothing that a shell would run or split."""
-    words, begun, names = COMPLETED[kind]
-
-    assert names == [each for each in offered(*words, begun=begun) if each not in cli.COMMANDS and each != "rates"]
-
-
-@needs_root
-@pytest.mark.parametrize("kind", COMPLETED)
-def test_nothing_is_offered_of_others(folder: Path, kind: str) -> None:
-    """Where no command works, nothing is completed."""
-    os.chown(folder / "results", ATTACKER, ATTACKER)
-    words, begun, _ = COMPLETED[kind]
-
-    assert "plain" not in str(offered(*words, begun=begun))
 
 
 MAKEFILE = (paths.ROOT / "Makefile").read_text()

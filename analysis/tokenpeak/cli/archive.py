@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Pack a sweep's archive into one checked file.")
-@click.argument("sweep_id", type=options.SWEEP_ID)
+@click.argument("sweep_id")
 @click.option("--output", type=OUTPUT, help="The file; results/SWEEP_ID.tar.zst when absent.")
 @click.option("--keep-everything", is_flag=True, help="Pack every file as it is, with names, addresses and secrets.")
 @click.option("--texts", is_flag=True, help="Pack engine logs and free text (prompts, messages) too, cleaned.")

@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from tokenpeak import paths
-from tokenpeak.cli import options
 from tokenpeak.errors import InputError, suggestion
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.spec.mistakes import Mistake
@@ -21,7 +20,6 @@ from tokenpeak.terminal import echo, echo_lines, echo_text
 @click.argument(
     "files",
     nargs=-1,
-    type=options.CHECKED,
     metavar="[FILE]...",
     help="Sweeps, files or folders of inventories, or the names of either; all when absent.",
 )

@@ -9,7 +9,7 @@ import click
 
 from tokenpeak import paths
 from tokenpeak.atomic import write_atomically
-from tokenpeak.cli import options, require_own_folders
+from tokenpeak.cli import require_own_folders
 from tokenpeak.errors import InputError, NodeError, suggestion
 from tokenpeak.exit_status import ExitStatus
 from tokenpeak.names import is_name
@@ -51,7 +51,6 @@ tokenpeak sweep --inventory {first}
 @click.option(
     "--like",
     "examples",
-    type=options.EXAMPLE,
     multiple=True,
     default=("h100",),
     show_default=True,

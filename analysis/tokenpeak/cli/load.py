@@ -1,7 +1,6 @@
 """`tokenpeak load`: offer a load to any OpenAI-compatible server and say what was seen."""
 
 import contextlib
-import json
 import sys
 import tempfile
 import threading
@@ -31,12 +30,11 @@ OUTPUT_TOKENS = 128
 @click.option("--rate", type=float, help="Requests due per second (open loop).")
 @click.option(
     "--arrivals",
+    type=click.Choice(["constant", "poisson"]),
     default="poisson",
     show_default=True,
-    help="How the gaps between due requests are drawn: constant, poisson or gamma.",
+    help="How the gaps between due requests are drawn.",
 )
-@click.option("--burstiness", type=float, default=1.0, show_default=True, help="Shape of gamma arrivals.")
-@click.option("--max-concurrency", type=int, help="Cap on an open loop's requests in flight.")
 @click.option(
     "--max-rate-under", help="Search the highest rate within limits, such as ttft_p99_ms=1000,tpot_p99_ms=60."
 )
@@ -75,15 +73,10 @@ OUTPUT_TOKENS = 128
 @click.option("--header", "headers", multiple=True, metavar="NAME:VALUE", help="A header of each request; repeatable.")
 @click.option("--ca-file", type=click.Path(path_type=Path), help="Certificates to trust besides the system's.")
 @click.option("--insecure", is_flag=True, help="Do not check the server's certificate.")
-@click.option("--processes", type=int, help="Load processes; as many as the level needs when not given.")
 @options.style("table", "For people, or the run record for machines.")
 @click.option("--output", type=OUTPUT, help="Where the run record is written, as JSON.")
-@click.option("--requests-output", type=OUTPUT, help="Where the requests are written, as Parquet.")
 @click.option("--job", "job_path", type=click.Path(path_type=Path), help="A file that holds a whole job; stands alone.")
-@click.option("--workload-schema", is_flag=True, help="Print the JSON Schema of a workload file and exit.")
-def load(
-    url: str | None, job_path: Path | None, workload_schema: bool, style: str, output: Path | None, **given: Any
-) -> None:
+def load(url: str | None, job_path: Path | None, style: str, output: Path | None, **given: Any) -> None:
     """Offer a load to the OpenAI-compatible server at URL and measure how it is served.
 
     Give how much by one of --concurrency, --rate and --max-rate-under. Exit status 0: measured, and the SLO of --slo
@@ -94,11 +87,6 @@ def load(
     from tokenpeak.loadgen.job import job_server, read_job
     from tokenpeak.loadgen.run import run_job
 
-    if workload_schema:
-        from tokenpeak.spec.schema import schema
-
-        echo_text(json.dumps(schema(), indent=2))
-        return
     if job_path is not None:
         job = read_job(job_path)
         run_job(job)
@@ -117,8 +105,6 @@ def load(
         job = job.model_copy(update={"model": served_model(job_server(job), given["model"])})
         with watching() as on_status:
             record = run_job(job, on_status)[0]
-        if given["requests_output"] is not None:
-            write_atomically(given["requests_output"], (Path(folder) / "requests.parquet").read_bytes())
     written = record.model_dump_json(indent=1)
     if output is not None:
         write_atomically(output, written + "\n")
@@ -172,13 +158,10 @@ def _job(url: str, folder: Path, given: dict[str, Any]) -> Any:
         }
     if given["no_ignore_eos"]:
         workload["ignore_eos"] = False
-    arrivals = {name: given[name] for name in ("arrivals", "burstiness", "max_concurrency")}
+    arrivals = {"arrivals": given["arrivals"]}
     level: dict[str, Any]
     if given["max_rate_under"] is not None:
-        level = {
-            "max_rate_under": _limits(given["max_rate_under"]),
-            **arrivals,
-        }
+        level = {"max_rate_under": _limits(given["max_rate_under"]), **arrivals}
     else:
         level = {name: given[name] for name in ("requests", "warmup_requests")} | {"duration_s": given["duration"]}
         if given["concurrency"] is not None:
@@ -205,7 +188,6 @@ def _job(url: str, folder: Path, given: dict[str, Any]) -> Any:
                 "headers": {name.strip(): value.strip() for name, value in headers.items()},
                 "verify_tls": not given["insecure"],
                 "ca_file": given["ca_file"],
-                "processes": given["processes"],
             }
         )
     except ValidationError as error:
@@ -237,7 +219,6 @@ def _limits(text: str) -> dict[str, float]:
 @click.option(
     "--inventory",
     "inventory_name",
-    type=options.INVENTORY,
     help="From its load hosts, to a test server put on its node.",
 )
 @click.option("--node", "node_name", help="Which node of the inventory; the first when not given.")

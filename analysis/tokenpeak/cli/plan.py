@@ -38,7 +38,7 @@ ROWS = 40
 
 @click.command(short_help="Print what would be tried, what not and why, and the cost.")
 @options.inventory("Inventory to plan for.")
-@click.option("--sweep", "sweep_name", type=options.SWEEP, help="Sweep spec; the inventory's default when absent.")
+@click.option("--sweep", "sweep_name", help="Sweep spec; the inventory's default when absent.")
 @options.NODES
 @options.style()
 @click.option("--all", "everything", is_flag=True, help="List every config and every dropped one.")

@@ -60,7 +60,6 @@ def _explain(stored: Archive) -> None:
 @click.option(
     "--tensor-parallel", default=1, show_default=True, type=click.IntRange(1, 64), help="GPUs that share each layer."
 )
-@click.option("--engine-version", default=DEFAULT_RELEASE, show_default=True, help="Release of vLLM, for its defaults.")
 @click.option("--concurrency", default=32, show_default=True, type=click.IntRange(1), help="Requests in flight.")
 @click.option(
     "--input-tokens", default=1000, show_default=True, type=click.IntRange(1), help="Prompt tokens of a request."
@@ -72,7 +71,6 @@ def predict(
     model: str,
     gpu_name: str,
     tensor_parallel: int,
-    engine_version: str,
     concurrency: int,
     input_tokens: int,
     output_tokens: int,
@@ -91,7 +89,7 @@ def predict(
             "Add it, each figure with a source, to analysis/tokenpeak/predict/data/gpus.json."
         )
     gpus = tuple(Gpu(index=index, name=gpu_name) for index in range(tensor_parallel))
-    node = NodeFacts(node="asked", source="declared", gpus=gpus, engine_version=engine_version)
+    node = NodeFacts(node="asked", source="declared", gpus=gpus, engine_version=DEFAULT_RELEASE)
     config = Config(
         config_id="asked",
         name="asked",
@@ -101,10 +99,10 @@ def predict(
             "max_model_len": input_tokens + output_tokens,
         },
     )
-    if forbidden := dropped_because(config, node, facts, engine_version):
+    if forbidden := dropped_because(config, node, facts, DEFAULT_RELEASE):
         console.print(f"cannot run: {forbidden[1]}", markup=False)
         return
-    plan = plan_memory(config, node, facts, engine_version)
+    plan = plan_memory(config, node, facts, DEFAULT_RELEASE)
     if plan is None:
         raise FactsError(
             f"How wide weights of {facts.name} are is unknown here. Name a method of METHODS in "

@@ -36,12 +36,11 @@ _STOP_WORDS = {
 
 @click.command(short_help="Find the best settings: probe, plan, try, restore, render.")
 @options.inventory("Inventory to work on.")
-@click.option("--sweep", "sweep_name", type=options.SWEEP, help="Sweep spec; the inventory's default when absent.")
+@click.option("--sweep", "sweep_name", help="Sweep spec; the inventory's default when absent.")
 @options.NODES
 @click.option(
     "--resume",
     "sweep_id",
-    type=options.INTERRUPTED,
     help="Go on with this interrupted sweep instead of starting one.",
 )
 @click.option(
