@@ -1,6 +1,7 @@
-"""Claims on a sweep's archive: who has it, who is refused, and what an earlier controller can no longer write."""
+"""Claims on a sweep's archive: who has it, who is refused, what an earlier controller can no longer write, and its ids."""
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,8 @@ from tests.archive_factory import make_archive
 from tokenpeak.errors import ArchiveError, FencedError
 from tokenpeak.store.archive import Archive
 from tokenpeak.sweep import claim as claims
-from tokenpeak.sweep.claim import begin, require_silence, take_over
+from tokenpeak.sweep import controller
+from tokenpeak.sweep.claim import SweepClaim, begin, require_silence, take_over
 from tokenpeak.sweep.interrupt import Interrupt
 
 
@@ -136,3 +138,26 @@ def test_claim_that_was_not_written_to_its_end_supersedes_nobody(archive: Path) 
     with pytest.raises(FencedError):
         first.require()
     assert "superseded_by" in json.loads((archive / ".controller-2.json").read_text())
+
+
+WORDS = "20261121-010000-quick-sim"
+
+
+def test_sweeps_of_one_second_have_ids_of_their_own(tmp_path: Path) -> None:
+    """Two machines of one name, or two homes, that begin alike at one moment: neither id says the other's sweep."""
+    ids = [controller.new_archive(tmp_path / home, WORDS).path.name for home in ("one", "two", "two")]
+
+    assert 3 == len(set(ids))
+    assert all(re.fullmatch(rf"{WORDS}-[0-9a-f]{{6}}", each) for each in ids)
+
+
+def test_a_copied_archive_is_not_the_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One id on two controllers of one host name: neither is the other to a node, nor is a later generation."""
+    holders = []
+    for home, generation in (("one", 1), ("two", 1), ("one", 2)):
+        monkeypatch.setenv("TOKENPEAK_STATE", str(tmp_path / home))
+        holders.append(SweepClaim(tmp_path / f"{WORDS}-4f2a9c", generation, Interrupt()).holder)
+        assert holders[-1] == SweepClaim(tmp_path / f"{WORDS}-4f2a9c", generation, Interrupt()).holder
+
+    assert 3 == len(set(holders))
+    assert all(each.startswith(f"sweep {WORDS}-4f2a9c from ") for each in holders)

@@ -1,5 +1,6 @@
-"""A controller that dies or hangs in the middle of a sweep, another that resumes it, and the first when it wakes up."""
+"""A controller that dies or hangs in the middle of a sweep, another that resumes it or looks at its nodes."""
 
+import dataclasses
 import json
 import os
 import secrets
@@ -9,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driven_home import Home, read_until
+import yaml
+from driven_home import SPEC, Home, read_until
 from failover_bench import Bench, digests, end_production, longer, made, make_bench
 
 from tokenpeak.node.machine import clock
@@ -17,8 +19,6 @@ from tokenpeak.node.machine import clock
 CONFIGS = [8, 16, 32, 64]
 EACH_ONCE = {f"max_num_seqs={value}": 1 for value in CONFIGS}
 FENCED = 5
-
-pytestmark = pytest.mark.faults
 
 
 @pytest.fixture
@@ -39,6 +39,7 @@ def begun(bench: Bench) -> "tuple[subprocess.Popen[str], Path]":
     return process, archive
 
 
+@pytest.mark.faults
 @pytest.mark.faults_ci
 def test_killed_controller_is_followed_by_another_machines(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -59,6 +60,7 @@ def test_killed_controller_is_followed_by_another_machines(
     assert bench.all_answer_within(5)
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("wakes", ["meanwhile", "afterwards"])
 def test_stopped_controller_that_wakes_up_is_fenced(bench: Bench, wakes: str) -> None:
     """It ends with one sentence and status 5; no file of the archive and no production is touched by it."""
@@ -89,6 +91,7 @@ def test_stopped_controller_that_wakes_up_is_fenced(bench: Bench, wakes: str) ->
     assert bench.all_answer_within(5)
 
 
+@pytest.mark.faults
 @pytest.mark.faults_ci
 def test_controller_that_lives_keeps_its_sweep(bench: Bench) -> None:
     """A second one that resumes the sweep meanwhile ends with status 5, and the first one completes it."""
@@ -101,3 +104,37 @@ def test_controller_that_lives_keeps_its_sweep(bench: Bench) -> None:
     assert process.returncode == 0, said
     assert made(archive) == EACH_ONCE
     assert bench.all_answer_within(5)
+
+
+@pytest.mark.faults
+@pytest.mark.faults_ci
+def test_probe_by_another_controller_leaves_a_sweep_alone(home: Home, tmp_path: Path) -> None:
+    """A colleague's probe in the middle of a sweep costs none of its trials their API key.
+
+    Should the controller die, the node gives itself back by the sweep's own deadlines.
+    """
+    inventory = home.root / "inventory"
+    hosts = yaml.safe_load((inventory / "lone" / "hosts.yml").read_text())
+    _, network, *rest = home.address.split(".")
+    address = ".".join(["127", str(int(network) - 90), *rest])
+    one = {"tokenpeak_host": address, "tokenpeak_state_dir": str(tmp_path / "node")}
+    hosts["all"]["hosts"]["one"].update(one)
+    (inventory / "common" / "group_vars").mkdir(parents=True)
+    (inventory / "common" / "hosts.yml").write_text(yaml.safe_dump(hosts))
+    (inventory / "common" / "group_vars" / "all.yml").symlink_to(inventory / "lone" / "group_vars" / "all.yml")
+    spec = {**SPEC, "deadlines": {**SPEC["deadlines"], "engine_stop_s": 7}}
+    (home.root / "analysis" / "sweeps" / "long.yml").write_text(yaml.safe_dump(spec))
+    colleague = dataclasses.replace(home, state=tmp_path / "colleague")
+
+    sweep = home.start("sweep", "--inventory", "common", "--sweep", "long", "--no-report")
+    said = read_until(sweep, "engine starts")
+    armed = tmp_path / "node" / "record.json"
+    assert clock.wait_until(armed.exists, 20)
+    record = json.loads(armed.read_text())
+    probed = colleague.run("probe", "--inventory", "common")
+    said += sweep.communicate(timeout=200)[0]
+    os.killpg(json.loads((tmp_path / "node" / "production.json").read_text())["pid"], signal.SIGKILL)
+
+    assert 2 == len(list((tmp_path / "node").glob("secret-*"))), probed.stdout
+    assert ["ok", "ok"] == [trial["status"] for trial in home.trials(home.archives()[-1])], said
+    assert (60, 7) == (record["production_ready_s"], record["engine_stop_s"])

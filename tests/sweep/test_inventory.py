@@ -1,4 +1,4 @@
-"""Inventories as Ansible resolves them."""
+"""Inventories as Ansible resolves them, and the boards that one chooses."""
 
 import json
 import os
@@ -17,6 +17,7 @@ from tokenpeak import paths
 from tokenpeak.errors import InventoryError
 from tokenpeak.sweep.inventory.nodes import (
     Inventory,
+    Node,
     Resolution,
     as_extravars,
     hosts_path,
@@ -190,3 +191,23 @@ def test_files_follow_from_the_variables() -> None:
     """Argument specs, the template of node.json and the schema say what the one declaration says."""
     for path, text in derived_files().items():
         assert text == path.read_text(), f"python -m tokenpeak.sweep.inventory.schema writes {path} anew"
+
+
+BOARDS = [{"index": index, "name": name} for index, name in enumerate(("NVIDIA T4", "NVIDIA L4", "NVIDIA L4"))]
+
+
+@pytest.mark.parametrize(
+    ("given", "label"),
+    [
+        ({}, "3x NVIDIA L4 + NVIDIA T4"),
+        ({"tokenpeak_gpus": [1, 2]}, "2x NVIDIA L4"),
+        ({"tokenpeak_engine_env": {"CUDA_VISIBLE_DEVICES": "0"}}, "1x NVIDIA T4"),
+        ({"tokenpeak_gpus": [2], "tokenpeak_engine_env": {"CUDA_VISIBLE_DEVICES": "0"}}, "1x NVIDIA L4"),
+    ],
+)
+def test_declared_facts_are_of_the_chosen_boards(given: dict[str, object], label: str) -> None:
+    """A plan without the node counts the boards that its trials will use."""
+    facts = declared_facts(Node(name="n", variables={"tokenpeak_facts": {"gpus": BOARDS}, **given}))
+
+    assert facts is not None
+    assert label == facts.hardware
