@@ -1,4 +1,4 @@
-"""Claims on a sweep's archive: who has it, who is refused, what an earlier controller can no longer write, and its ids."""
+"""Claims on a sweep's archive: who has it, who is refused, what an earlier controller cannot write; and ids."""
 
 import json
 import re

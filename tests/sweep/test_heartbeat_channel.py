@@ -1,4 +1,4 @@
-"""The lease channel: beats while it is open, none after; and the commands that Ansible's plugins would run, kept open."""
+"""The lease channel: beats while it is open, none after; and how Ansible's plugins would run its command."""
 
 import json
 import os

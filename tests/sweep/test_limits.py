@@ -1,4 +1,4 @@
-"""Limits of a sweep: nodes at once, what of a group may be unavailable, model stores that nodes share, failing nodes."""
+"""Limits of a sweep: nodes at once, a group's unavailable nodes, shared model stores, nodes that fail."""
 
 import json
 import os

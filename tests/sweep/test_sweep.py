@@ -1,6 +1,7 @@
 """A sweep on a simulated node through the command line: from probing to the end record."""
 
 import collections
+import json
 import re
 import shutil
 import signal
@@ -13,6 +14,7 @@ from driven_home import MODEL, NOTIFIED, SPEC, Home, notified, read_until
 
 from archive_factory import make_archive
 from tokenpeak.node.machine import clock
+from tokenpeak.report.compare.history import calibrations
 
 ANSIBLE_LOG = "ansible.log"
 
@@ -184,3 +186,46 @@ def test_second_signal_still_restores(home: Home) -> None:
 
     assert 130 == process.returncode, said
     assert MODEL == home.production_answers()
+
+
+@pytest.mark.faults
+@pytest.mark.faults_ci
+def test_results_that_are_deleted_are_written_again(home: Home) -> None:
+    """It is said at once; every trial is there afterwards, readers find the archive, and the exit status is 1."""
+    process = home.start("sweep", "--inventory", "lone", "--sweep", "pair", "--no-report")
+    said = read_until(process, " orchestration)")
+    archive = home.archives()[-1]
+    shutil.rmtree(home.root / "results")
+    said += read_until(process, f"PROBLEM {archive} was deleted while the sweep ran")
+    at_once = clock.wait_until(lambda: (archive / "sweep.json").is_file() and len(home.trials(archive)) == 1, 5)
+    rest, _ = process.communicate(timeout=200)
+    again = home.run("sweep", "--resume", archive.name, "--no-report")
+    report = home.run("explain", str(archive))
+
+    assert at_once
+    assert 1 == process.returncode, said + rest
+    assert ["ok", "ok"] == [trial["status"] for trial in home.trials(archive)], said + rest
+    assert 0 == again.returncode, again.stdout
+    assert 2 == len(home.trials(archive))
+    assert "No archive" not in report.stdout
+
+
+QUICK = ("--streams", "2", "--seconds", "0.6")
+
+
+@pytest.mark.e2e
+def test_sweep_attaches_the_calibration_of_its_way(home: Home) -> None:
+    """A sweep says what is not covered before it begins, and its archive holds the calibration that stands for it."""
+    before = home.run("sweep", "--inventory", "shared", "--sweep", "pair", "--no-report")
+    done = home.run("calibrate", "--inventory", "shared", *QUICK)
+    after = home.run("sweep", "--inventory", "shared", "--sweep", "pair", "--no-report")
+    first, second = (json.loads((path / "sweep.json").read_text()) for path in home.archives()[-2:])
+    (shown,) = calibrations(second["calibration"])
+
+    assert 0 == done.returncode, done.stdout
+    assert "not been calibrated from left + right to this machine over http" in before.stdout
+    assert before.stdout.index("calibrated") < before.stdout.index("begins")
+    assert None is first["calibration"]
+    assert ["left", "right"] == second["calibration"]["calibrations"][0]["way"]["load_hosts"]
+    assert shown["words"].startswith("from left + right to this machine over http: up to ")
+    assert "WARNING concurrency=4 keeps 4 streams; 2 were found" in after.stdout or "keeps 4 streams; 0" in after.stdout
