@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tokenpeak import deletion
+from tokenpeak import files
 from tokenpeak.node.machine import root_files
 
-PACKAGE = Path(deletion.__file__).parent
+PACKAGE = Path(files.__file__).parent
 NODE = Path(root_files.__file__).parents[1]
 
 OS_CHANGES = {
@@ -134,7 +134,7 @@ FRAME_WRITES = {"write_csv", "write_parquet", "write_ipc", "write_ndjson", "writ
 
 
 def through_links(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Each call that writes a file by its path, and so through a link, but of a `part` that `atomic` has made."""
+    """Each call that writes a file by its path, and so through a link, but of a `part` that `files` has made."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute | ast.Name):
             continue
@@ -151,7 +151,7 @@ def through_links(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def test_output_is_written_through_no_link() -> None:
-    """What a command writes to its output takes the place of what is there (`atomic`), wherever a link leads."""
+    """What a command writes to its output takes the place of what is there (`files`), wherever a link leads."""
     writers = [PACKAGE / "spreadsheet.py", *sorted(PACKAGE.glob("exchange/*.py")), *sorted(PACKAGE.glob("cli/*.py"))]
     found = [
         f"{path.relative_to(PACKAGE)}:{line} {name}"

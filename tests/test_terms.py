@@ -9,12 +9,12 @@ from tokenpeak import paths
 PACKAGE = paths.ROOT / "analysis" / "tokenpeak"
 
 TERMS = {
-    "acquisition": "search/acquisition.py",
+    "acquisition": "search/posterior.py",
     "carbon intensity": "report/energy/energy_blocks.py",
     "confidence interval": "ranking/intervals.py",
     "coordinated omission": "results/run_summary.py",
     "downtime budget": "sweep/downtime_budget.py",
-    "early stop": "search/early_stop.py",
+    "early stop": "search/adaptive.py",
     "feasibility": "plan/rules.py",
     "gaussian process": "search/posterior.py",
     "geometric mean": "ranking/rank.py",

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import yaml
 
 from tokenpeak.errors import ArchiveError, TokenpeakError
-from tokenpeak.names import shown
+from tokenpeak.paths import shown
 
 MEGABYTE = 1024**2
 LARGEST_MB = 64
@@ -50,10 +50,10 @@ Error = type[TokenpeakError]
 
 def largest_bytes() -> int:
     """The bound on a text file; ArchiveError for a setting that is no number."""
-    given = os.environ.get("TOKENPEAK_LARGEST_MB", str(LARGEST_MB))
-    if not given.isascii() or not given.isdigit() or not 1 <= int(given) <= 1_000_000:
-        raise ArchiveError(f"TOKENPEAK_LARGEST_MB is {shown(given)}; give a number of megabytes.")
-    return int(given) * MEGABYTE
+    setting = os.environ.get("TOKENPEAK_LARGEST_MB", str(LARGEST_MB))
+    if not setting.isascii() or not setting.isdigit() or not 1 <= int(setting) <= 1_000_000:
+        raise ArchiveError(f"TOKENPEAK_LARGEST_MB is {shown(setting)}; give a number of megabytes.")
+    return int(setting) * MEGABYTE
 
 
 def read_bytes(path: Path, most: int | None = None, *, error: Error = ArchiveError) -> bytes:
@@ -244,13 +244,13 @@ def yaml_errors(path: Path, error: Error) -> Iterator[None]:
 
 def _refuse_repeated_keys(root: yaml.Node) -> None:
     """Raise for a mapping with a key twice, of which YAML would drop the first; merges (`<<`) may be several."""
-    seen: set[int] = set()
+    checked: set[int] = set()
     stack = [root]
     while stack:
         node = stack.pop()
-        if id(node) in seen:
+        if id(node) in checked:
             continue
-        seen.add(id(node))
+        checked.add(id(node))
         stack += _below(node)
         keys: dict[tuple[str, str], int] = {}
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():

@@ -1,4 +1,4 @@
-"""Errors a user can act on.
+"""Errors a user can act on, and the exit statuses of the command line.
 
     TokenpeakError          what happened, the value, and what to do; the command line prints it and exits 1
     ├── InputError          what the user gave is wrong; the command line exits 2
@@ -20,9 +20,28 @@ A failed request, a failed launch and an invalid run are rows in the archive, ne
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from enum import IntEnum
 
-from tokenpeak.exit_status import ExitStatus
 from tokenpeak.node.machine.words import one_line
+
+
+class ExitStatus(IntEnum):
+    """Exit statuses of commands, for scripts."""
+
+    GOOD = 0
+    """All that was asked was done."""
+    ERROR = 1
+    """Something failed: a node, a launch, a server, a database, a file."""
+    USAGE = 2
+    """Options, a spec, an inventory or facts that were given are wrong; nothing was begun."""
+    MISSED = 3
+    """The measurement misses the SLO, or regressed."""
+    INVALID = 4
+    """The measurement is invalid, or not comparable."""
+    FENCED = 5
+    """Another controller has the sweep: one that was stopped touches nothing any more, one that would resume waits."""
+    INTERRUPTED = 130
+    """Ended by Ctrl-C, SIGTERM or a closed terminal, in order."""
 
 
 class TokenpeakError(Exception):
@@ -92,9 +111,9 @@ class ReportError(TokenpeakError):
 _SHOWN = 20
 
 
-def suggestion(word: str, known: Iterable[str]) -> str:
+def suggestion(word: str, words: Iterable[str]) -> str:
     """A sentence naming the known words nearest to `word`, or the first of them when none is near."""
-    names = sorted(map(one_line, known))
+    names = sorted(map(one_line, words))
     near = get_close_matches(word, names, n=3, cutoff=0.5)
     if near:
         return f"Did you mean {' or '.join(near)}?"

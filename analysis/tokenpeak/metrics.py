@@ -225,14 +225,14 @@ PER_GPU: dict[str, str] = {
 DERIVED: tuple[Metric, ...] = tuple(metric for metric in METRICS if metric.derive is not None)
 
 
-def with_derived(known: Mapping[str, float | None]) -> dict[str, float | None]:
+def with_derived(measured: Mapping[str, float | None]) -> dict[str, float | None]:
     """The known values of a run and all derived metrics; null where one that it needs is null or divides by zero."""
-    values = dict(known)
+    values = dict(measured)
     for metric in DERIVED:
-        given = [values.get(name) for name in metric.derived_from]
+        arguments = [values.get(name) for name in metric.derived_from]
         assert metric.derive is not None, "DERIVED has no other"
         try:
-            values[metric.name] = None if None in given and not metric.takes_null else metric.derive(*given)
+            values[metric.name] = None if None in arguments and not metric.takes_null else metric.derive(*arguments)
         except ZeroDivisionError:
             values[metric.name] = None
     return values

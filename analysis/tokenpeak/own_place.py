@@ -17,6 +17,15 @@ PARTS = ("inventory", "sweeps", "analysis", "notebooks", "results", "site")
 """Parts of a working folder."""
 READ = ("inventory", "sweeps", "analysis/sweeps", "notebooks")
 """Of these, what is read and run."""
+_GIT_PLACES = frozenset(
+    f"GIT_{name}"
+    for name in (
+        *("DIR", "WORK_TREE", "IMPLICIT_WORK_TREE", "INDEX_FILE", "COMMON_DIR", "PREFIX", "NAMESPACE", "CONFIG"),
+        *("OBJECT_DIRECTORY", "ALTERNATE_OBJECT_DIRECTORIES", "QUARANTINE_PATH", "SHALLOW_FILE", "GRAFT_FILE"),
+        *("NO_REPLACE_OBJECTS", "REPLACE_REF_BASE", "INTERNAL_SUPER_PREFIX", "TEMPLATE_DIR"),
+    )
+)
+"""What `git rev-parse --local-env-vars` names and more; how a user logs in (GIT_SSH_COMMAND, GIT_ASKPASS) remains."""
 
 
 def require_working_folder(folder: Path) -> None:
@@ -32,17 +41,17 @@ def require_working_folder(folder: Path) -> None:
             )
 
 
-def require_unmoved(place: Path, what: str, way_out: str) -> None:
+def require_unmoved(place: Path, content: str, way_out: str) -> None:
     """InputError where `what` is to be written to a place that everybody, or as root anybody, could lead elsewhere.
 
     A folder that a group may write is one that a user has chosen to share with it; root shares with nobody.
     """
     if os.geteuid() == 0 and (danger := _danger(place)):
         raise InputError(
-            f"Root writes no {what} to {place}, which others could lead elsewhere by a link: {danger}. {way_out}"
+            f"Root writes no {content} to {place}, which others could lead elsewhere by a link: {danger}. {way_out}"
         )
     if danger := _led_by_anybody(place):
-        raise InputError(f"No {what} is written to {place}, {danger}, or take another folder.")
+        raise InputError(f"No {content} is written to {place}, {danger}, or take another folder.")
 
 
 def make_own(folder: Path) -> None:
@@ -64,6 +73,11 @@ def require_own_entries(*paths: Path) -> None:
             raise InputError(
                 f"{path} is another user's, in a folder that everybody may write. Take a folder of your own."
             )
+
+
+def git_environment() -> dict[str, str]:
+    """The variables of this process without those by which git works in another repository than the one it is given."""
+    return {name: text for name, text in os.environ.items() if name not in _GIT_PLACES}
 
 
 def _danger(path: Path) -> str | None:

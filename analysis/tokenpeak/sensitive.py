@@ -178,28 +178,28 @@ def mask(text: str, word: Mask, *, secrets_only: bool = False) -> str:
     return text
 
 
-def _replaced(found: re.Match[str], pattern: Pattern, word: Mask, secrets_only: bool) -> str:
-    whole = found[0]
+def _replaced(match: re.Match[str], pattern: Pattern, word: Mask, secrets_only: bool) -> str:
+    whole = match[0]
     if pattern is URL:
         return _url(whole, word, secrets_only)
     group = "it" if "it" in pattern.regex.groupindex else 0
-    text = found[group]
-    if not _is_meant(text, found, pattern):
+    text = match[group]
+    if not _is_meant(text, match, pattern):
         return whole
-    start, end = found.start(group) - found.start(), found.end(group) - found.start()
+    start, end = match.start(group) - match.start(), match.end(group) - match.start()
     if pattern.kind == "path":
         return _path(text, word)
     return whole[:start] + word(pattern.kind, text) + whole[end:]
 
 
-def _is_meant(text: str, found: re.Match[str], pattern: Pattern) -> bool:
+def _is_meant(text: str, match: re.Match[str], pattern: Pattern) -> bool:
     """Whether a text that looks like one of its kind is one, and not what has been put for one."""
     if LABEL.fullmatch(text):
         return False
     if pattern.is_secret:
         return not PLAIN.fullmatch(text)
     if pattern.kind == "address":
-        return text.startswith("ip-") or _is_address(text, found)
+        return text.startswith("ip-") or _is_address(text, match)
     if pattern.kind == "host":
         return not PUBLIC_HOSTS.search(text)
     if pattern.kind == "path":
@@ -207,14 +207,14 @@ def _is_meant(text: str, found: re.Match[str], pattern: Pattern) -> bool:
     return True
 
 
-def _is_address(text: str, found: re.Match[str]) -> bool:
+def _is_address(text: str, match: re.Match[str]) -> bool:
     """An address that names a machine; a time, a version, and a loopback address are none."""
     bare = text.partition("%")[0]
     try:
         address = ipaddress.ip_address(bare)
     except ValueError:
         return False
-    before = found.string[max(0, found.start() - 12) : found.start()]
+    before = match.string[max(0, match.start() - 12) : match.start()]
     if address.version == 4 and re.search(r"(?:[=<>~!]=|\bv|\bversion[ :=]*)$", before, re.IGNORECASE):
         return False
     return bare not in HARMLESS_HOSTS
@@ -271,9 +271,9 @@ def holds_secret(text: str) -> bool:
     """A token, a key, or a URL with a password stands in the text."""
     kinds: list[str] = []
 
-    def note(kind: str, given: str) -> str:
+    def note(kind: str, text: str) -> str:
         kinds.append(kind)
-        return given
+        return text
 
     mask(text, note, secrets_only=True)
     return "secret" in kinds

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import polars as pl
 
-from tokenpeak.atomic import replacing
+from tokenpeak.files import replacing
 from tokenpeak.terminal import visible
 
 STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "'", "＝", "＋", "－", "＠")

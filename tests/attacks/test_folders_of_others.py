@@ -19,8 +19,8 @@ from tests.attacks.conftest import ATTACKER, needs_root
 
 from tokenpeak import cli, own_place, paths
 from tokenpeak.cli import tokenpeak
-from tokenpeak.deletion import delete
 from tokenpeak.errors import InputError
+from tokenpeak.files import delete
 from tokenpeak.node.machine import trust
 from tokenpeak.own_place import require_unmoved, require_working_folder
 from tokenpeak.report.site import build, publish

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from leak_search import leaks
-from tokenpeak import git
+from tokenpeak import own_place
 from tokenpeak.errors import ReportError
 from tokenpeak.report.site import publish as publishing
 from tokenpeak.report.site.publish import TARGETS, publish
@@ -114,7 +114,9 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*words: str) -> str:
-    return subprocess.run(["git", *words], env=git.environment(), check=True, stdout=subprocess.PIPE, text=True).stdout
+    return subprocess.run(
+        ["git", *words], env=own_place.git_environment(), check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
 
 
 def test_site_is_a_commit_of_its_own(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from loadgen.broken_server import Answer, serving, stream
 from loadgen.test_generator import certified
 from tokenpeak.cli.load import calibrate as calibrate_command
 from tokenpeak.cli.load import load
-from tokenpeak.exit_status import ExitStatus
+from tokenpeak.errors import ExitStatus
 from tokenpeak.loadgen.calibration import Calibration, NetworkPath, beyond, calibrate, checked, read_calibration
 from tokenpeak.spec.workload import ClosedLoad, LoadLevel, OpenLoad, Stage, StagedLoad, SyntheticWorkload
 

@@ -14,7 +14,7 @@ import yaml
 from tests.rig.conftest import PYTHON, SECRET, STATE, RigNode
 
 from tokenpeak import paths
-from tokenpeak.atomic import write_atomically
+from tokenpeak.files import write_atomically
 from tokenpeak.node.engine import serving
 from tokenpeak.node.installation.bundle import write_bundle
 from tokenpeak.node.machine import clock

@@ -13,7 +13,7 @@ import numpy as np
 
 from tokenpeak.plan.matrix import build_plan
 from tokenpeak.records import Gpu, NodeFacts, Plan
-from tokenpeak.search.landscape import Landscape
+from tokenpeak.search.replay import Landscape
 from tokenpeak.search.space import Axis, space_of
 from tokenpeak.spec.sweep import parse_spec
 

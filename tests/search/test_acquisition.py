@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tokenpeak.search.acquisition import PosteriorSamples
+from tokenpeak.search.posterior import PosteriorSamples
 
 FAILS = -np.inf
 

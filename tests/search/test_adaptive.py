@@ -10,8 +10,7 @@ from landscape_factory import HARDWARE, landscape, plan_of
 
 from tokenpeak.records import TRANSIENT_CAUSES
 from tokenpeak.search.history import Finished, Outcome, Proposal, Strategy
-from tokenpeak.search.landscape import Landscape
-from tokenpeak.search.replay import Replay, replay, summarize
+from tokenpeak.search.replay import Landscape, Replay, replay, summarize
 from tokenpeak.search.searches import make_strategy
 from tokenpeak.spec.sweep import SearchSpec
 

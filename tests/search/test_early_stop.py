@@ -2,9 +2,9 @@
 
 from landscape_factory import landscape, plan_of
 
-from tokenpeak.search.early_stop import early_stop_threshold
+from tokenpeak.search.adaptive import early_stop_threshold
 from tokenpeak.search.history import Outcome, Proposal
-from tokenpeak.search.landscape import Landscape
+from tokenpeak.search.replay import Landscape
 from tokenpeak.search.searches import make_strategy
 from tokenpeak.spec.sweep import SearchSpec
 

@@ -12,8 +12,7 @@ from archive_factory import AXES, GPUS, OUTPUT_TOKENS, make_archive
 from tokenpeak.cli.replay import replay as command
 from tokenpeak.errors import ArchiveError
 from tokenpeak.records import ModelName
-from tokenpeak.search.landscape import landscapes_of
-from tokenpeak.search.replay import replay, summarize
+from tokenpeak.search.replay import landscapes_of, replay, summarize
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.store.pack import pack
 

@@ -11,7 +11,7 @@ import pytest
 from tokenpeak import bounded, spreadsheet
 from tokenpeak.errors import ArchiveError, TokenpeakError
 from tokenpeak.loadgen.datasets import read_samples, read_trace
-from tokenpeak.names import inside
+from tokenpeak.paths import inside
 from tokenpeak.predict.model import facts_from_file
 from tokenpeak.spec.workload import DatasetWorkload, TraceWorkload
 

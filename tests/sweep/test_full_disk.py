@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from archive_factory import make_archive
-from tokenpeak import storage
-from tokenpeak.atomic import write_atomically
+from tokenpeak import files
+from tokenpeak.files import write_atomically
 from tokenpeak.records import EndRecord
 from tokenpeak.sweep.ansible.heartbeat_channel import LeaseChannel
 from tokenpeak.sweep.archive_keeper import KeptArchive
@@ -63,7 +63,7 @@ def test_file_that_finds_no_room_is_named(disk: Disk, monkeypatch: pytest.Monkey
     with pytest.raises(OSError, match="No space left") as caught:
         write(target, "8" * 9000)
 
-    words = storage.refusal(caught.value)
+    words = files.refusal(caught.value)
     assert words is not None
     assert words.startswith(f"{target}: No space left on device. Give access or make room, or name another folder than")
     assert "7" == target.read_text()

@@ -7,11 +7,10 @@ from typing import Any
 
 import click
 
-from tokenpeak.errors import TokenpeakError, suggestion
-from tokenpeak.exit_status import ExitStatus
+from tokenpeak.errors import ExitStatus, TokenpeakError, suggestion
+from tokenpeak.files import refusal
 from tokenpeak.own_place import require_unmoved, require_working_folder
 from tokenpeak.paths import HOME, IS_INSTALLED, ROOT, state_dir
-from tokenpeak.storage import refusal
 from tokenpeak.terminal import echo, echo_text, excepthook
 
 COMMANDS: dict[str, str] = {

@@ -11,9 +11,9 @@ import click
 from tokenpeak import paths
 from tokenpeak.cli import options
 from tokenpeak.cli.options import OUTPUT, make_output_folder
-from tokenpeak.deletion import delete
 from tokenpeak.errors import ArchiveError, InputError, SpecError, suggestion
 from tokenpeak.exchange.export import EXPORTS
+from tokenpeak.files import delete
 from tokenpeak.terminal import echo, echo_lines
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ import click
 
 from tokenpeak import paths
 from tokenpeak.cli import options
-from tokenpeak.errors import InputError
-from tokenpeak.exit_status import ExitStatus
+from tokenpeak.errors import ExitStatus, InputError
 from tokenpeak.spreadsheet import as_cells
 from tokenpeak.terminal import echo, echo_data, echo_text
 

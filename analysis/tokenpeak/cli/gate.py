@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from tokenpeak.atomic import write_atomically
 from tokenpeak.cli.options import OutputPath
 from tokenpeak.errors import InputError, suggestion
+from tokenpeak.files import write_atomically
 from tokenpeak.gate.comparison import compare
 from tokenpeak.gate.power import power_against, power_json, power_lines
 from tokenpeak.gate.side import Side, read_side

@@ -12,8 +12,7 @@ import click
 
 from tokenpeak.cli import options
 from tokenpeak.cli.options import OUTPUT
-from tokenpeak.errors import suggestion
-from tokenpeak.exit_status import ExitStatus
+from tokenpeak.errors import ExitStatus, suggestion
 from tokenpeak.terminal import echo, echo_text
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def load(url: str | None, job_path: Path | None, style: str, output: Path | None
     is met; 1: nothing answered, or no request ended well; 2: an option or file is wrong; 3: the SLO is missed; 4: the
     run is invalid.
     """
-    from tokenpeak.atomic import write_atomically
+    from tokenpeak.files import write_atomically
     from tokenpeak.loadgen.job import job_server, read_job
     from tokenpeak.loadgen.run import run_job
 

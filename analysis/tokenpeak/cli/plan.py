@@ -15,14 +15,13 @@ from tokenpeak.cli.check import refuse
 from tokenpeak.console import SafeConsole, SafeTable
 from tokenpeak.errors import FactsError, SpecError
 from tokenpeak.plan.estimate import Estimate
-from tokenpeak.plan.highest import as_predicted, highest_lines
 from tokenpeak.plan.matrix import model_facts_of
 from tokenpeak.predict.demand import objective_demand
-from tokenpeak.predict.hub import facts_from_hub
 from tokenpeak.predict.memory_plan import missing_hardware, missing_model, plan_memory
-from tokenpeak.predict.model import ModelFacts
+from tokenpeak.predict.model import ModelFacts, facts_from_hub
 from tokenpeak.predict.prediction import slo_rate_per_s
 from tokenpeak.records import Dropped, EngineBuild, NodeFacts, Plan, PlannedConfig, Prediction
+from tokenpeak.search.highest import as_predicted, highest_lines
 from tokenpeak.search.remaining import cost_of, duration_text, limits_of, outline
 from tokenpeak.spec.sweep import SweepSpec, read_spec, sweep_path
 from tokenpeak.sweep.downtime_budget import require_deadlines

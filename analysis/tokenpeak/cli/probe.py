@@ -10,8 +10,7 @@ import click
 
 from tokenpeak.cli import options
 from tokenpeak.console import SafeConsole, SafeTable
-from tokenpeak.errors import NodeError
-from tokenpeak.exit_status import ExitStatus
+from tokenpeak.errors import ExitStatus, NodeError
 from tokenpeak.node.engine.builds import ONLY
 from tokenpeak.node.guard import notify as sending
 from tokenpeak.node.protocol.answers import UninstallAnswer

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from tokenpeak.cli.options import OUTPUT
-from tokenpeak.errors import LoadError
-from tokenpeak.exit_status import ExitStatus
+from tokenpeak.errors import ExitStatus, LoadError
 from tokenpeak.terminal import echo, echo_lines
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def quality() -> None:
 @click.option("--output", required=True, type=OUTPUT, help="Where the answers are written: a .json file.")
 def record(url: str, model: str, tokens: int | None, tasks: Path | None, output: Path, **given: Any) -> None:
     """Have the server at URL answer the built-in questions, and measure how much another batch changes its answers."""
-    from tokenpeak.atomic import write_atomically
+    from tokenpeak.files import write_atomically
     from tokenpeak.quality.answers import floor_of, written
     from tokenpeak.quality.measure import measure
     from tokenpeak.quality.verdict import Reference, judge
@@ -88,7 +87,7 @@ def compare(
 
     The exit status is 0 where they pass, 3 where they fail and 4 where it cannot be known.
     """
-    from tokenpeak.atomic import write_atomically
+    from tokenpeak.files import write_atomically
     from tokenpeak.quality.answers import floor_of, read_passes
     from tokenpeak.quality.measure import measure
     from tokenpeak.quality.verdict import Reference, judge

@@ -15,8 +15,7 @@ from tokenpeak.search.remaining import duration_text
 from tokenpeak.terminal import echo, echo_text
 
 if TYPE_CHECKING:
-    from tokenpeak.search.landscape import Landscape
-    from tokenpeak.search.replay import Replay
+    from tokenpeak.search.replay import Landscape, Replay
 
 SEARCHERS = ("adaptive", "random", "grid")
 COMPARED = ("random", "grid")
@@ -83,7 +82,7 @@ def replay(
 
 
 def _from_archives(path: Path, metric: str | None, workload: str | None, level: str | None) -> "list[Landscape]":
-    from tokenpeak.search.landscape import landscapes_of
+    from tokenpeak.search.replay import landscapes_of
     from tokenpeak.spec.sweep import parse_spec
     from tokenpeak.store.archive import find_archives
 

@@ -14,8 +14,7 @@ import click
 
 from tokenpeak import paths
 from tokenpeak.cli import options
-from tokenpeak.errors import InputError
-from tokenpeak.exit_status import ExitStatus
+from tokenpeak.errors import ExitStatus, InputError
 from tokenpeak.terminal import echo
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from typing import Any
 import click
 
 from tokenpeak.cli import options
-from tokenpeak.errors import InventoryError, NodeError
-from tokenpeak.exit_status import ExitStatus
+from tokenpeak.errors import ExitStatus, InventoryError, NodeError
 from tokenpeak.node.guard import lock
 from tokenpeak.node.production.answering import standing
 from tokenpeak.node.protocol.answers import StatusAnswer, as_json

@@ -9,8 +9,7 @@ import click
 from tokenpeak import paths
 from tokenpeak.cli import options
 from tokenpeak.cli.site import interruptible
-from tokenpeak.errors import ArchiveError, DatabaseError, ReportError
-from tokenpeak.exit_status import ExitStatus
+from tokenpeak.errors import ArchiveError, DatabaseError, ExitStatus, ReportError
 from tokenpeak.records import EndRecord
 from tokenpeak.spec.endpoint import EndpointSpec
 from tokenpeak.spec.sweep import SweepSpec, read_spec

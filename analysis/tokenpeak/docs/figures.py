@@ -10,9 +10,8 @@ import altair as alt
 import polars as pl
 
 from tokenpeak import paths
-from tokenpeak.atomic import write_atomically
-from tokenpeak.deletion import delete
 from tokenpeak.errors import ReportError, suggestion
+from tokenpeak.files import delete, write_atomically
 from tokenpeak.report.blocks import charts, display, theme
 from tokenpeak.report.blocks.block import Figure
 from tokenpeak.report.blocks.captioned import figure

@@ -17,7 +17,7 @@ from markdown_it.token import Token
 from markdown_it.utils import OptionsDict
 from markupsafe import Markup, escape
 
-from tokenpeak.names import slug
+from tokenpeak.paths import slug
 
 FIGURE = "figure:"
 PAGE_LINK = re.compile(r"^(?![a-z]+:)([\w./-]*)\.md(#.*)?$")

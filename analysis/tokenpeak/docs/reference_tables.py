@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from tokenpeak.exit_status import ExitStatus
+from tokenpeak.errors import ExitStatus
 from tokenpeak.metrics import METRICS, STATISTICS
-from tokenpeak.names import slug
+from tokenpeak.paths import slug
 from tokenpeak.spec.schema import field_docstrings
 from tokenpeak.store.schema import views
 from tokenpeak.store.tables import TABLES

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import polars as pl
 
-from tokenpeak.atomic import replacing
-from tokenpeak.deletion import delete, delete_if_possible
 from tokenpeak.errors import ArchiveError, SpecError
 from tokenpeak.exchange.foreign import ForeignNode, ForeignRun, Import
-from tokenpeak.names import inside, is_name, shown
+from tokenpeak.files import delete, delete_if_possible, replacing
+from tokenpeak.paths import inside, is_name, shown
 from tokenpeak.records import (
     ClientHealth,
     Config,

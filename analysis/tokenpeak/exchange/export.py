@@ -10,11 +10,11 @@ from typing import Any
 import polars as pl
 
 from tokenpeak import spreadsheet
-from tokenpeak.atomic import replacing, write_atomically
 from tokenpeak.errors import ArchiveError
 from tokenpeak.exchange.foreign import STATISTIC_OF
 from tokenpeak.exchange.vllm_bench import TIMES
-from tokenpeak.names import inside
+from tokenpeak.files import replacing, write_atomically
+from tokenpeak.paths import inside
 from tokenpeak.records import REQUEST_COLUMNS, Distribution, RunRecord, TrialRecord
 from tokenpeak.spec.workload import ClosedLoad, ExternalLoad, OpenLoad
 from tokenpeak.store.archive import Archive, find_archives

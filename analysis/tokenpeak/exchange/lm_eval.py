@@ -7,7 +7,7 @@ from typing import Any
 
 from tokenpeak import bounded
 from tokenpeak.errors import LoadError
-from tokenpeak.names import shown
+from tokenpeak.paths import shown
 
 METRICS = ("exact_match", "acc", "acc_norm")
 _FILE = re.compile(r"samples_(?P<task>.+?)(?:_\d{4}-\d\d-\d\dT[\d.:-]+)?\.jsonl")

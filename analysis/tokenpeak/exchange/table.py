@@ -23,7 +23,7 @@ from tokenpeak.exchange.foreign import (
     unknown_target,
 )
 from tokenpeak.exchange.reading import checked_number, read_text, source_file
-from tokenpeak.names import inside
+from tokenpeak.paths import inside
 from tokenpeak.records import Imported, SourceFile
 from tokenpeak.spec.workload import ExternalLoad, ExternalWorkload
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tokenpeak.exit_status import ExitStatus
+from tokenpeak.errors import ExitStatus
 from tokenpeak.gate.side import Difference, FigureValues, Load, Side, SideConfig, differences
 from tokenpeak.metrics import title_of
 from tokenpeak.ranking.objective import metric_direction

@@ -23,15 +23,15 @@ import polars as pl
 from pydantic import AliasChoices, Field, ValidationError
 
 from tokenpeak import paths
-from tokenpeak.atomic import write_atomically
 from tokenpeak.errors import LoadError
+from tokenpeak.files import write_atomically
 from tokenpeak.http_answer import HttpAnswer, HttpAnswerError, ask
 from tokenpeak.loadgen.http.server import Server
 from tokenpeak.loadgen.job import LoadJob
 from tokenpeak.loadgen.run import run_job
 from tokenpeak.loadgen.test_server import local_test_server
 from tokenpeak.loadgen.workers.remote import LoadHost
-from tokenpeak.names import inside
+from tokenpeak.paths import inside
 from tokenpeak.predict.demand import demand
 from tokenpeak.records import Record, RunRecord
 from tokenpeak.spec.workload import ClosedLoad, LoadLevel, OpenLoad, StagedLoad, Workload

@@ -14,7 +14,7 @@ import polars as pl
 
 from tokenpeak import bounded
 from tokenpeak.errors import WorkloadError, suggestion
-from tokenpeak.names import shown
+from tokenpeak.paths import shown
 from tokenpeak.spec.workload import DatasetWorkload, TraceWorkload
 
 KEPT = ("role", "content", "name", "tool_calls", "tool_call_id")

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from tokenpeak.atomic import replacing, write_atomically
 from tokenpeak.errors import LoadError
+from tokenpeak.files import replacing, write_atomically
 from tokenpeak.loadgen.arrivals import staged_caps, staged_timetable, timetable
 from tokenpeak.loadgen.assignment import LoadAssignment
 from tokenpeak.loadgen.datasets import read_trace

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tokenpeak import paths
-from tokenpeak.atomic import replacing
 from tokenpeak.errors import LoadError
+from tokenpeak.files import replacing
 
 _END_S = 10.0
 

@@ -61,18 +61,18 @@ def _production(spec: SweepSpec, node: NodeFacts) -> ExtraConfig | str:
 
 def parse_arguments(arguments: Sequence[str], engine_version: str | None) -> tuple[str | None, dict[str, FlagValue]]:
     """The model and the flags of an engine's command line; what the sweep sets itself (address, names) is left out."""
-    known = known_flags(engine_version)
-    place, options = read_options(arguments, known)
+    table = known_flags(engine_version)
+    place, options = read_options(arguments, table)
     model = None if place is None else arguments[place]
     flags: dict[str, FlagValue] = {}
     for option in options:
         name, positive = option.name, option.name.removeprefix("no_")
         if name == "model" and option.values:
             model = option.values[0]
-        elif name not in known and positive in known:
+        elif name not in table and positive in table:
             flags[positive] = False
         elif name not in OURS:
-            flags[name] = _value(option.values, known.get(name))
+            flags[name] = _value(option.values, table.get(name))
     return model, flags
 
 

@@ -92,9 +92,9 @@ class Case:
     @property
     def method(self) -> str | None:
         """The quantization method: the flag's, else the checkpoint's."""
-        given = self.flag("quantization")
-        if given:
-            return str(given)
+        flag = self.flag("quantization")
+        if flag:
+            return str(flag)
         return self.model.quantization.method if self.model and self.model.quantization else None
 
     @property

@@ -3,17 +3,18 @@
 Where neither the spec nor its fixed part names a model, each node's own is tuned, that its inventory gives it.
 """
 
+import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tokenpeak.errors import PlanError
 from tokenpeak.metrics import PER_GPU
 from tokenpeak.node.engine.builds import ONLY
-from tokenpeak.plan.classes import class_key
 from tokenpeak.plan.estimate import trial_time
 from tokenpeak.plan.node_kinds import apart, asked_build, build_of, known_flags_of, takes
 from tokenpeak.plan.rules import ONE_NODE, advice, dropped_because, environment_refused
-from tokenpeak.predict.demand import demands, objective_demand
-from tokenpeak.predict.memory_plan import plan_memory
+from tokenpeak.predict.demand import Demand, demands, objective_demand
+from tokenpeak.predict.memory_plan import MemoryPlan, plan_memory
 from tokenpeak.predict.model import ModelFacts, model_facts
 from tokenpeak.predict.prediction import predict
 from tokenpeak.records import Config, Dropped, ModelName, NodeFacts, Plan, PlannedConfig, config_hash, hardware_groups
@@ -24,6 +25,12 @@ from tokenpeak.vllm.command import command_line
 from tokenpeak.vllm.flag_effects import answers_key
 
 AS_SERVED = "as served"
+
+_MEMORY_ONLY = ("gpu_memory_utilization", "kv_cache_memory_bytes", "swap_space", "max_model_len")
+"""Flags that only change how much KV cache there is, or how long a request may be."""
+
+_SPARE = 1.1
+"""KV cache is never short when it holds a tenth more than the load can fill: block rounding, and the last step."""
 
 
 def endpoint_config(endpoint: EndpointSpec) -> Config:
@@ -152,11 +159,11 @@ def _config(
         flags |= {key.strip("-").replace("-", "_"): value for key, value in patch.flags.items()}
         env |= patch.env
         engine = patch.engine or engine
-        given = patch.model.model_dump(exclude_none=True)
-        if "name" in given:
+        changes = patch.model.model_dump(exclude_none=True)
+        if "name" in changes:
             # Another checkpoint has revisions of its own.
             model = {**model, "revision": None}
-        model |= given
+        model |= changes
     if model["name"] is None:
         raise PlanError(
             f"Config {name!r} has no model. Give the sweep spec a model (model: {{name: …}}), "
@@ -229,7 +236,7 @@ def _plan(
     demanded, aim = demands(spec.workloads), objective_demand(spec)
     feasible: list[PlannedConfig] = []
     dropped: list[Dropped] = []
-    seen: dict[str, str] = {}
+    names: dict[str, str] = {}
     for asked_config in every:
         try:
             config = on_node(asked_config, node)
@@ -246,10 +253,10 @@ def _plan(
                 raise
             dropped.append(Dropped(config=config, rule="engine_flags", reason=str(error)))
             continue
-        if twin := seen.get(config.config_id):
+        if twin := names.get(config.config_id):
             dropped.append(Dropped(config=config, rule="duplicate", reason=f"it is the same as {twin!r}"))
             continue
-        seen[config.config_id] = config.name
+        names[config.config_id] = config.name
         if refused := [reason for each in nodes if (reason := environment_refused(config, each))]:
             # Nothing forces a config on a node that refuses it.
             dropped.append(Dropped(config=config, rule="environment", reason=refused[0]))
@@ -302,3 +309,67 @@ def with_objective(spec: SweepSpec, configs: Iterable[Config]) -> tuple[SweepSpe
             f"objective: {{metric: {spec.objective.metric}}} ranks them as a whole",
         ),
     )
+
+
+def class_key(config: Config, memory: MemoryPlan | None, demands: Sequence[Demand]) -> str:
+    """The class of a config under these runs, as 8 hex digits; without facts each config is a class of its own.
+
+    Configs of one class cannot differ, so that one of each stands for all: they are equal once every limit that this
+    load can never reach has been struck out: sequences beyond the most requests in flight, batched tokens beyond the
+    most that a step can hold, and context length and memory beyond what the load can ever fill of the KV cache,
+    prefixes that requests share included. Anything not understood keeps configs apart.
+    """
+    if memory is None:
+        return config.config_id[:8]
+    deployment = memory.deployment
+    settings: dict[str, object] = {
+        key: value
+        for key, value in config.flags.items()
+        if key not in (*_MEMORY_ONLY, "max_num_seqs", "max_num_batched_tokens")
+    }
+    settings.setdefault("enforce_eager", deployment.eager)
+    settings.setdefault("tensor_parallel_size", deployment.tensor_parallel)
+    settings.setdefault("pipeline_parallel_size", deployment.pipeline_parallel)
+    settings["dtype"] = _dtype(memory)
+
+    flight = _largest([demand.concurrency for demand in demands])
+    longest = _largest([demand.longest_tokens for demand in demands])
+    prompt = _largest([demand.longest_input_tokens for demand in demands])
+    sequences: int | str = deployment.max_num_seqs
+    if flight is not None and deployment.max_num_seqs >= flight:
+        sequences = "all requests in flight"
+    settings["max_num_seqs"] = sequences
+
+    running = deployment.max_num_seqs if flight is None else min(flight, deployment.max_num_seqs)
+    step = None if prompt is None else running * (prompt + 1)
+    if step is not None and deployment.max_num_batched_tokens >= step:
+        settings["max_num_batched_tokens"] = "all prompts in flight"
+    else:
+        settings["max_num_batched_tokens"] = deployment.max_num_batched_tokens
+
+    shared = _largest([demand.shared_tokens for demand in demands]) if memory.prefix_caching else 0
+    never_short = False
+    if longest is not None and shared is not None and longest <= memory.max_model_len:
+        never_short = memory.kv_cache_tokens >= (running * longest + shared) * _SPARE
+    if never_short:
+        settings["kv_cache"] = "never short"
+    else:
+        settings["kv_cache"] = {flag: config.flags.get(flag) for flag in _MEMORY_ONLY}
+        settings["max_num_seqs"] = deployment.max_num_seqs
+        settings["max_num_batched_tokens"] = deployment.max_num_batched_tokens
+    content = [config.model.model_dump(), settings, config.env, config.engine_version, config.engine]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _dtype(memory: MemoryPlan) -> str:
+    """The dtype with `auto` and its other names resolved."""
+    dtype = memory.deployment.dtype
+    if dtype == "auto":
+        dtype = memory.deployment.model.dtype
+    return {"half": "float16", "float": "float32"}.get(dtype, dtype)
+
+
+def _largest(values: Sequence[int | None]) -> int | None:
+    """The largest, or None when one of them is unknown."""
+    limits = [value for value in values if value is not None]
+    return max(limits) if limits and len(limits) == len(values) else None

@@ -38,8 +38,8 @@ def differences(ours: NodeFacts, theirs: NodeFacts) -> str:
     """Differences that make two nodes of equal boards two kinds of hardware, ours first."""
     here, there = ours.hardware_key, theirs.hardware_key
     parts = [
-        f"{what} {_words(name, here, there)} here, {_words(name, there, here)} there"
-        for name, what in _WHAT.items()
+        f"{fact} {_words(name, here, there)} here, {_words(name, there, here)} there"
+        for name, fact in _WHAT.items()
         if getattr(here, name) != getattr(there, name)
     ]
     if ours.model != theirs.model:
@@ -72,24 +72,24 @@ def build_of(config: Config, node: NodeFacts) -> EngineBuild:
     return next((build for build in node.builds if build.name == config.engine), node.builds[0])
 
 
-def asked_build(asked: str | None, node: NodeFacts) -> EngineBuild:
+def asked_build(wanted: str | None, node: NodeFacts) -> EngineBuild:
     """The build of a node that a spec's `engine` asks for, a name or else a version; the default one for None.
 
     Raises PlanError that names the builds there are. One of unknown version stands for any.
     """
     builds = node.builds
-    if asked is None:
+    if wanted is None:
         return _startable(builds[0])
     for build in builds:
-        if build.name == asked:
+        if build.name == wanted:
             return _startable(build)
-    if _VERSION.fullmatch(asked):
-        matches = [build for build in builds if is_version(asked, build.release)]
-        known = [build for build in matches if build.release is not None]
+    if _VERSION.fullmatch(wanted):
+        matches = [build for build in builds if is_version(wanted, build.release)]
+        versioned = [build for build in matches if build.release is not None]
         if matches:
-            return _startable((known or matches)[0])
+            return _startable((versioned or matches)[0])
     raise PlanError(
-        f"no engine build of {node.node} is {asked!r}: it has {_listed(builds)}. Add one to tokenpeak_engines of the "
+        f"no engine build of {node.node} is {wanted!r}: it has {_listed(builds)}. Add one to tokenpeak_engines of the "
         "inventory, or ask for one of these"
     )
 

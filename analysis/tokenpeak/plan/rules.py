@@ -123,20 +123,20 @@ def _v1_feature(case: Case) -> str | None:
 def _dtype(case: Case) -> str | None:
     if case.capability is None or case.capability >= 80:
         return None
-    given = str(case.flag("dtype") or "auto")
+    value = str(case.flag("dtype") or "auto")
     # Up to 0.8 `auto` takes the checkpoint's dtype; since 0.9 it takes one that the GPU has.
-    automatic = given == "auto" and case.release < (0, 9) and case.model is not None and case.model.dtype == "bfloat16"
-    if given != "bfloat16" and not automatic:
+    automatic = value == "auto" and case.release < (0, 9) and case.model is not None and case.model.dtype == "bfloat16"
+    if value != "bfloat16" and not automatic:
         return None
     which = "dtype auto is bfloat16 for this model, which" if automatic else "dtype bfloat16"
     return f"{which} needs compute capability 8.0; {case.gpu_name} has {case.capability / 10}. Use dtype: float16"
 
 
 def _method_release(case: Case) -> str | None:
-    given = case.flag("quantization")
-    if not given or str(given) in known_methods(case.version) or str(given) not in flag_table().quantization:
+    value = case.flag("quantization")
+    if not value or str(value) in known_methods(case.version) or str(value) not in flag_table().quantization:
         return None
-    return f"vLLM {case.version} has no quantization method {given}"
+    return f"vLLM {case.version} has no quantization method {value}"
 
 
 def _method_capability(case: Case) -> str | None:
@@ -150,38 +150,38 @@ def _method_capability(case: Case) -> str | None:
 
 
 def _method_dtype(case: Case) -> str | None:
-    given, dtype = case.flag("quantization"), case.flag("dtype")
-    facts = known_methods(case.version).get(str(given)) if given else None
+    value, dtype = case.flag("quantization"), case.flag("dtype")
+    facts = known_methods(case.version).get(str(value)) if value else None
     dtype = {"half": "float16", "float": "float32"}.get(str(dtype), str(dtype))
     if facts is None or not facts.dtypes or dtype in ("None", "auto", *facts.dtypes):
         return None
-    return f"{given} runs with {' or '.join(facts.dtypes)} in vLLM {case.version or 'this release'}, not with {dtype}"
+    return f"{value} runs with {' or '.join(facts.dtypes)} in vLLM {case.version or 'this release'}, not with {dtype}"
 
 
 def _method_checkpoint(case: Case) -> str | None:
-    given = str(case.flag("quantization") or "")
-    if not given or case.model is None:
+    value = str(case.flag("quantization") or "")
+    if not value or case.model is None:
         return None
     stored = case.model.quantization
     if stored is None:
-        needs = any(word in given.split("_") for word in NEEDS_CHECKPOINT)
-        return f"the checkpoint is not quantized, and {given} needs one that is" if needs else None
-    wanted, has = FORMATS.get(given, given), FORMATS.get(stored.method, stored.method)
-    if wanted == has or given in ("moe_wna16", "humming", "inc", "auto-round"):
+        needs = any(word in value.split("_") for word in NEEDS_CHECKPOINT)
+        return f"the checkpoint is not quantized, and {value} needs one that is" if needs else None
+    wanted, has = FORMATS.get(value, value), FORMATS.get(stored.method, stored.method)
+    if wanted == has or value in ("moe_wna16", "humming", "inc", "auto-round"):
         return None
-    return f"the checkpoint is quantized with {stored.method}, not with {given}; leave the flag out"
+    return f"the checkpoint is quantized with {stored.method}, not with {value}; leave the flag out"
 
 
 def _kv_dtype(case: Case) -> str | None:
-    given = str(case.flag("kv_cache_dtype") or "auto")
+    value = str(case.flag("kv_cache_dtype") or "auto")
     if case.capability is None:
         return None
-    if given.startswith("nvfp4") and not 100 <= case.capability < 110:
-        return f"kv_cache_dtype {given} needs compute capability 10.x; {case.gpu_name} has {case.capability / 10}"
+    if value.startswith("nvfp4") and not 100 <= case.capability < 110:
+        return f"kv_cache_dtype {value} needs compute capability 10.x; {case.gpu_name} has {case.capability / 10}"
     # Since 0.25 only Triton is left below 8.0, and refuses fp8 there; up to 0.10 such GPUs have V0's kernels.
-    if given.startswith("fp8") and case.capability < 80 and case.release >= (0, 25):
+    if value.startswith("fp8") and case.capability < 80 and case.release >= (0, 25):
         return (
-            f"kv_cache_dtype {given} needs compute capability 8.0 (FlashInfer) or 8.9 (Triton); "
+            f"kv_cache_dtype {value} needs compute capability 8.0 (FlashInfer) or 8.9 (Triton); "
             f"{case.gpu_name} has {case.capability / 10}"
         )
     return None
@@ -225,8 +225,8 @@ def _speculation(case: Case) -> str | None:
 
 
 def _memory(case: Case) -> str | None:
-    given = case.memory_plan is not None and case.memory_plan.kv_cache_memory_bytes is not None
-    margin = 0.0 if given else case.memory_margin_bytes
+    is_fixed = case.memory_plan is not None and case.memory_plan.kv_cache_memory_bytes is not None
+    margin = 0.0 if is_fixed else case.memory_margin_bytes
     return case.memory_plan.reason if case.memory_plan is not None and case.short_bytes > margin else None
 
 
@@ -289,10 +289,10 @@ def _weight_only(case: Case) -> str | None:
 
 
 def _kv_weight_only(case: Case) -> str | None:
-    given = str(case.flag("kv_cache_dtype") or "auto")
-    if not given.startswith("fp8") or case.capability is None or case.capability >= 89:
+    value = str(case.flag("kv_cache_dtype") or "auto")
+    if not value.startswith("fp8") or case.capability is None or case.capability >= 89:
         return None
-    return f"{case.gpu_name} has no fp8 arithmetic: kv_cache_dtype {given} saves memory there, and may cost time"
+    return f"{case.gpu_name} has no fp8 arithmetic: kv_cache_dtype {value} saves memory there, and may cost time"
 
 
 def _slow_link(case: Case) -> str | None:
@@ -311,12 +311,12 @@ def _full(case: Case) -> str | None:
     value = case.flag("gpu_memory_utilization")
     if not isinstance(value, float) or value <= 0.95 or not case.node.gpus:
         return None
-    kept = (
+    graphs = (
         " CUDA graphs are not counted in before 0.21."
         if case.release < (0, 21) and not case.flag("enforce_eager")
         else ""
     )
-    return f"gpu_memory_utilization {value} leaves little for what the engine does not count; it may run out.{kept}"
+    return f"gpu_memory_utilization {value} leaves little for what the engine does not count; it may run out.{graphs}"
 
 
 ADVICE: tuple[Callable[[Case], str | None], ...] = (_eager, _weight_only, _kv_weight_only, _slow_link, _close, _full)

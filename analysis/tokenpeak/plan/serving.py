@@ -139,16 +139,16 @@ def production_edit(
     served = for_serving(config, launched)
     if served.problem:
         raise PlanError(served.problem)
-    known = known_flags(version)
+    table = known_flags(version)
     command = command_line(served.config, version)
-    new = _options(command.arguments, known)
-    place, kept = read_options(production.words, known, program=production.program)
+    new = _options(command.arguments, table)
+    place, present = read_options(production.words, table, program=production.program)
     is_same_model = config.model.name == base_model
     head: list[str | int] = [place if is_same_model and place is not None else served.config.model.name]
     notes = [served.note] if served.note else []
     words: list[str | int] = []
     used: set[str] = set()
-    for option in kept:
+    for option in present:
         name = option.name.removeprefix("no_")
         if name in new:
             words += _same_or_new(option, new[name], production) if name not in used else []
@@ -161,7 +161,7 @@ def production_edit(
         words += option_words if name not in used else []
     if not is_same_model:
         words += ["--revision", config.model.revision] if config.model.revision else []
-        if not any(option.name == "served_model_name" for option in kept):
+        if not any(option.name == "served_model_name" for option in present):
             # Clients ask for the model by the name that it had.
             words += ["--served-model-name", production.served_name or base_model]
     start: list[str | int] = list(range(production.program))
@@ -182,10 +182,10 @@ def described_model(production: Described, version: str | None) -> str | None:
     return None if place is None else production.words[place]
 
 
-def _options(arguments: Sequence[str], known: Mapping[str, FlagFacts]) -> dict[str, list[str]]:
+def _options(arguments: Sequence[str], table: Mapping[str, FlagFacts]) -> dict[str, list[str]]:
     """A config's flags as words by name, several of one flag together."""
     by_name: dict[str, list[str]] = {}
-    for option in read_options(arguments, known)[1]:
+    for option in read_options(arguments, table)[1]:
         by_name.setdefault(option.name.removeprefix("no_"), []).extend(arguments[place] for place in option.places)
     return by_name
 

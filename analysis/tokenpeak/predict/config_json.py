@@ -282,11 +282,11 @@ def quantization_of(config: Mapping[str, Any]) -> Quantization | None:
     method = str(raw.get("quant_method", "")).casefold().replace("_", "-" if raw.get("config_groups") else "_")
     if raw.get("config_groups"):
         return _compressed(raw)
-    known = METHODS.get(method)
-    if known is None:
+    method_facts = METHODS.get(method)
+    if method_facts is None:
         return None
     bits, group = raw.get("bits", raw.get("w_bit")), raw.get("group_size", raw.get("q_group_size"))
-    width = known.bits
+    width = method_facts.bits
     if isinstance(bits, int) and bits > 0:
         width = _grouped(bits, group if isinstance(group, int) else 0)
     elif raw.get("quant_algo") == "NVFP4":
@@ -295,9 +295,9 @@ def quantization_of(config: Mapping[str, Any]) -> Quantization | None:
         width = 8.0
     kv = str(raw.get("kv_cache_quant_algo") or "").casefold()
     return Quantization(
-        method=known.method,
+        method=method_facts.method,
         bits=width,
-        compute=METHODS["modelopt_fp4"].compute if raw.get("quant_algo") == "NVFP4" else known.compute,
+        compute=METHODS["modelopt_fp4"].compute if raw.get("quant_algo") == "NVFP4" else method_facts.compute,
         kv_cache_dtype="fp8" if kv.startswith("fp8") else None,
     )
 

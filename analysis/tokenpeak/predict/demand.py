@@ -104,52 +104,45 @@ def _sum(*parts: int | None) -> int | None:
 class _Lengths:
     """Means, spreads and largest lengths of a workload's requests, and the share of input in the prefix cache."""
 
-    asked: float
-    given: float
-    longest_asked: int | None
+    input_tokens: float
+    output_tokens: float
+    longest_input: int | None
     longest: int | None
     hits: float
-    asked_spread: float = 0.0
-    given_spread: float = 0.0
+    input_spread: float = 0.0
+    output_spread: float = 0.0
 
 
 def _lengths(workload: Workload) -> _Lengths:
     hits = workload.expected_prefix_hit_rate or 0.0
     if isinstance(workload, FixedWorkload):
-        tokens, given = max(1, round(len(workload.prompt.split()) * TOKENS_PER_WORD)), workload.output_tokens
-        return _Lengths(asked=tokens, given=given, longest_asked=tokens, longest=tokens + given, hits=hits)
-    if isinstance(workload, SyntheticWorkload):
-        asked, answer = workload.input_tokens, workload.output_tokens
+        prompt, output = max(1, round(len(workload.prompt.split()) * TOKENS_PER_WORD)), workload.output_tokens
         return _Lengths(
-            asked=_mean(asked),
-            given=_mean(answer),
-            longest_asked=_most(asked),
-            longest=_sum(_most(asked), _most(answer)),
+            input_tokens=prompt, output_tokens=output, longest_input=prompt, longest=prompt + output, hits=hits
+        )
+    if isinstance(workload, SyntheticWorkload):
+        prompts, outputs = workload.input_tokens, workload.output_tokens
+        return _Lengths(
+            input_tokens=_mean(prompts),
+            output_tokens=_mean(outputs),
+            longest_input=_most(prompts),
+            longest=_sum(_most(prompts), _most(outputs)),
             hits=hits,
-            asked_spread=_spread(asked),
-            given_spread=_spread(answer),
+            input_spread=_spread(prompts),
+            output_spread=_spread(outputs),
         )
     if isinstance(workload, ConversationWorkload):
         return _conversation(workload, hits)
-    if isinstance(workload, DatasetWorkload):
-        out = workload.output_tokens
-        return _Lengths(
-            asked=DATASET_INPUT_TOKENS,
-            given=float(out or DATASET_OUTPUT_TOKENS),
-            longest_asked=workload.max_input_tokens,
-            longest=None,
-            hits=hits,
-            asked_spread=DATASET_SPREAD,
-            given_spread=0.0 if out else DATASET_SPREAD,
-        )
+    dataset = workload if isinstance(workload, DatasetWorkload) else None
+    output_tokens = dataset.output_tokens if dataset else None
     return _Lengths(
-        asked=DATASET_INPUT_TOKENS,
-        given=DATASET_OUTPUT_TOKENS,
-        longest_asked=None,
+        input_tokens=DATASET_INPUT_TOKENS,
+        output_tokens=float(output_tokens or DATASET_OUTPUT_TOKENS),
+        longest_input=dataset.max_input_tokens if dataset else None,
         longest=None,
         hits=hits,
-        asked_spread=DATASET_SPREAD,
-        given_spread=DATASET_SPREAD,
+        input_spread=DATASET_SPREAD,
+        output_spread=0.0 if output_tokens else DATASET_SPREAD,
     )
 
 
@@ -157,8 +150,8 @@ def _conversation(workload: ConversationWorkload, hits: float) -> _Lengths:
     """Each turn brings all before it again; what is new of it, are the last answer and the turn's own words."""
     first, more, out = _mean(workload.starter_tokens), _mean(workload.turn_input_tokens), _mean(workload.output_tokens)
     turns = workload.turns
-    asked = [first + more + turn * (more + out) for turn in range(turns)]
-    whole = fmean(asked)
+    inputs = [first + more + turn * (more + out) for turn in range(turns)]
+    whole = fmean(inputs)
     new = more + (turns - 1) / turns * out
     longest = _sum(
         _most(workload.starter_tokens),
@@ -166,13 +159,13 @@ def _conversation(workload: ConversationWorkload, hits: float) -> _Lengths:
         *[_most(workload.output_tokens)] * (turns - 1),
     )
     return _Lengths(
-        asked=whole,
-        given=out,
-        longest_asked=longest,
+        input_tokens=whole,
+        output_tokens=out,
+        longest_input=longest,
         longest=_sum(longest, _most(workload.output_tokens)),
         hits=hits or 1 - new / whole,
-        asked_spread=pstdev(asked) / whole,
-        given_spread=_spread(workload.output_tokens),
+        input_spread=pstdev(inputs) / whole,
+        output_spread=_spread(workload.output_tokens),
     )
 
 
@@ -199,10 +192,10 @@ def demand(workload: Workload, level: LoadLevel) -> Demand:
     if concurrency is None and level.requests is not None:
         concurrency = level.requests + level.warmup_requests
     return Demand(
-        input_tokens=lengths.asked,
-        output_tokens=lengths.given,
+        input_tokens=lengths.input_tokens,
+        output_tokens=lengths.output_tokens,
         longest_tokens=lengths.longest,
-        longest_input_tokens=lengths.longest_asked,
+        longest_input_tokens=lengths.longest_input,
         requests=level.requests,
         warmup_requests=level.warmup_requests,
         duration_s=level.duration_s,
@@ -211,8 +204,8 @@ def demand(workload: Workload, level: LoadLevel) -> Demand:
         prefix_hit_rate=lengths.hits,
         shared_tokens=_shared(workload),
         search=level if isinstance(level, MaxRateLoad) else None,
-        input_spread=lengths.asked_spread,
-        output_spread=lengths.given_spread,
+        input_spread=lengths.input_spread,
+        output_spread=lengths.output_spread,
         burstiness=_burstiness(level),
     )
 
@@ -221,7 +214,7 @@ def _own(workload: AnyWorkload, level: AnyLevel) -> Demand:
     """The run, which must be one that this load client can offer."""
     if isinstance(workload, ExternalWorkload) or isinstance(level, ExternalLoad):
         raise SpecError(
-            f"Workload {workload.name!r} at {level.label} was asked by another tool and cannot be offered again. "
+            f"Workload {workload.name!r} at {level.label} was offered by another tool and cannot be offered again. "
             "Describe it as a synthetic, dataset, conversation or trace workload."
         )
     return demand(workload, level)
@@ -257,15 +250,15 @@ STEPS = (0.7548776662466927, 0.5698402909980532)
 
 def lengths(demand: Demand) -> Iterator[tuple[int, int]]:
     """(input, output) of one request after another, spread as widely as the demand says."""
-    asked, both = demand.longest_input_tokens, demand.longest_tokens
-    answer = both - asked if asked is not None and both is not None else None
+    prompt, both = demand.longest_input_tokens, demand.longest_tokens
+    output = both - prompt if prompt is not None and both is not None else None
     place = 0
     while True:
         place += 1
         first, second = ((place * step) % 1 for step in STEPS)
         yield (
-            _length(demand.input_tokens, demand.input_spread, first, asked),
-            _length(demand.output_tokens, demand.output_spread, second, answer),
+            _length(demand.input_tokens, demand.input_spread, first, prompt),
+            _length(demand.output_tokens, demand.output_spread, second, output),
         )
 
 

@@ -46,8 +46,8 @@ class GpuFacts:
     @property
     def usable_bytes(self) -> int:
         """The total that an engine's share (`gpu_memory_utilization`) is counted from."""
-        kept = 0 if self.compute_capability == "7.0" or self.vendor != "nvidia" else DRIVER_RESERVED_BYTES
-        return self.vram_bytes - kept
+        reserved = 0 if self.compute_capability == "7.0" or self.vendor != "nvidia" else DRIVER_RESERVED_BYTES
+        return self.vram_bytes - reserved
 
     def flops_for(self, dtype: str) -> float:
         """FLOP/s at `dtype`; one that the device lacks runs at its 16-bit rate, into which it is converted."""

@@ -219,8 +219,8 @@ def engine_environment(config: "Config", node: "NodeFacts") -> dict[str, str]:
 
 def _widths_known(deployment: Deployment) -> bool:
     """Whether the bytes of its weights and of its KV cache can be counted."""
-    asked, kv = deployment.quantization, deployment.kv_dtype
-    if asked in flag_table().quantization and asked not in METHODS:
+    quantization, kv = deployment.quantization, deployment.kv_dtype
+    if quantization in flag_table().quantization and quantization not in METHODS:
         return False
     return kv in DTYPE_BYTES or kv.startswith("fp8")
 
@@ -265,12 +265,12 @@ def memory_on(
     if not chunked:
         batched = max(length, batched)
     batched = numbers.count("max_num_batched_tokens", min(batched, sequences * length))
-    given = int(numbers.number("kv_cache_memory_bytes", 0)) or None
+    kv_cache_memory = int(numbers.number("kv_cache_memory_bytes", 0)) or None
     utilization = numbers.number("gpu_memory_utilization", 0.92 if version_tuple(version) >= (0, 20, 0) else 0.9)
-    if gpu.vendor == "cpu" and given is None:
+    if gpu.vendor == "cpu" and kv_cache_memory is None:
         space = env.get("VLLM_CPU_KVCACHE_SPACE")
-        kept = CPU_WORKER_BYTES + model.weight_bytes(str(flags.get("dtype") or "auto"))
-        given = _cpu_space(space) if space else max(1, int(gpu.vram_bytes * utilization - kept))
+        others = CPU_WORKER_BYTES + model.weight_bytes(str(flags.get("dtype") or "auto"))
+        kv_cache_memory = _cpu_space(space) if space else max(1, int(gpu.vram_bytes * utilization - others))
     quantization = flags.get("quantization")
     speculation = speculative_config(flags) or {}
     drafted = speculation.get("num_speculative_tokens", 0)
@@ -311,7 +311,7 @@ def memory_on(
     memory = MemoryPlan(
         deployment=deployment,
         gpu_memory_utilization=utilization,
-        kv_cache_memory_bytes=given,
+        kv_cache_memory_bytes=kv_cache_memory,
         max_model_len=length,
         block_size=numbers.count("block_size", BLOCK_TOKENS),
         chunked_prefill=chunked,

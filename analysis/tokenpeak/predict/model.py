@@ -5,10 +5,12 @@ the most served open models, each with its source. A model that none of these kn
 without prediction.
 """
 
+import asyncio
 import json
 import math
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,8 +18,8 @@ from typing import Any
 
 from tokenpeak import bounded
 from tokenpeak.errors import FactsError
-from tokenpeak.names import inside
-from tokenpeak.paths import data_dir, state_dir
+from tokenpeak.files import delete, write_atomically
+from tokenpeak.paths import data_dir, inside, state_dir
 from tokenpeak.predict.config_json import Experts, Mla, Quantization, quantization_of, read_config
 
 TABLE = Path(__file__).parent / "data" / "models.json"
@@ -27,6 +29,9 @@ LARGEST_CONFIG_BYTES = 4 * 1024**2
 
 BESIDE = "hf_quant_config.json"
 """ModelOpt's own file on a checkpoint's quantization."""
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+HUB_TIMEOUT_S, HUB_ANSWER_LIMIT_S = 4.0, 10.0
 
 DTYPE_BYTES = {"float32": 4.0, "float": 4.0, "float16": 2.0, "half": 2.0, "bfloat16": 2.0, "fp8": 1.0, "int8": 1.0}
 """Bytes of a value; vLLM's names of the fp8 kinds (`fp8_e5m2` …) all start with `fp8`."""
@@ -158,7 +163,7 @@ def model_facts(name_or_path: str) -> ModelFacts | None:
     """The model called `name_or_path`, or None when nothing here knows it.
 
     A folder's or file's config.json is read first, then that of a model made on this machine (data_dir()/models),
-    then the built-in table, then what plan.hub kept, then the hub's own cache.
+    then the built-in table, then what `facts_from_hub` kept, then the hub's own cache.
     Raises FactsError when a config.json is found and makes no sense; one of the hub's cache, which nobody can correct,
     is then no facts.
     """
@@ -166,8 +171,8 @@ def model_facts(name_or_path: str) -> ModelFacts | None:
     for candidate in (path, path / "config.json", data_dir() / "models" / name_or_path / "config.json"):
         if candidate.is_file():
             return facts_from_file(candidate, name_or_path)
-    if known := _table().get(_short(name_or_path)):
-        return known
+    if built_in := _table().get(_short(name_or_path)):
+        return built_in
     if kept_config(name_or_path).is_file():
         return facts_from_file(kept_config(name_or_path), name_or_path)
     cached = sorted(_hub_cache().glob(f"models--{name_or_path.replace('/', '--')}/snapshots/*/config.json"))
@@ -192,10 +197,10 @@ def facts_from_file(path: Path, name: str) -> ModelFacts:
     config = _read_config(path)
     beside = path.with_name(BESIDE)
     if beside.is_file() and isinstance(config, dict) and "quantization_config" not in config:
-        given = _read_config(beside)
-        if not isinstance(given, dict) or not isinstance(given.get("quantization"), dict):
+        quantization = _read_config(beside)
+        if not isinstance(quantization, dict) or not isinstance(quantization.get("quantization"), dict):
             raise FactsError(f"{beside} has no object `quantization`. Copy it anew from the checkpoint.")
-        config["quantization_config"] = {"quant_method": "modelopt", **given["quantization"]}
+        config["quantization_config"] = {"quant_method": "modelopt", **quantization["quantization"]}
     return facts_from_config(config, name, source=str(path))
 
 
@@ -228,3 +233,65 @@ def facts_from_config(config: object, name: str, source: str = "") -> ModelFacts
         return ModelFacts(name=name, source=source, quantization=quantization_of(config), **facts)
     except (TypeError, ValueError, AttributeError) as error:
         raise FactsError(f"config.json of {name} has a key of another form ({error}). Correct that file.") from error
+
+
+def facts_from_hub(name: str, env: Mapping[str, str] = os.environ) -> ModelFacts | None:
+    """The facts of a model that only the hub knows; None when it is offline, not to be asked, or not understood.
+
+    Its config.json is kept on this machine, so that it is asked once. `HF_ENDPOINT` names another hub, `HF_TOKEN` opens
+    gated models, `HF_HUB_OFFLINE` or `TRANSFORMERS_OFFLINE` keeps quiet.
+    """
+    # Imported here: a simulated engine, which reads facts too, is to start soon.
+    from httpx import InvalidURL
+
+    from tokenpeak.http_answer import HttpAnswerError
+
+    if not _HUB_NAME.fullmatch(name) or _is_set(env, "HF_HUB_OFFLINE") or _is_set(env, "TRANSFORMERS_OFFLINE"):
+        return None
+    folder = f"{env.get('HF_ENDPOINT') or 'https://huggingface.co'}/{name}/resolve/main"
+    headers = {"Authorization": f"Bearer {token}"} if (token := env.get("HF_TOKEN")) else {}
+    path = kept_config(name)
+    try:
+        config, beside = asyncio.run(_from_hub((f"{folder}/config.json", f"{folder}/{BESIDE}"), headers))
+    except (HttpAnswerError, FactsError, ValueError, InvalidURL):
+        return None
+    if config is None:
+        return None
+    if beside is not None:
+        _keep(path.with_name(BESIDE), beside)
+    _keep(path, config)
+    try:
+        return model_facts(name)
+    except FactsError:
+        # An architecture that is not read here; nobody can correct the hub's file.
+        delete(path)
+        delete(path.with_name(BESIDE))
+        return None
+
+
+async def _from_hub(urls: Sequence[str], headers: Mapping[str, str]) -> list[object]:
+    """The JSON at each address; None for one that the hub does not have, and for all when it lacks the first."""
+    import httpx
+
+    from tokenpeak.http_answer import ask
+
+    documents: list[object] = [None] * len(urls)
+    async with httpx.AsyncClient(timeout=HUB_TIMEOUT_S, follow_redirects=True, headers=headers) as client:
+        for number, url in enumerate(urls):
+            answer = await ask(client, url, limit_bytes=LARGEST_CONFIG_BYTES, limit_s=HUB_ANSWER_LIMIT_S)
+            if answer.status == httpx.codes.OK:
+                documents[number] = bounded.parse_json(
+                    answer.content, url, nan="null", most=LARGEST_CONFIG_BYTES, error=FactsError
+                )
+            elif number == 0:
+                break
+    return documents
+
+
+def _is_set(env: Mapping[str, str], name: str) -> bool:
+    return env.get(name, "").casefold() in ("1", "true", "yes", "on")
+
+
+def _keep(path: Path, document: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, json.dumps(document))

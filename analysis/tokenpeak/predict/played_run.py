@@ -155,15 +155,19 @@ class _Player:
             if self._is_over(sent_s):
                 self.left, self.timed_out = 0, True
                 return
-            asked, given = next(self.shapes)
-            cached = round(asked * self.rank.cached)
+            prompt, output = next(self.shapes)
+            cached = round(prompt * self.rank.cached)
             request = _Request(
-                number=len(self.requests), sent_s=sent_s, prompt=max(1, asked - cached), cached=cached, output=given
+                number=len(self.requests),
+                sent_s=sent_s,
+                prompt=max(1, prompt - cached),
+                cached=cached,
+                output=output,
             )
             self.requests.append(request)
             self.left -= 1
             self.in_flight += 1
-            self.api_free_s = max(sent_s, self.api_free_s) + request_s(asked)
+            self.api_free_s = max(sent_s, self.api_free_s) + request_s(prompt)
             self.coming.append((self.api_free_s + turns_s(len(self.decoding)), request))
 
     def _is_over(self, sent_s: float) -> bool:

@@ -295,13 +295,13 @@ def slo_rate_per_s(memory: MemoryPlan, demand: Demand, slo: Slo) -> float | None
     if not limits:
         return None
     ranks = memory.data_parallel
-    asked = replace(_share(demand, ranks), requests=OPEN_AT_MOST, warmup_requests=0, concurrency=None)
-    seats, _ = _sequences_at_most(memory, asked)
-    rank = _rank(memory, asked, seats)
-    highest = most_per_s(rank, asked)
+    share = replace(_share(demand, ranks), requests=OPEN_AT_MOST, warmup_requests=0, concurrency=None)
+    seats, _ = _sequences_at_most(memory, share)
+    rank = _rank(memory, share, seats)
+    highest = most_per_s(rank, share)
 
     def holds(rate: float) -> bool:
-        played = play(rank, replace(asked, rate_per_s=rate))
+        played = play(rank, replace(share, rate_per_s=rate))
         metrics = {"ttft_s": played.ttft_s, "tpot_s": played.tpot_s, "latency_s": played.latency_s}
         return all(metrics[metric].get(quantile, 0.0) <= limit for metric, quantile, limit in limits)
 

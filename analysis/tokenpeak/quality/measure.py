@@ -15,8 +15,8 @@ import httpx
 from pydantic import Field, PositiveInt, ValidationError, model_validator
 
 from tokenpeak import bounded
-from tokenpeak.atomic import write_atomically
 from tokenpeak.errors import LoadError, TokenpeakError
+from tokenpeak.files import write_atomically
 from tokenpeak.loadgen.http.server import Server
 from tokenpeak.loadgen.job import ANSWERS, QUALITY, LoadJob, job_server
 from tokenpeak.quality.answers import written

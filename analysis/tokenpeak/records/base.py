@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tokenpeak.names import NAME
+from tokenpeak.paths import NAME
 
 FORMAT_VERSION = 3
 PathName = Annotated[str, Field(pattern=NAME)]

@@ -8,7 +8,8 @@ randomized blocks, so that the choice rests on launches that did not select the 
 chosen config on fresh requests.
 
 There is no search state: each proposal is computed from the history, so a resumed sweep continues as if it had not been
-interrupted. Trials that run now count as made, with an unknown result.
+interrupted. Trials that run now count as made, with an unknown result. Launching dominates, so a launch always measures
+its objective; an early stop saves the rest of its load.
 """
 
 import itertools
@@ -18,13 +19,13 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import cached_property
+from statistics import fmean
 
 import numpy as np
 
 from tokenpeak.metrics import Direction
+from tokenpeak.ranking.intervals import variance
 from tokenpeak.records import TRANSIENT_CAUSES, Plan
-from tokenpeak.search.acquisition import SAMPLES, PosteriorSamples
-from tokenpeak.search.early_stop import early_stop_threshold
 from tokenpeak.search.feasibility import Region, Rules, chance_to_work, draw_failing, draw_rules
 from tokenpeak.search.finals import FINALISTS, SCREENING_LAUNCHES, Finals
 from tokenpeak.search.history import (
@@ -37,7 +38,7 @@ from tokenpeak.search.history import (
     by_own_fault,
     next_replicate,
 )
-from tokenpeak.search.posterior import Components, Posterior, condition, draw_components
+from tokenpeak.search.posterior import SAMPLES, Components, Posterior, PosteriorSamples, condition, draw_components
 from tokenpeak.search.space import Floats, space_of, trend
 from tokenpeak.spec.sweep import SearchSpec
 
@@ -60,6 +61,12 @@ OWN_SHARE = 0.3
 a result informs about other configs; in the end it counts for its own config."""
 POOR_CHANCE = 0.02
 """A config is no finalist when the probability that it is within the margin of the best is below this."""
+MARGINS = 3
+"""An early stop leaves out the rest of a config that is behind the best by so many margins, whatever the confidence."""
+DEVIATIONS = 3
+"""How many standard deviations of the difference between two launches come on top."""
+EXPECTED_NOISE, EXPECTED_WORTH = 0.05, 2
+"""What launches are thought to vary by (log) until they are seen to, and how many of them that counts for."""
 
 
 class Adaptive:
@@ -291,25 +298,45 @@ class Adaptive:
 
     def _worked_and_failed(self, outcomes: Sequence[Outcome]) -> tuple[list[int], list[int]]:
         """The points that worked, and those that failed for a reason that lies in them."""
-        known = [
+        results = [
             (self._space.point_of[outcome.config_id], outcome.feasible)
             for outcome in outcomes
             if outcome.config_id in self._space.point_of
             and (outcome.feasible or outcome.slo_met is False or outcome.about_the_config)
         ]
-        worked = sorted({point for point, fine in known if fine})
+        worked = sorted({point for point, fine in results if fine})
         # Those that answer as a launch whose answers failed would fail without a launch.
         barred = {self._space.point_of[each] for each in by_own_fault(outcomes, self._alike) if each in self._alike}
-        return worked, sorted(({point for point, fine in known if not fine} | barred) - set(worked))
+        return worked, sorted(({point for point, fine in results if not fine} | barred) - set(worked))
 
     def _feasible_points(self, outcomes: Sequence[Outcome]) -> list[int]:
-        found = {
+        points = {
             self._space.point_of[outcome.config_id]
             for outcome in outcomes
             if outcome.feasible and (outcome.value or 0) > 0 and outcome.config_id in self._space.point_of
         }
-        return sorted(found)
+        return sorted(points)
 
     def _logarithm(self, outcome: Outcome) -> float:
         assert outcome.value is not None, "only measured outcomes have a logarithm"
         return self._sign * math.log(outcome.value)
+
+
+def early_stop_threshold(history: Sequence[Outcome], *, margin: float, sign: float) -> float | None:
+    """The objective beyond which a trial stops early: far behind the best so far; None before there is a best.
+
+    Worse by three margins, and by what two launches may differ by besides: windows of a run would show how steady that
+    launch was, and nothing of the next. `sign` is −1 where the objective is to be low.
+    """
+    values: dict[str, list[float]] = {}
+    for outcome in history:
+        if outcome.feasible and outcome.value is not None and outcome.value > 0:
+            values.setdefault(outcome.config_id, []).append(sign * math.log(outcome.value))
+    if not values:
+        return None
+    again = [launches for launches in values.values() if len(launches) > 1]
+    squares = sum(variance(launches) * (len(launches) - 1) for launches in again)
+    freedom = sum(len(launches) - 1 for launches in again)
+    noise = math.sqrt((EXPECTED_WORTH * EXPECTED_NOISE**2 + squares) / (EXPECTED_WORTH + freedom))
+    best = max(fmean(launches) for launches in values.values())
+    return math.exp(sign * (best - MARGINS * math.log1p(margin) - DEVIATIONS * math.sqrt(2) * noise))

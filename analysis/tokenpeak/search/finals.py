@@ -83,8 +83,8 @@ class Finals:
             return 0
         final = self._final(len(finalists) + unknown)
         used = {(outcome.config_id, outcome.replicate) for outcome in done}
-        known = sum((config_id, replicate) not in used for config_id in alive for replicate in final)
-        return known + unknown * len(final) + 1
+        launches = sum((config_id, replicate) not in used for config_id in alive for replicate in final)
+        return launches + unknown * len(final) + 1
 
     def _final(self, finalists: int) -> range:
         """The numbers of each finalist's launches; one alone needs none to be chosen."""

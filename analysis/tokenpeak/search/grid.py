@@ -108,7 +108,7 @@ class Grid:
         for outcome in history:
             if outcome.feasible and outcome.value is not None:
                 values.setdefault(outcome.config_id, []).append(self._sign * outcome.value)
-        return {config_id: fmean(found) for config_id, found in values.items()}
+        return {config_id: fmean(launches) for config_id, launches in values.items()}
 
 
 def _order(search: SearchSpec, plan: Plan) -> tuple[tuple[str, int], ...]:

@@ -10,13 +10,76 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from tokenpeak.plan.highest import as_predicted, at_value, climbers, first_of, value_on
 from tokenpeak.records import FAILURE_CAUSES, Plan, PlannedConfig
 from tokenpeak.search.history import Budget, Finished, Outcome, Proposal, Strategy, Wait, next_replicate
 from tokenpeak.spec.sweep import SearchSpec
 
+FIRST = 5 / 6
+"""Where among the values the first launch is: 0.95 of the usual ones, and nearer to the top than a half anywhere."""
 DOUBTFUL_LAUNCHES = 2
 """A value whose launches failed so often for reasons that say nothing of it is taken for too high."""
+
+
+def climbers(plan: Plan) -> tuple[tuple[PlannedConfig, ...], ...]:
+    """Each config at its values in ascending order, the one that asks for most memory otherwise first.
+
+    That is the one to which the prediction leaves the fewest tokens of KV cache; in the plan's order where
+    there is no prediction. Empty when the plan seeks no highest value, or none of the axis's configs is feasible.
+    """
+    groups: dict[tuple[tuple[str, str], ...], list[PlannedConfig]] = {}
+    for planned in plan.feasible:
+        choices = planned.config.choices
+        if plan.highest is not None and plan.highest in choices:
+            others = tuple((axis, name) for axis, name in choices.items() if axis != plan.highest)
+            groups.setdefault(others, []).append(planned)
+    ladders = (tuple(sorted(group, key=lambda planned: value_on(plan, planned))) for group in groups.values())
+    return tuple(sorted(ladders, key=lambda ladder: _room(ladder[-1])))
+
+
+def _room(planned: PlannedConfig) -> float:
+    tokens = planned.prediction.kv_cache_tokens if planned.prediction else None
+    return math.inf if tokens is None else tokens
+
+
+def value_on(plan: Plan, planned: PlannedConfig) -> float:
+    """The config's value on the axis."""
+    assert plan.highest is not None, "only a plan that seeks a highest value has such an axis"
+    return float(planned.config.choices[plan.highest])
+
+
+def at_value(plan: Plan, name: str) -> Plan:
+    """The plan with this value of the axis alone, and the configs outside the grid."""
+    axis = plan.highest or ""
+    feasible = tuple(planned for planned in plan.feasible if planned.config.choices.get(axis, name) == name)
+    return plan.model_copy(update={"feasible": feasible, "highest": None})
+
+
+def as_predicted(plan: Plan) -> Plan:
+    """Plan that is searched if the value launched first should be the highest; the plan itself without such an axis."""
+    ladders = climbers(plan)
+    if plan.highest is None or not ladders:
+        return plan
+    return at_value(plan, ladders[0][first_of(len(ladders[0]))].config.choices[plan.highest])
+
+
+def first_of(values: int) -> int:
+    """Which of so many values is launched first, from 0."""
+    return round(FIRST * (values - 1))
+
+
+def highest_lines(plan: Plan) -> list[str]:
+    """Sentence on how a plan finds a highest value; none for another."""
+    ladders = climbers(plan)
+    if plan.highest is None or not ladders:
+        return []
+    names = [rung.config.choices[plan.highest] for rung in ladders[0]]
+    others = [f"{axis}={name}" for axis, name in ladders[0][0].config.choices.items() if axis != plan.highest]
+    by = f" by {', '.join(others)}, which asks for most memory" if len(ladders) > 1 else ""
+    return [
+        f"{plan.highest}: of the {len(names)} values from {names[0]} to {names[-1]}, the highest that launches and "
+        f"carries the whole load is found first, in about {math.ceil(math.log2(len(names))) + 1} launches{by}; then "
+        f"{len(as_predicted(plan).feasible)} configs are searched at it"
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,19 +109,19 @@ def next_highest(attempts: Sequence[Attempt], values: Sequence[float]) -> NextVa
 
     A value that failed once is not tried again: what fails at times is too high. Attempts at other values are ignored.
     """
-    known = [attempt for attempt in attempts if attempt.value in values]
+    launches = [attempt for attempt in attempts if attempt.value in values]
     top = len(values) - 1
-    worked, failed = _bounds(known, values)
+    worked, failed = _bounds(launches, values)
     if failed - worked <= 1:
         return HighestValue(value=values[worked] if worked >= 0 else None)
-    if not known:
+    if not launches:
         chosen = first_of(len(values))
     elif failed > top:
         # Nothing failed yet: the top is the answer as often as not.
         chosen = top
     elif worked < 0:
         # Nothing worked yet: widening steps down find the edge sooner than halves of the whole range.
-        chosen = max(0, failed - 2 ** (1 + sum(not attempt.survived for attempt in known)))
+        chosen = max(0, failed - 2 ** (1 + sum(not attempt.survived for attempt in launches)))
     else:
         chosen = (failed + worked) // 2
     return NextValue(value=values[chosen])
@@ -165,9 +228,9 @@ def climb_words(plan: Plan, history: Sequence[Outcome]) -> str | None:
     failed = [f"{name} ({cause.replace('_', ' ')})" for name, cause in made.failures]
     failures = f"; failed: {', '.join(failed)}" if failed else "; none failed"
     if (name := found_name(plan, made)) is not None:
-        what = f"{plan.highest}={name} is the highest of {low} to {high} that launched and carried the whole load"
+        answer = f"{plan.highest}={name} is the highest of {low} to {high} that launched and carried the whole load"
         rest = " The other configs are tried at that value alone." if len(climbers(plan)) > 1 else ""
-        return f"{what}, found in {launches}{failures}.{rest}"
+        return f"{answer}, found in {launches}{failures}.{rest}"
     if isinstance(made.step, HighestValue):
         return f"No {plan.highest} of {low} to {high} launched and carried the whole load, by {launches}{failures}."
     return f"The highest {plan.highest} of {low} to {high} is not found yet, after {launches}{failures}."
@@ -192,8 +255,8 @@ class Highest:
         self._make = make
         self._budget = Budget.of(search, plan)
         names = {planned.config.name: planned.config for planned in plan.feasible}
-        found = [names[name] for name in search.baseline if name in names]
-        self._baseline = [config.config_id for config in found if plan.highest not in config.choices]
+        baselines = [names[name] for name in search.baseline if name in names]
+        self._baseline = [config.config_id for config in baselines if plan.highest not in config.choices]
         self._made: dict[tuple[str, int], Strategy] = {}
 
     def propose(

@@ -1,22 +1,27 @@
-"""Posterior: log objective after the launches so far, by a mixture of Gaussian processes.
+"""Posterior: log objective after the launches so far, by a mixture of Gaussian processes; samples and acquisition.
 
-Each component has hyperparameters of its own.
+Each component has hyperparameters of its own, drawn once, from the seed: the relevance and length scale of each axis,
+interactions, the residual of a config, the noise between launches, and the slope on the prediction. Half of the
+components are the informed prior: they follow the prediction and have the larger weight at first. They expect that the
+prediction leaves little out, mostly a slope and a bend along an axis, and that launches are much alike. The other half
+is uninformed, and as large, so that enough components remain when the prediction is wrong. Some components assume, as
+the plan says, that configs of a class do not differ.
 
-The hyperparameters are drawn once, from the seed: the relevance and length scale of each axis, interactions, the
-residual of a config, the noise between launches, and the slope on the prediction. Half of the components are the
-informed prior: they follow the prediction and have the larger weight at first. They expect that the prediction leaves
-little out, mostly a slope and a bend along an axis, and that launches are much alike. The other half is uninformed, and
-as large, so that enough components remain when the prediction is wrong. Some components assume, as the plan says, that
-configs of a class do not differ.
+Acquisition is counted over many posterior samples, each of which gives a point a value, or a failure: how likely a
+point is as good as the best of its sample, and how likely only the launch after it is, once its result has excluded
+samples. The best config that works often lies next to configs that fail: the second probability makes the search launch
+where the limit is uncertain.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from tokenpeak.search.feasibility import Region
 from tokenpeak.search.space import Axis, Floats, Integers, Space
 
 COMPONENTS = 512
@@ -30,6 +35,19 @@ ROUGHNESS = 0.15
 """The share of an ordered axis's variance that likeness of near values does not explain."""
 LEVEL_VARIANCE = 4.0
 """Variance of the unknown overall level, in log units: anything within e^±4 of the first measurement."""
+PRUNED_BELOW = 1e-3
+"""Components below this share of the largest weight are pruned: they take time and change little."""
+MOST_GAIN = 0.03
+"""What is gained beyond 3% counts no more: many fair chances are better than one long shot."""
+NORMAL_STEPS = ndtri((np.arange(24) + 0.5) / 24)
+"""Equally likely values of a normal variable."""
+JITTER = 1e-9
+"""Added to a variance so that its root can be used."""
+TOGETHER = 16
+"""Components whose covariances of all points are held at a time."""
+SAMPLES = 2048
+GRADES = 6
+"""Results that a launch is assumed to distinguish, beside its failure."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,12 +89,12 @@ class Components:
 
     def covariance(self, space: Space, left: Integers, right: Integers) -> Floats:
         """The prior covariance of points `left` and `right`: (components, *shape of the two together)."""
-        found = np.empty((self.count, *np.broadcast_shapes(left.shape, right.shape)))
+        covariance = np.empty((self.count, *np.broadcast_shapes(left.shape, right.shape)))
         own = np.arange(space.size)
         for chosen, stands_for in ((~self.by_class, own), (self.by_class, space.head)):
             part = self.only(np.flatnonzero(chosen))
-            found[chosen] = part._covariance(space, stands_for[left], stands_for[right])
-        return found
+            covariance[chosen] = part._covariance(space, stands_for[left], stands_for[right])
+        return covariance
 
     def _covariance(self, space: Space, left: Integers, right: Integers) -> Floats:
         """The covariance where every point stands for itself."""
@@ -90,8 +108,8 @@ class Components:
             squares += term**2
         total = np.maximum(self.main.sum(axis=1), 1e-12)[several]
         pairs = (first**2 - squares) / 2
-        found: Floats = first + self.together[several] * pairs / total + self.residual[several] * (left == right)
-        return LEVEL_VARIANCE + found
+        by_axes: Floats = first + self.together[several] * pairs / total + self.residual[several] * (left == right)
+        return LEVEL_VARIANCE + by_axes
 
 
 def draw_components(space: Space, generator: np.random.Generator, *, informed: bool) -> Components:
@@ -146,18 +164,6 @@ def _lognormal(generator: np.random.Generator, median: float, spread: float, siz
     return drawn
 
 
-PRUNED_BELOW = 1e-3
-"""Components below this share of the largest weight are pruned: they take time and change little."""
-MOST_GAIN = 0.03
-"""What is gained beyond 3% counts no more: many fair chances are better than one long shot."""
-NORMAL_STEPS = ndtri((np.arange(24) + 0.5) / 24)
-"""Equally likely values of a normal variable."""
-JITTER = 1e-9
-"""Added to a variance so that its root can be used."""
-TOGETHER = 16
-"""Components whose covariances of all points are held at a time."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Posterior:
     """Weights (components,), mean and standard deviation (components, points) of log objective, best high; unpruned.
@@ -209,9 +215,9 @@ class Posterior:
         drawn_from = np.unique(component)
         for start in range(0, len(drawn_from), TOGETHER):
             several = drawn_from[start : start + TOGETHER]
-            known = self.whitened[several][:, :, points]
+            informed = self.whitened[several][:, :, points]
             own = self.components.only(several).covariance(self.space, points[:, None], points)
-            left = own - np.swapaxes(known, 1, 2) @ known
+            left = own - np.swapaxes(informed, 1, 2) @ informed
             spread = np.trace(left, axis1=1, axis2=2)[:, None, None] / len(points)
             roots = np.linalg.cholesky(left + JITTER * (1 + spread) * np.eye(len(points)))
             for one, root in zip(several, roots, strict=True):
@@ -222,7 +228,7 @@ class Posterior:
     def chance_over(self, choices: Sequence[int], margin: float) -> Floats:
         """For each point, the probability that it exceeds the best of `choices` by more than `margin` (log)."""
         best = self.mean[:, list(choices)].max(axis=1, keepdims=True)
-        chance: Floats = self.weights @ _cumulative((self.mean - best - margin) / self.deviation)
+        chance: Floats = self.weights @ ndtr((self.mean - best - margin) / self.deviation)
         return chance
 
 
@@ -238,20 +244,20 @@ def condition(
     expected = np.where(np.isnan(space.expected), np.nan, np.log(space.expected))
     centred = np.nan_to_num(expected - np.nanmean(expected)) if not np.isnan(expected).all() else np.zeros(space.size)
     prior = components.prediction_slope[:, None] * centred + components.trend_slope[:, None] * trend
-    known, every = np.array([*points, *pending], dtype=np.int64), np.arange(space.size)
+    launched, every = np.array([*points, *pending], dtype=np.int64), np.arange(space.size)
     measured, launches = tuple(sorted(set(points))), len(points)
-    noise = components.noise[:, None, None] * np.eye(len(known))
-    factor = np.linalg.cholesky(components.covariance(space, known[:, None], known) + noise)
+    noise = components.noise[:, None, None] * np.eye(len(launched))
+    factor = np.linalg.cholesky(components.covariance(space, launched[:, None], launched) + noise)
     corner = factor[:, :launches, :launches]
     level = float(np.mean(values)) if launches else 0.0
     surprise = np.asarray(values) - level - prior[:, list(points)]
     scaled = np.linalg.solve(corner, surprise[:, :, None])[:, :, 0]
     evidence = -0.5 * (scaled**2).sum(axis=1) - np.log(np.diagonal(corner, axis1=1, axis2=2)).sum(axis=1)
     weights = components.prior_weights * np.exp(evidence - evidence.max())
-    kept = np.flatnonzero(weights >= PRUNED_BELOW * weights.max())
-    components, weights = components.only(kept), weights[kept] / weights[kept].sum()
-    prior, factor, scaled = prior[kept], factor[kept], scaled[kept]
-    between = components.covariance(space, known[:, None], every)
+    likely = np.flatnonzero(weights >= PRUNED_BELOW * weights.max())
+    components, weights = components.only(likely), weights[likely] / weights[likely].sum()
+    prior, factor, scaled = prior[likely], factor[likely], scaled[likely]
+    between = components.covariance(space, launched[:, None], every)
     whitened = np.linalg.solve(factor, between)
     variance = components.covariance(space, every, every) - (whitened**2).sum(axis=1)
     first = [points.index(point) for point in measured]
@@ -267,7 +273,54 @@ def condition(
     )
 
 
-def _cumulative(values: Floats) -> Floats:
-    """The normal distribution function."""
-    cumulative: Floats = ndtr(values)
-    return cumulative
+@dataclass(frozen=True, kw_only=True)
+class PosteriorSamples:
+    """Posterior samples, all equally likely.
+
+    `values` (samples, points) are log objective, best high, −inf where a launch fails; `tolerance` (samples,) is how
+    far behind the best is as good.
+    """
+
+    values: Floats
+    tolerance: Floats
+
+    @cached_property
+    def hits(self) -> Region:
+        """(samples, points): the point works and is as good as the best of its sample."""
+        best = self.values.max(axis=1, keepdims=True)
+        hits: Region = np.isfinite(self.values) & (self.values >= best - self.tolerance[:, None])
+        return hits
+
+    def chance_to_hit(self, tried: Sequence[int]) -> Floats:
+        """For each point, the probability that it is as good as the best and that none of `tried` is."""
+        missed = self._missed(tried)
+        chance: Floats = (missed[:, None] & self.hits).mean(axis=0)
+        return chance
+
+    def chance_after(self, tried: Sequence[int], open_: Region, points: Region) -> Floats:
+        """For each of `points`, the probability that not it but the launch after it is the first as good as the best.
+
+        The launch after it is the best of `open_` once its result is known. All others get 0.
+        """
+        missed = self._missed(tried)
+        candidates = self.hits[:, open_ & self.hits.any(axis=0)].astype(np.float32)
+        after = np.zeros(self.values.shape[1])
+        for point in np.flatnonzero(points).tolist() if candidates.size else ():
+            still = (missed & ~self.hits[:, point]).astype(np.float32)
+            # A row for each result: the samples that agree with it.
+            left = self._grades(point)[None, :] == np.arange(-1, GRADES)[:, None]
+            after[point] = ((left * still) @ candidates).max(axis=1).sum() / len(missed)
+        return after
+
+    def _missed(self, tried: Sequence[int]) -> Region:
+        """(samples,): none of `tried` is as good as the best."""
+        hit: Region = np.logical_or.reduce(self.hits[:, list(tried)], axis=1)
+        return ~hit
+
+    def _grades(self, point: int) -> Integers:
+        """(samples,): which of as many equally likely results a launch of the point has; −1 where it fails."""
+        column = self.values[:, point]
+        works = np.flatnonzero(np.isfinite(column))
+        grades = np.full(len(column), -1, dtype=np.int64)
+        grades[works[np.argsort(column[works], kind="stable")]] = np.arange(len(works)) * GRADES // max(1, len(works))
+        return grades

@@ -61,9 +61,9 @@ def trial_count(
 def limits_of(spec: SweepSpec, searches: Sequence[tuple[Plan, Sequence[Outcome]]]) -> dict[str, SearchSpec]:
     """Each hardware's search with what it has of the sweep's budget, after these histories."""
     histories = {plan.hardware: history for plan, history in searches}
-    found = Searches(spec, [plan for plan, _ in searches])
-    found.settle(histories)
-    return found.limits
+    shared = Searches(spec, [plan for plan, _ in searches])
+    shared.settle(histories)
+    return shared.limits
 
 
 def remaining(spec: SweepSpec, plan: Plan, history: Sequence[Outcome], strategy: Strategy | None = None) -> int:
@@ -124,8 +124,8 @@ def _adaptive(
 ) -> int:
     """The launches to come of an adaptive search: of its screening, its anchors and its finals."""
     finals = Finals(search=search, seed="", first=SCREENING_LAUNCHES, sign=1.0, alike={})
-    if (known := _finalists(search, plan, done, metric=metric, strategy=strategy)) is not None:
-        return finals.remaining(known, 0, done)
+    if (chosen := _finalists(search, plan, done, metric=metric, strategy=strategy)) is not None:
+        return finals.remaining(chosen, 0, done)
     screened = [outcome for outcome in done if outcome.replicate < SCREENING_LAUNCHES]
     settled = {outcome.config_id for outcome in screened if outcome.failure_cause not in TRANSIENT_CAUSES}
     unknown = sum(planned.config.config_id not in settled for planned in plan.feasible)
@@ -133,8 +133,8 @@ def _adaptive(
     left = max(1, min(most - len(screened), unknown))
     anchors = _anchors(search, plan, done, len(screened) + left)
     candidates = len({outcome.config_id for outcome in screened if outcome.feasible}) + left
-    asked = FINALISTS if search.finalists is None else search.finalists
-    return left + anchors + finals.remaining([], min(asked, candidates, len(plan.feasible)), done)
+    finalists = FINALISTS if search.finalists is None else search.finalists
+    return left + anchors + finals.remaining([], min(finalists, candidates, len(plan.feasible)), done)
 
 
 def _finalists(
@@ -168,7 +168,7 @@ def outline(spec: SweepSpec, plan: Plan, cost: Estimate, grid: Estimate) -> str:
     """What the sweep does on one kind of hardware; beside it the cost of the `grid`, where that is not what it is."""
     nodes = ", ".join(plan.nodes)
     away = cost.trials if spec.restore == "per_trial" else min(cost.trials, len(plan.nodes))
-    said = (
+    text = (
         f"{_KINDS[spec.search.strategy]} makes {_count(cost.trials, 'launch', 'launches')} with "
         f"{_count(len(plan.feasible), 'config', 'configs')} to choose from, in {duration_text(cost.duration_s)}; "
         f"production of {nodes} is stopped {_count(away, 'time', 'times')}, "
@@ -176,10 +176,10 @@ def outline(spec: SweepSpec, plan: Plan, cost: Estimate, grid: Estimate) -> str:
     )
     if spec.window is not None and cost.duration_s:
         nights = ceil(cost.duration_s / window_s(spec.window))
-        said += f"; fits {_count(nights, 'night', 'nights')} of {spec.window}"
+        text += f"; fits {_count(nights, 'night', 'nights')} of {spec.window}"
     if spec.search.strategy == "adaptive" and grid.trials > cost.trials:
-        said += f". search: {{strategy: grid}} would make {grid.trials} launches in {duration_text(grid.duration_s)}"
-    return said
+        text += f". search: {{strategy: grid}} would make {grid.trials} launches in {duration_text(grid.duration_s)}"
+    return text
 
 
 def window_s(text: str) -> float:

@@ -1,4 +1,4 @@
-"""Replay: what a strategy would have done on a known landscape, over many seeds.
+"""Replay: what a strategy would have done on a landscape, the measured objective of every config of a plan.
 
 Each seed draws anew which launch of a config a trial meets, in which order nodes ask, and the strategy's own lots. A
 hit is a choice whose true mean is within the margin of the best.
@@ -6,20 +6,110 @@ hit is a choice whose true mean is within the margin of the best.
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from statistics import fmean, median
 from typing import Literal
 
-from tokenpeak.ranking.intervals import clopper_pearson_interval
-from tokenpeak.search.history import Outcome, Proposal, Strategy
-from tokenpeak.search.landscape import Landscape
+from tokenpeak.errors import ArchiveError
+from tokenpeak.plan.matrix import predicted_again
+from tokenpeak.ranking.intervals import clopper_pearson_interval, variance
+from tokenpeak.ranking.objective import metric_direction
+from tokenpeak.records import Plan, SweepRecord, TrialRecord
+from tokenpeak.search.history import Outcome, Proposal, Strategy, outcome_of
 from tokenpeak.search.searches import make_strategy
-from tokenpeak.spec.sweep import SearchSpec
+from tokenpeak.spec.sweep import SearchSpec, SweepSpec, parse_spec
 
 Searcher = Literal["adaptive", "random", "grid"]
+
+LEAST_MARGIN = 0.01
+"""A choice within 1% of the best is a hit, or within the noise between launches where that is more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Landscape:
+    """The launches of each config of `plan`, by config_id: the objective's value, None for a launch that gave none."""
+
+    name: str
+    plan: Plan
+    metric: str
+    launches: Mapping[str, tuple[float | None, ...]]
+    durations_s: Mapping[str, tuple[float, ...]] | None = None
+    """How long each of the launches took, of a sweep; None where one is not known."""
+
+    @property
+    def sign(self) -> float:
+        """1 when the objective is to be high, −1 when it is to be low."""
+        return -1.0 if metric_direction(self.metric) == "lower" else 1.0
+
+    def truth(self) -> dict[str, float]:
+        """The mean log objective, best high, of each config that works: most of its launches gave a value."""
+        means = {}
+        for config_id, launches in self.launches.items():
+            values = [math.log(value) for value in launches if value is not None]
+            if values and 2 * len(values) > len(launches):
+                means[config_id] = self.sign * fmean(values)
+        return means
+
+    def noise(self) -> float | None:
+        """Standard deviation of log objective between launches of a config, over all configs; None without repeats."""
+        groups = [[math.log(value) for value in launches if value is not None] for launches in self.launches.values()]
+        repeated = [values for values in groups if len(values) > 1]
+        if not repeated:
+            return None
+        freedom = sum(len(values) - 1 for values in repeated)
+        return math.sqrt(sum(variance(values) * (len(values) - 1) for values in repeated) / freedom)
+
+    def margin(self) -> float:
+        """How far (log) from the best a hit may be."""
+        return math.log1p(max(LEAST_MARGIN, self.noise() or 0.0))
+
+
+def landscapes_of(
+    name: str, sweep: SweepRecord, trials: Iterable[TrialRecord], spec: SweepSpec
+) -> tuple[Landscape, ...]:
+    """The landscape of each kind of hardware in an archive: all configs that were launched.
+
+    When `spec` asks for another run than the archive's own objective, predictions are made for that run.
+    """
+    launches: dict[str, dict[str, list[float | None]]] = {}
+    took_s: dict[str, dict[str, list[float | None]]] = {}
+    for trial in trials:
+        if trial.status == "interrupted":
+            continue
+        outcome = outcome_of(trial, spec)
+        value = outcome.value if outcome.feasible and (outcome.value or 0) > 0 else None
+        launches.setdefault(trial.hardware, {}).setdefault(trial.config.config_id, []).append(value)
+        took_s.setdefault(trial.hardware, {}).setdefault(trial.config.config_id, []).append(trial.duration_s)
+    nodes = {node.node: node for node in sweep.nodes}
+    is_other_run = parse_spec(sweep.spec, Path(f"{name}/sweep.json")).objective_run() != spec.objective_run()
+    landscapes = []
+    for plan in sweep.plans:
+        if is_other_run and any(planned.prediction for planned in plan.feasible):
+            plan = predicted_again(plan, spec, nodes[plan.nodes[0]])
+        tried = launches.get(plan.hardware, {})
+        launched = tuple(planned for planned in plan.feasible if planned.config.config_id in tried)
+        landscape = Landscape(
+            name=f"{name} {plan.hardware}",
+            plan=plan.model_copy(update={"feasible": launched, "highest": None}),
+            metric=spec.objective.metric,
+            launches={planned.config.config_id: tuple(tried[planned.config.config_id]) for planned in launched},
+            durations_s=_durations_s(took_s.get(plan.hardware, {})),
+        )
+        if landscape.truth():
+            landscapes.append(landscape)
+    if not landscapes:
+        raise ArchiveError(f"{name} has no trial whose {spec.objective.metric} may be ranked; nothing to replay.")
+    return tuple(landscapes)
+
+
+def _durations_s(took_s: Mapping[str, Sequence[float | None]]) -> dict[str, tuple[float, ...]] | None:
+    """The durations of all launches; None where one is not known."""
+    durations_s = {config_id: tuple(s for s in each if s is not None) for config_id, each in took_s.items()}
+    return durations_s if all(len(durations_s[key]) == len(each) for key, each in took_s.items()) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +181,8 @@ def summarize(replays: Sequence[Replay]) -> Summary:
 
 
 def _mean(seconds: Sequence[float | None]) -> float | None:
-    known = [each for each in seconds if each is not None]
-    return fmean(known) if len(known) == len(seconds) else None
+    times = [each for each in seconds if each is not None]
+    return fmean(times) if len(times) == len(seconds) else None
 
 
 def _replay_one(landscape: Landscape, searcher: Searcher, trials: int, nodes: int, seed: int) -> Replay:

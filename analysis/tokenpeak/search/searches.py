@@ -10,11 +10,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tokenpeak.errors import PlanError
-from tokenpeak.metrics import metric_of
-from tokenpeak.plan.highest import climbers
+from tokenpeak.ranking.objective import metric_direction
 from tokenpeak.records import Plan
 from tokenpeak.search.grid import Grid
-from tokenpeak.search.highest import Highest
+from tokenpeak.search.highest import Highest, climbers
 from tokenpeak.search.history import Finished, Outcome, Proposal, Strategy, Wait
 from tokenpeak.spec.sweep import SearchSpec, SweepSpec
 
@@ -28,8 +27,7 @@ def make_strategy(search: SearchSpec, plan: Plan, *, metric: str = "output_tok_p
         raise PlanError(f"Nothing to search on {plan.hardware}: every config of the matrix was dropped.")
     if climbers(plan):
         return Highest(search, plan, lambda left, searched: make_strategy(left, searched, metric=metric))
-    found = metric_of(metric)
-    direction = found[0].direction if found else "neither"
+    direction = metric_direction(metric)
     if search.strategy == "adaptive":
         # Imported here: its model of the space costs a second of processor time that a grid does not need.
         from tokenpeak.search.adaptive import Adaptive
@@ -166,8 +164,10 @@ class Searches:
     def _costs(self, hardware: Collection[str]) -> dict[str, float]:
         """What a launch costs on each kind of hardware in proportion to the others; by GPUs where nobody knows more."""
         plans = [self._plans[name] for name in hardware]
-        known = all(plan.estimated_trial_s for plan in plans)
-        return {plan.hardware: plan.gpus * ((plan.estimated_trial_s or 1.0) if known else 1.0) for plan in plans}
+        are_estimated = all(plan.estimated_trial_s for plan in plans)
+        return {
+            plan.hardware: plan.gpus * ((plan.estimated_trial_s or 1.0) if are_estimated else 1.0) for plan in plans
+        }
 
 
 def _split(total: float, weights: Mapping[str, float], least: Mapping[str, float]) -> dict[str, float]:

@@ -82,14 +82,14 @@ def _value(config: Config, axis: str) -> str:
     return str(flag).lower() if isinstance(flag, bool) else str(flag)
 
 
-def axis_of(name: str, found: Sequence[str]) -> Axis:
+def axis_of(name: str, choices: Sequence[str]) -> Axis:
     """The axis over the values found; numbers are placed between 0 and 1, half by rank and half by logarithm."""
-    values = tuple(dict.fromkeys(found))
+    values = tuple(dict.fromkeys(choices))
     numbers = [_number(value) for value in values if value != ABSENT]
     if len(values) < 3 or any(number is None for number in numbers):
         return Axis(name=name, values=values, positions=None)
-    known = sorted(number for number in numbers if number is not None)
-    low, high = known[0], known[-1]
+    ascending = sorted(number for number in numbers if number is not None)
+    low, high = ascending[0], ascending[-1]
     placed = []
     for value in values:
         number = _number(value)
@@ -97,7 +97,7 @@ def axis_of(name: str, found: Sequence[str]) -> Axis:
             # An absent value is as far from all others as they are from each other.
             placed.append(2.0)
             continue
-        rank = known.index(number) / (len(known) - 1)
+        rank = ascending.index(number) / (len(ascending) - 1)
         scale = (math.log(number / low) / math.log(high / low)) if low > 0 else (number - low) / (high - low)
         placed.append((rank + scale) / 2)
     return Axis(name=name, values=values, positions=tuple(placed))
@@ -113,10 +113,10 @@ def _number(text: str) -> float | None:
 
 def _expected(prediction: Prediction | None, metric: str, gpus: int | None) -> float:
     """What the prediction says of the objective, so that more is better; NaN when it says nothing."""
-    found = metric_of(metric)
-    if prediction is None or found is None:
+    entry = metric_of(metric)
+    if prediction is None or entry is None:
         return math.nan
-    name = found[0].name
+    name = entry[0].name
     if name in ("ttft_s", "tpot_s"):
         seconds = prediction.ttft_s if name == "ttft_s" else prediction.tpot_s
         return 1 / seconds if seconds else math.nan

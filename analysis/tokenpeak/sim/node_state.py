@@ -17,8 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokenpeak.atomic import write_atomically
-from tokenpeak.deletion import delete
+from tokenpeak.files import delete, write_atomically
 
 if TYPE_CHECKING:
     from tokenpeak.predict.physics import StepTime

@@ -18,7 +18,7 @@ from pydantic import (
 from tokenpeak import bounded, paths
 from tokenpeak.errors import SpecError, suggestion
 from tokenpeak.metrics import BY_NAME, PER_GPU, metric_of
-from tokenpeak.names import inside
+from tokenpeak.paths import inside
 from tokenpeak.spec import Declaration
 from tokenpeak.spec.axes import Alternative, ExtraConfig, is_number, seeks_highest, spelled_out, without_highest
 from tokenpeak.spec.endpoint import EndpointSpec

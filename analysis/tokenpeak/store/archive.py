@@ -21,10 +21,10 @@ import zstandard
 from pydantic import ValidationError
 
 from tokenpeak import bounded
-from tokenpeak.atomic import replacing, sync
 from tokenpeak.errors import ArchiveError, InputError, suggestion
-from tokenpeak.names import inside, shown
+from tokenpeak.files import replacing, sync
 from tokenpeak.node.machine.words import wrong_word
+from tokenpeak.paths import inside, shown
 from tokenpeak.quality.answers import read_passes, with_verdict
 from tokenpeak.records import FORMAT_VERSION, ApplyRecord, EndRecord, Record, SweepRecord, TrialRecord
 from tokenpeak.records.quality import QualityPasses, SweepQuality

@@ -24,8 +24,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tokenpeak import paths
-from tokenpeak.deletion import delete
 from tokenpeak.errors import DatabaseError
+from tokenpeak.files import delete
 from tokenpeak.node.machine.root_files import appending
 
 SYSTEM_FOLDER = Path("/var/lib/tokenpeak")

@@ -18,10 +18,9 @@ from typing import Any, BinaryIO
 import zstandard
 
 from tokenpeak import bounded, paths
-from tokenpeak.atomic import replacing
-from tokenpeak.deletion import delete, delete_if_possible
 from tokenpeak.errors import ArchiveError
-from tokenpeak.names import inside, is_name, shown
+from tokenpeak.files import delete, delete_if_possible, replacing
+from tokenpeak.paths import inside, is_name, shown
 
 SUFFIX = ".tar.zst"
 MANIFEST = "manifest.json"

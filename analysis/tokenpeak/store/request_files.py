@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import polars as pl
 
 from tokenpeak.errors import ArchiveError
-from tokenpeak.names import shown
+from tokenpeak.paths import shown
 from tokenpeak.records import REQUEST_COLUMNS
 from tokenpeak.store.tables import REQUESTS
 

@@ -24,10 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from tokenpeak import paths
-from tokenpeak.atomic import sync, write_atomically
-from tokenpeak.deletion import delete, delete_if_possible
 from tokenpeak.errors import FencedError
-from tokenpeak.names import inside
+from tokenpeak.files import delete, delete_if_possible, sync, write_atomically
+from tokenpeak.paths import inside
 from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.secret import master_secret
 

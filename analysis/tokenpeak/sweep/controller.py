@@ -7,7 +7,7 @@ from pathlib import Path
 from tokenpeak import paths
 from tokenpeak.errors import NodeError
 from tokenpeak.loadgen.calibration import calibration_record, checked
-from tokenpeak.names import inside
+from tokenpeak.paths import inside
 from tokenpeak.records import SweepRecord
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.store.archive import Archive, archive_below

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tokenpeak import paths
-from tokenpeak.git import environment
 from tokenpeak.node.installation.bundle import script_digest, write_bundle
 from tokenpeak.node.protocol.answers import NodeAnswer
+from tokenpeak.own_place import git_environment
 from tokenpeak.records import Provenance
 from tokenpeak.sweep import secret
 from tokenpeak.sweep.ansible.runner import PlaybookResult, run_playbook
@@ -129,7 +129,7 @@ def _git(*arguments: str) -> str | None:
     try:
         done = subprocess.run(
             ["git", "-C", str(paths.ROOT), *arguments],  # noqa: S607 - git is where the user's PATH has it
-            env=environment(),
+            env=git_environment(),
             capture_output=True,
             text=True,
             timeout=10,

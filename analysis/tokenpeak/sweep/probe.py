@@ -12,14 +12,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from tokenpeak import paths
-from tokenpeak.atomic import write_atomically
 from tokenpeak.errors import InventoryError, NodeError, StoppedError
-from tokenpeak.names import inside
+from tokenpeak.files import write_atomically
 from tokenpeak.node.engine.builds import engine_builds
 from tokenpeak.node.machine.words import LINES, one_line, wrong_tree
 from tokenpeak.node.probe.chosen_boards import only
 from tokenpeak.node.protocol.answers import ProbeAnswer, as_json
 from tokenpeak.node.protocol.requests import limits
+from tokenpeak.paths import inside
 from tokenpeak.predict.memory_plan import PLANNING_ENV
 from tokenpeak.records import Container, EngineBuild, ModelName, NodeFacts
 from tokenpeak.spec.engine_build import declared_builds

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from tokenpeak import bounded, paths
-from tokenpeak.atomic import write_atomically
 from tokenpeak.errors import NodeError, PlanError, SpecError
+from tokenpeak.files import write_atomically
 from tokenpeak.metrics import PER_GPU
-from tokenpeak.names import inside
 from tokenpeak.node.protocol.answers import StatusAnswer
+from tokenpeak.paths import inside
 from tokenpeak.plan.baseline import baselines
 from tokenpeak.plan.matrix import configs, kinds_of, on_node
 from tokenpeak.records import Config, EndRecord, NodeFacts, SweepRecord, TrialRecord

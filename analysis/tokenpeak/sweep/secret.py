@@ -16,9 +16,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from tokenpeak import paths
-from tokenpeak.atomic import write_atomically
-from tokenpeak.deletion import delete
 from tokenpeak.errors import NodeError
+from tokenpeak.files import delete, write_atomically
 from tokenpeak.node.protocol.answers import StatusAnswer
 from tokenpeak.sweep.ansible.runner import run_playbook
 from tokenpeak.sweep.inventory.nodes import Inventory, Node

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from tokenpeak.errors import PlanError
 from tokenpeak.plan.baseline import baselines
 from tokenpeak.plan.matrix import build_plan, configs, kinds_of, model_facts_of, with_objective
-from tokenpeak.predict.hub import facts_from_hub
-from tokenpeak.predict.model import ModelFacts
+from tokenpeak.predict.model import ModelFacts, facts_from_hub
 from tokenpeak.quality.sweep_quality import with_reference_first
 from tokenpeak.records import NodeFacts, Plan
 from tokenpeak.search.remaining import cost_of, limits_of

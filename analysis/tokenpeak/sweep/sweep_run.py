@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tokenpeak.atomic import write_atomically
 from tokenpeak.errors import ArchiveError, FencedError
+from tokenpeak.files import refusal, write_atomically
 from tokenpeak.records import EndRecord, SweepRecord, TrialRecord
 from tokenpeak.spec.sweep import SweepSpec
-from tokenpeak.storage import refusal
 from tokenpeak.store.archive import Archive
 from tokenpeak.sweep.archive_keeper import AnswersKeeper, KeptArchive
 from tokenpeak.sweep.claim import SweepClaim

@@ -8,7 +8,6 @@ from datetime import timedelta
 from math import exp
 
 from tokenpeak.metrics import metric_of, title_of
-from tokenpeak.plan.highest import highest_lines
 from tokenpeak.plan.matrix import served_models
 from tokenpeak.plan.serving import for_serving
 from tokenpeak.predict.demand import objective_run
@@ -29,7 +28,7 @@ from tokenpeak.ranking.ties import Verdicts, winner_group
 from tokenpeak.records import QUALITY_FAILED, QUALITY_UNKNOWN, Config, Plan, SweepRecord, TrialRecord
 from tokenpeak.records.quality import AnswersQuality, SweepQuality
 from tokenpeak.results.hindsight import hindsight_lines
-from tokenpeak.search.highest import climb_words, searched
+from tokenpeak.search.highest import climb_words, highest_lines, searched
 from tokenpeak.search.history import history_of
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.vllm.command import paste_command

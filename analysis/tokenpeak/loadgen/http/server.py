@@ -12,7 +12,7 @@ from tokenpeak.errors import InputError, LoadError
 from tokenpeak.http_answer import HttpAnswer, HttpAnswerError, ask
 from tokenpeak.loadgen.assignment import Target
 from tokenpeak.loadgen.http.pool import tls_context
-from tokenpeak.names import shown
+from tokenpeak.paths import shown
 
 PATHS = {"completions": "/completions", "chat": "/chat/completions"}
 

@@ -12,7 +12,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from tokenpeak.names import slug
+from tokenpeak.paths import slug
 from tokenpeak.report.blocks import display, theme
 from tokenpeak.report.blocks.block import Column, Figure, Snippet, Snippets, Table, table
 

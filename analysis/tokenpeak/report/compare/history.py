@@ -9,7 +9,7 @@ import altair as alt
 import polars as pl
 
 from tokenpeak.loadgen.calibration import Calibration
-from tokenpeak.names import slug
+from tokenpeak.paths import slug
 from tokenpeak.report.blocks import theme
 from tokenpeak.report.blocks.block import Column, Figure, Table, table
 from tokenpeak.report.blocks.captioned import figure

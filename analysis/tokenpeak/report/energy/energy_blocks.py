@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 import altair as alt
 import polars as pl
 
-from tokenpeak.names import slug
+from tokenpeak.paths import slug
 from tokenpeak.report.blocks import charts, picks, theme
 from tokenpeak.report.blocks.block import Column, Factor, Factors, Figure, Table, table
 from tokenpeak.report.blocks.captioned import figure

@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from tokenpeak.metrics import inner
-from tokenpeak.names import slug
+from tokenpeak.paths import slug
 from tokenpeak.plan.matrix import own_models
 from tokenpeak.report.blocks.block import Block, Column, Part, Sentence, Table, answer, code, strong, table
 from tokenpeak.report.blocks.digits import number

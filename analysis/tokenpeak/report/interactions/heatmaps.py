@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from tokenpeak.names import slug
+from tokenpeak.paths import slug
 from tokenpeak.report.blocks import charts
 from tokenpeak.report.blocks.block import Column, Figure, Sentence, Span, Table, note, table
 from tokenpeak.report.blocks.captioned import figure

@@ -12,7 +12,7 @@ from typing import Literal
 
 import polars as pl
 
-from tokenpeak.names import slug
+from tokenpeak.paths import slug
 from tokenpeak.ranking.intervals import t_critical
 from tokenpeak.ranking.ties import WIDEST
 from tokenpeak.report.blocks.block import Figure, Sentence, note

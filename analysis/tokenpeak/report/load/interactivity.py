@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import altair as alt
 import polars as pl
 
-from tokenpeak.names import slug
+from tokenpeak.paths import slug
 from tokenpeak.ranking.objective import pareto_front
 from tokenpeak.report.blocks import charts, picks, theme
 from tokenpeak.report.blocks.block import Column, Figure, Part, Sentence, answer, code, strong

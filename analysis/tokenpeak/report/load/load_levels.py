@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import polars as pl
 
-from tokenpeak.names import slug
+from tokenpeak.paths import slug
 from tokenpeak.report.blocks.block import Column, Sentence, Table, code, strong, table, warning
 from tokenpeak.report.blocks.digits import number
 from tokenpeak.report.blocks.metric_columns import SLO, slo_word, trial_href

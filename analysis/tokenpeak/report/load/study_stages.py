@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tokenpeak.names import slug
+from tokenpeak.paths import slug
 from tokenpeak.records import Config
 from tokenpeak.report.blocks.block import Block, Column, Part, Sentence, answer, code, note, strong, table
 from tokenpeak.report.blocks.digits import shared_digits, trimmed

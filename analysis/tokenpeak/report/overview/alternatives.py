@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from tokenpeak.metrics import metric_of
-from tokenpeak.names import slug
+from tokenpeak.paths import slug
 from tokenpeak.report.blocks.block import Column, Table, table
 from tokenpeak.report.blocks.digits import percent
 from tokenpeak.report.blocks.metric_columns import trial_href

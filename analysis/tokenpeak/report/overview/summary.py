@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from tokenpeak.names import slug
+from tokenpeak.paths import slug
 from tokenpeak.plan.node_kinds import build_of
 from tokenpeak.predict.hardware import gpu_facts
 from tokenpeak.records import NodeFacts

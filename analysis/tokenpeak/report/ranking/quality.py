@@ -5,7 +5,7 @@ import json
 import altair as alt
 import polars as pl
 
-from tokenpeak.names import slug
+from tokenpeak.paths import slug
 from tokenpeak.ranking.objective import pareto_front
 from tokenpeak.report.blocks import picks, theme
 from tokenpeak.report.blocks.block import Figure, Sentence, Table, code, warning

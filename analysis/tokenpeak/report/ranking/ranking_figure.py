@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import altair as alt
 import polars as pl
 
-from tokenpeak.names import slug
+from tokenpeak.paths import slug
 from tokenpeak.report.blocks import charts, theme
 from tokenpeak.report.blocks.block import Column, Figure, Part, Sentence, answer, strong
 from tokenpeak.report.blocks.captioned import figure

@@ -5,7 +5,7 @@ from dataclasses import replace
 import polars as pl
 
 from tokenpeak.metrics import PER_GPU
-from tokenpeak.names import slug
+from tokenpeak.paths import slug
 from tokenpeak.ranking.objective import column_of
 from tokenpeak.report.blocks.block import Column, Table, table
 from tokenpeak.report.blocks.metric_columns import (

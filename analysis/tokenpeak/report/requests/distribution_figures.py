@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import altair as alt
 import polars as pl
 
-from tokenpeak.names import slug
+from tokenpeak.paths import slug
 from tokenpeak.report.blocks import picks
 from tokenpeak.report.blocks.block import Column, Figure, Table, table
 from tokenpeak.report.blocks.captioned import figure

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Protocol
 
 from tokenpeak import paths
-from tokenpeak.deletion import delete_if_possible
 from tokenpeak.errors import InputError, ReportError, suggestion
-from tokenpeak.names import inside
+from tokenpeak.files import delete_if_possible
 from tokenpeak.own_place import make_own, require_own_entries, require_unmoved
+from tokenpeak.paths import inside
 from tokenpeak.report.site import render, reuse
 from tokenpeak.report.site.front_pages import FrontRow, atom, newest_first, shown_over_all
 from tokenpeak.report.site.known_words import own_words

@@ -13,7 +13,7 @@ import zstandard
 
 from tokenpeak import bounded
 from tokenpeak.errors import ArchiveError
-from tokenpeak.names import shown
+from tokenpeak.paths import shown
 from tokenpeak.records import REQUEST_COLUMNS, Record, SweepRecord, TrialRecord
 from tokenpeak.report.site.cleaner import Cleaner, Findings
 from tokenpeak.report.site.known_words import known_words, node_labels

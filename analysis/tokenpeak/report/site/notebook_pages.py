@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from tokenpeak.errors import InputError, ReportError, TokenpeakError
-from tokenpeak.names import inside, shown
+from tokenpeak.paths import inside, shown
 from tokenpeak.report.blocks.block import warning
 from tokenpeak.report.opening import open_archive
 from tokenpeak.report.site import notebook_runner, page_writer

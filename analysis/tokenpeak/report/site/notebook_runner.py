@@ -29,7 +29,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 from tokenpeak.errors import InputError, ReportError, suggestion
-from tokenpeak.names import shown
+from tokenpeak.paths import shown
 from tokenpeak.report.blocks import chart_renderer
 from tokenpeak.report.blocks.chart_renderer import frame_bundle, printed_block, with_names
 from tokenpeak.report.blocks.display import BLOCK_MIME

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from tokenpeak import spreadsheet
-from tokenpeak.names import inside
+from tokenpeak.paths import inside
 from tokenpeak.report.site.pages import SITE_PAGES, Page
 from tokenpeak.report.site.render import environment
 from tokenpeak.report.view import SweepView

@@ -20,14 +20,15 @@ from html import unescape
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from tokenpeak.deletion import delete
 from tokenpeak.errors import ReportError, suggestion
-from tokenpeak.git import NO_HOOKS, environment
+from tokenpeak.files import delete
 from tokenpeak.node.machine.root_files import OpenFolder, open_folder
-from tokenpeak.own_place import make_own, require_own_entries, require_unmoved
+from tokenpeak.own_place import git_environment, make_own, require_own_entries, require_unmoved
 from tokenpeak.report.site.cleaned_copy import cleaned_copy, is_published
 from tokenpeak.store.archive import Archive
 
+GIT_WITHOUT_HOOKS = ("-c", "core.hooksPath=/dev/null")
+"""Options of a git that runs no hook of the user's, which is meant for his own commits."""
 _QUOTED = r"\"[^\"]*\"|'[^']*'"
 _ELEMENT = re.compile(rf"<(a|script|link|img)(?=[\s/>])((?:[^>\"']+|{_QUOTED})*+)>", re.IGNORECASE)
 _ADDRESS = re.compile(rf"\s(?:href|src)\s*=\s*({_QUOTED}|[^\s\"'>]+)", re.IGNORECASE)
@@ -285,7 +286,7 @@ def _to_branch(site: Path, destination: str, dry_run: bool, say: Say) -> None:
         # Pages would otherwise leave out what Jekyll does not like.
         (work / ".nojekyll").touch()
         author = ["-c", "user.name=TokenPeak", "-c", "user.email=tokenpeak@localhost"]
-        git = ["git", "-C", str(work), *NO_HOOKS]
+        git = ["git", "-C", str(work), *GIT_WITHOUT_HOOKS]
         _run([*git, "init", "--quiet", "--initial-branch=gh-pages"], dry_run, say)
         _run([*git, "add", "--all"], dry_run, say)
         _run([*git, *author, "commit", "--quiet", "--message", "Publish the site"], dry_run, say)
@@ -298,7 +299,7 @@ def _run(command: Sequence[str], dry_run: bool, say: Say) -> None:
         return
     if shutil.which(command[0]) is None:
         raise ReportError(f"{command[0]} is not installed. Install it, or publish to a folder: tokenpeak publish dir.")
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=git_environment(), capture_output=True, text=True, check=False)
     if done.returncode:
         raise ReportError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr.strip()}")
 

@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 
 from tokenpeak import paths
-from tokenpeak.atomic import write_atomically
+from tokenpeak.files import write_atomically
 from tokenpeak.report.blocks import display
 from tokenpeak.report.blocks.display import HATCH, VEGALITE, packed_spec, sortable
 from tokenpeak.report.checks import address

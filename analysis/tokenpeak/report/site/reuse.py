@@ -14,8 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from tokenpeak import paths
-from tokenpeak.atomic import write_atomically
-from tokenpeak.deletion import delete
+from tokenpeak.files import delete, write_atomically
 from tokenpeak.report.site.front_pages import FrontRow
 
 LIBRARIES = ("altair", "jinja2", "markdown-it-py", "polars", "tokenpeak", "vl-convert-python")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tokenpeak.names import inside
+from tokenpeak.paths import inside
 from tokenpeak.report.compare import comparison
 from tokenpeak.report.site import page_writer
 from tokenpeak.report.site.cleaned_copy import cleaned_copy, is_published

@@ -19,8 +19,8 @@ from typing import Any
 import ansible_runner
 
 from tokenpeak import paths
-from tokenpeak.deletion import delete
 from tokenpeak.errors import NodeError
+from tokenpeak.files import delete
 from tokenpeak.node.machine.words import one_line
 from tokenpeak.node.protocol.answers import NodeAnswer, parse
 from tokenpeak.node.protocol.commands import COMMANDS

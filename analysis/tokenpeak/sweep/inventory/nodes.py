@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from tokenpeak import paths
 from tokenpeak.errors import InventoryError, suggestion
-from tokenpeak.names import inside
 from tokenpeak.node.machine import environment
 from tokenpeak.node.machine.words import visible, wrong_word
 from tokenpeak.node.probe.chosen_boards import Chosen, chosen_boards
+from tokenpeak.paths import inside
 from tokenpeak.spec.mistakes import secret_in_environment
 
 if TYPE_CHECKING:

@@ -23,10 +23,10 @@ from tokenpeak.errors import NodeError, SpecError, suggestion
 from tokenpeak.http_answer import HttpAnswer, HttpAnswerError, ask
 from tokenpeak.loadgen.http.server import Server
 from tokenpeak.loadgen.job import LoadJob
-from tokenpeak.names import inside
 from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.words import one_line
 from tokenpeak.node.protocol.answers import LaunchAnswer
+from tokenpeak.paths import inside
 from tokenpeak.records import Gpu, NodeFacts
 from tokenpeak.spec.endpoint import REFERENCE, EndpointSpec
 from tokenpeak.sweep.ansible.result import Event

@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tokenpeak.errors import PlanError
-from tokenpeak.names import inside
 from tokenpeak.node.machine import clock
 from tokenpeak.node.production.answering import standing
 from tokenpeak.node.protocol.answers import FinishAnswer, LaunchAnswer
 from tokenpeak.node.protocol.parts import RestoreOutcome
 from tokenpeak.node.protocol.requests import RestoreRequest, as_json
+from tokenpeak.paths import inside
 from tokenpeak.records import Production, Provenance, TrialRecord
 from tokenpeak.sweep.ansible.result import Event, NodeResult, restored_by
 from tokenpeak.sweep.claim import SweepClaim

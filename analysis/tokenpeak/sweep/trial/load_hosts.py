@@ -20,8 +20,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tokenpeak import paths
-from tokenpeak.atomic import replacing
 from tokenpeak.errors import LoadError, NodeError
+from tokenpeak.files import replacing
 from tokenpeak.loadgen.calibration import HERE, NetworkPath, Setup
 from tokenpeak.loadgen.test_server import program, serving_argv, started
 from tokenpeak.loadgen.workers.pool import most_streams, processes_borne, processes_of_share

@@ -13,8 +13,8 @@ from typing import Any
 import polars as pl
 from pydantic import TypeAdapter, ValidationError
 
-from tokenpeak.atomic import write_atomically
 from tokenpeak.errors import PlanError
+from tokenpeak.files import write_atomically
 from tokenpeak.loadgen.job import ANSWERS, QUALITY, EarlyStop, JobOutcome, JobRun, LoadJob, read_outcome
 from tokenpeak.loadgen.workers.remote import LoadHost
 from tokenpeak.metrics import PER_GPU

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from tokenpeak.errors import ArchiveError, FencedError, TokenpeakError
+from tokenpeak.files import refusal
 from tokenpeak.loadgen.workers.remote import LoadHost
-from tokenpeak.names import inside
 from tokenpeak.node.production.answering import standing
 from tokenpeak.node.protocol.parts import Overlap
 from tokenpeak.node.protocol.requests import limits
+from tokenpeak.paths import inside
 from tokenpeak.records import TrialRecord
 from tokenpeak.results.board_readings import ASKED_S
 from tokenpeak.search.history import Finished, Proposal, Wait
 from tokenpeak.spec.sweep import SweepSpec
-from tokenpeak.storage import refusal
 from tokenpeak.sweep.ansible.heartbeat_channel import LeaseChannel
 from tokenpeak.sweep.ansible.result import Event, Login, restored_by, unknown
 from tokenpeak.sweep.archive_keeper import AnswersKeeper, KeptArchive
