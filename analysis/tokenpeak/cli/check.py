@@ -8,9 +8,6 @@ from pathlib import Path
 import click
 
 from tokenpeak import paths
-from tokenpeak.errors import InputError, suggestion
-from tokenpeak.exit_status import ExitStatus
-from tokenpeak.cli import options
 from tokenpeak.errors import ExitStatus, InputError, suggestion
 from tokenpeak.spec.mistakes import Mistake
 from tokenpeak.spec.sweep import sweep_names

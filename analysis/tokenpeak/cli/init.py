@@ -8,12 +8,7 @@ from pathlib import Path
 import click
 
 from tokenpeak import paths
-from tokenpeak.atomic import write_atomically
 from tokenpeak.cli import require_own_folders
-from tokenpeak.errors import InputError, NodeError, suggestion
-from tokenpeak.exit_status import ExitStatus
-from tokenpeak.names import is_name
-from tokenpeak.cli import options, require_own_folders
 from tokenpeak.errors import ExitStatus, InputError, NodeError, suggestion
 from tokenpeak.files import write_atomically
 from tokenpeak.own_place import require_working_folder

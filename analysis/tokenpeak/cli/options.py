@@ -9,11 +9,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from tokenpeak.errors import SpecError, suggestion
-from tokenpeak import paths
-from tokenpeak.cli import require_own_folders
-from tokenpeak.errors import SpecError, TokenpeakError, suggestion
 from tokenpeak.own_place import require_unmoved
-from tokenpeak.paths import is_name
 from tokenpeak.terminal import echo_text
 
 if TYPE_CHECKING:
