@@ -23,8 +23,7 @@ from tokenpeak.node.probe import meters
 from tokenpeak.node.production import change, drain
 from tokenpeak.node.production.answering import Answering
 from tokenpeak.node.production.managers import make_manager
-from tokenpeak.node.protocol.apply import ChangeRequest
-from tokenpeak.node.protocol.requests import parse
+from tokenpeak.node.protocol.requests import ChangeRequest, parse
 
 NAME = pwd.getpwuid(ATTACKER).pw_name if os.geteuid() == 0 else ""
 

@@ -32,8 +32,9 @@ from tokenpeak.node.production import production
 from tokenpeak.node.production.haproxy import HaproxyBalancer
 from tokenpeak.node.production.managers import make_manager
 from tokenpeak.node.production.managers.command import STARTED
-from tokenpeak.node.protocol.apply import ChangeRequest, ConfirmRequest
 from tokenpeak.node.protocol.requests import (
+    ChangeRequest,
+    ConfirmRequest,
     FinishRequest,
     HeartbeatRequest,
     LaunchRequest,

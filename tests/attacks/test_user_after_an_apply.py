@@ -19,8 +19,7 @@ from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.production import change, permission
 from tokenpeak.node.production.manager import Manager
 from tokenpeak.node.production.managers import make_manager
-from tokenpeak.node.protocol.apply import ChangeRequest
-from tokenpeak.node.protocol.requests import parse
+from tokenpeak.node.protocol.requests import ChangeRequest, parse
 
 OTHER = {"image": "vllm/vllm-openai:v9", "runtime": "docker", "user": "1000"}
 DECLARATION: Json = {

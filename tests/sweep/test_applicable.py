@@ -11,7 +11,7 @@ import pytest
 from archive_factory import GPUS, MODEL, make_archive, node_facts
 from node_models import LLAMA, named, serving
 from tokenpeak.errors import InventoryError, PlanError
-from tokenpeak.node.protocol.apply import DescribeAnswer
+from tokenpeak.node.protocol.answers import DescribeAnswer
 from tokenpeak.node.protocol.parts import Production, Series
 from tokenpeak.plan.matrix import kinds_of
 from tokenpeak.records import (

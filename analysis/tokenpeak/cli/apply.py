@@ -11,7 +11,7 @@ from tokenpeak import paths
 from tokenpeak.cli import options
 from tokenpeak.errors import ExitStatus, NodeError
 from tokenpeak.node.engine.command import difference
-from tokenpeak.node.protocol.apply import AppliedState, DescribeAnswer
+from tokenpeak.node.protocol.answers import AppliedState, DescribeAnswer
 from tokenpeak.records import ApplyRecord, Despite
 from tokenpeak.spec.sweep import Deadlines, parse_spec
 from tokenpeak.store.archive import Archive, archive_below

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 
 from tokenpeak.node.engine.builds import ONLY
-from tokenpeak.node.protocol.parts import Gpu, InstalledEngine, PowerMeter, Production
+from tokenpeak.node.protocol.parts import InstalledEngine, MachineFacts
 from tokenpeak.records.base import Record
 from tokenpeak.records.plan import ModelName
 
@@ -71,7 +71,7 @@ class EngineBuild(InstalledEngine):
         return self.version or self.installed
 
 
-class NodeFacts(Record):
+class NodeFacts(Record, MachineFacts):
     """What the probe found on a node, what its inventory declares without a probe, or what an import's source says.
 
     A server that TokenPeak did not launch stands as a node whose source is `endpoint`; its GPUs are those of all
@@ -81,26 +81,6 @@ class NodeFacts(Record):
     node: str
     source: Literal["probed", "declared", "published", "endpoint"]
     probed_at: datetime | None = None
-    simulated: bool = False
-    gpus: tuple[Gpu, ...] = ()
-    """Its devices, one entry each."""
-    interconnect: str | None = None
-    """How its boards are linked: `NV12`, or where not all pairs are alike `2x NV4, 4x SYS`; None where nobody says."""
-    cpu: str | None = None
-    """Its processor's name."""
-    cpu_cores: int | None = None
-    """Cores of all processors."""
-    memory_bytes: int | None = None
-    """Main memory."""
-    disk_free_bytes: int | None = None
-    os: str | None = None
-    kernel: str | None = None
-    power_meters: tuple[PowerMeter, ...] = ()
-    """What measures power or energy there; empty also in archives written before it was recorded."""
-    engine_version: str | None = None
-    """Of its default engine build, as installed."""
-    engine_help: tuple[str, ...] = ()
-    """The lines of that engine's own help that begin with a flag; empty when it was not asked."""
     engines: tuple[EngineBuild, ...] = ()
     """Its engine builds, the default one first; empty in archives written before there were several."""
     engine_env: dict[str, str] = {}
@@ -109,13 +89,6 @@ class NodeFacts(Record):
     """Names and `PREFIX_*` patterns of the variables that a config may set there; None: the default ones."""
     model: ModelName | None = None
     """The model that its inventory has it serve; None also in archives written before it was recorded."""
-    production: Production | None = None
-    vram_holders: tuple[str, ...] = ()
-    """Processes that hold VRAM, as `pid name MiB`."""
-    engine_port_free: bool | None = None
-    model_present: bool | None = None
-    problems: tuple[str, ...] = ()
-    """What would keep a trial from running, in sentences that say what to do."""
 
     @property
     def builds(self) -> tuple[EngineBuild, ...]:

@@ -18,8 +18,9 @@ from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_answer
 from tokenpeak.node.production.identity import OfProduction
 from tokenpeak.node.production.managers import make_manager
-from tokenpeak.node.protocol.apply import OBSERVE_MAX_S, ObserveAnswer, ObserveRequest
+from tokenpeak.node.protocol.answers import ObserveAnswer
 from tokenpeak.node.protocol.parts import Series
+from tokenpeak.node.protocol.requests import OBSERVE_MAX_S, ObserveRequest
 
 PROMPT_WORDS = 100
 OUTPUT_TOKENS = 32

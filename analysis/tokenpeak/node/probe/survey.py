@@ -16,10 +16,9 @@ from tokenpeak.node.machine.process_files import command_line
 from tokenpeak.node.machine.words import shown_command, without_secrets
 from tokenpeak.node.probe.probe import gpus
 from tokenpeak.node.production.servers import Machine, user_of
-from tokenpeak.node.protocol.answers import as_json
+from tokenpeak.node.protocol.answers import SurveyAnswer, as_json
 from tokenpeak.node.protocol.frame import framed
 from tokenpeak.node.protocol.parts import Gpu, picked
-from tokenpeak.node.protocol.survey import SurveyAnswer
 
 PORT = 8000
 _LOCAL = ("0.0.0.0", "127.0.0.1", "::", "::ffff:127.0.0.1")  # noqa: S104 — where others listen

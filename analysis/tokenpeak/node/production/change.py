@@ -29,8 +29,9 @@ from tokenpeak.node.production.manager import Manager
 from tokenpeak.node.production.managers import make_manager, recorded_manager
 from tokenpeak.node.production.put_back import APPLIED, conclude, note_stop, stop_for_change
 from tokenpeak.node.production.restore import restore
-from tokenpeak.node.protocol.apply import ChangeAnswer, ChangeRequest, ConfirmAnswer, ConfirmRequest
+from tokenpeak.node.protocol.answers import ChangeAnswer, ConfirmAnswer
 from tokenpeak.node.protocol.parts import RestoreOutcome, picked
+from tokenpeak.node.protocol.requests import ChangeRequest, ConfirmRequest
 
 COMPLETIONS = 3
 """Real completions that the changed production must give, one after the other."""

@@ -14,7 +14,7 @@ from tokenpeak.node.production import permission, production
 from tokenpeak.node.production.identity import ForeignServerError, OfProduction
 from tokenpeak.node.production.managers import make_manager
 from tokenpeak.node.production.put_back import APPLIED
-from tokenpeak.node.protocol.apply import AppliedState, DescribeAnswer
+from tokenpeak.node.protocol.answers import AppliedState, DescribeAnswer
 
 
 def describe(state: State, declaration: Json, *, limited: bool = False) -> DescribeAnswer:

@@ -28,7 +28,7 @@ from tokenpeak.node.machine.process_files import (
 )
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import SECRET, hidden_env, without_secrets
-from tokenpeak.node.protocol.survey import FoundEngine, FoundServer
+from tokenpeak.node.protocol.answers import FoundEngine, FoundServer
 
 CONTAINER = re.compile(r"(?:docker|libpod|crio)[-/]([0-9a-f]{64})|/docker/([0-9a-f]{64})")
 SYSTEM_UNIT = re.compile(r"^/system\.slice/(?:.*/)?([^/]+\.service)(?:/|$)")

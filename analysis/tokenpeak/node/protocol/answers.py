@@ -8,19 +8,21 @@ names it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Iterator, TypeVar
+from typing import Any, Iterator, Mapping, TypeVar
 
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import one_line, shown_value
 from tokenpeak.node.protocol import field, parts
 from tokenpeak.node.protocol.field import bound
 from tokenpeak.node.protocol.parts import (
+    FoundEngine,
+    FoundServer,
     Gpu,
     InstalledEngine,
+    MachineFacts,
     Overlap,
     Phase,
     PhaseName,
-    PowerMeter,
     Production,
     RestoreOutcome,
     Series,
@@ -28,8 +30,6 @@ from tokenpeak.node.protocol.parts import (
 
 _UNKNOWN_NAMED = 5
 _status = field.optional(field.integer(-(1 << 31), (1 << 31) - 1))
-_bytes = field.optional(field.integer())
-_sentences = field.several(field.sentence, 100_000)
 
 
 @dataclass(frozen=True)
@@ -71,30 +71,12 @@ class InstallAnswer(NodeAnswer):
 
 
 @dataclass(frozen=True)
-class ProbeAnswer(NodeAnswer):
-    """Facts of the node, under the names that the archive has, and its declaration without what may be secret."""
+class ProbeAnswer(MachineFacts, NodeAnswer):
+    """Facts of the node, and its declaration without what may be secret."""
 
     probed_at: str | None = bound(field.word)
-    simulated: bool | None = bound(field.flag)
-    gpus: tuple[Gpu, ...] = bound(field.several(field.structure(Gpu), 1000), ())
-    interconnect: str | None = bound(parts.word)
-    cpu: str | None = bound(field.word)
-    cpu_cores: int | None = bound(field.integer(0))
-    memory_bytes: int | None = bound(_bytes)
-    disk_free_bytes: int | None = bound(field.integer(0))
-    os: str | None = bound(field.word)
-    kernel: str | None = bound(field.word)
-    power_meters: tuple[PowerMeter, ...] = bound(field.several(field.structure(PowerMeter), 10), ())
-    engine_version: str | None = bound(parts.word)
-    engine_help: tuple[str, ...] = bound(parts.texts, ())
     engines: tuple[InstalledEngine, ...] = bound(field.several(field.structure(InstalledEngine), 100), ())
-    engine_env_allowed: tuple[str, ...] = bound(_sentences, ())
-    production: Production | None = bound(field.optional(field.structure(Production)))
-    vram_holders: tuple[str, ...] = bound(_sentences, ())
-    engine_port_free: bool | None = bound(field.flag)
-    model_present: bool | None = bound(field.optional(field.flag))
-    problems: tuple[str, ...] = bound(_sentences, ())
-    """What would keep a trial from running."""
+    engine_env_allowed: tuple[str, ...] = bound(parts.sentences, ())
     declaration: Json | None = bound(field.mapping)
 
 
@@ -107,7 +89,7 @@ class LaunchAnswer(NodeAnswer):
     timed_out: bool | None = bound(field.flag)
     message: str | None = bound(parts.sentence)
     exit_status: int | None = bound(_status)
-    log_tail: str | None = bound(field.optional(field.text()))
+    log_tail: str | None = bound(parts.any_text)
     engine_version: str | None = bound(parts.word)
     """What the engine itself reported; null where it was not ready, or reports none."""
     engine_digest: str | None = bound(parts.word)
@@ -165,7 +147,7 @@ class StatusAnswer(NodeAnswer):
     lease_remaining_s: float | None = bound(parts.seconds)
     holder: str | None = bound(parts.word)
     trial_id: str | None = bound(parts.word)
-    drained: tuple[str, ...] = bound(_sentences, ())
+    drained: tuple[str, ...] = bound(parts.sentences, ())
     """What of the node is out of its load balancer."""
     secret: str | None = bound(parts.word)
     generations: Json | None = bound(field.mapping)
@@ -228,7 +210,7 @@ class UninstallAnswer(NodeAnswer):
     """TokenPeak is gone from the node, but for what `left` names."""
 
     removed: bool | None = bound(field.flag)
-    left: tuple[str, ...] = bound(_sentences, ())
+    left: tuple[str, ...] = bound(parts.sentences, ())
 
 
 def as_json(answer: NodeAnswer) -> Json:
@@ -256,3 +238,106 @@ def _unknown(kind: type[Any], given: Json) -> Iterator[str]:
     yield from (f"{shown_value(name)} is unknown" for name in unknown[:_UNKNOWN_NAMED])
     if len(unknown) > _UNKNOWN_NAMED:
         yield f"{len(unknown) - _UNKNOWN_NAMED} more are unknown"
+
+
+@dataclass(frozen=True)
+class AppliedState:
+    """The last apply that was confirmed on the node; texts are definitions as they are shown."""
+
+    apply_id: str = bound(field.word)
+    holder: str = bound(field.word)
+    at_unix_s: float | None = bound(parts.seconds)
+    was_sha256: str = bound(field.word)
+    new_sha256: str = bound(field.word)
+    was_text: str = bound(field.text())
+    new_text: str = bound(field.text())
+
+
+@dataclass(frozen=True)
+class DescribeAnswer(NodeAnswer):
+    """Production's definition as it is; what may be secret in it is hidden, and every word is in its place."""
+
+    production: Production | None = bound(field.optional(field.structure(Production)))
+    problem: str | None = bound(parts.sentence)
+    """Why an apply is not possible here."""
+    place: str | None = bound(parts.sentence)
+    words: tuple[str, ...] = bound(parts.texts, ())
+    program: int | None = bound(field.optional(field.integer(0)))
+    """How many of the words are the program."""
+    env: Mapping[str, str] | None = bound(field.optional(field.variables))
+    image: str | None = bound(parts.sentence)
+    text: str | None = bound(parts.any_text)
+    sha256: str | None = bound(parts.word)
+    engine_version: str | None = bound(parts.word)
+    """That production itself reports."""
+    max_model_len: int | None = bound(field.optional(field.integer(0)))
+    """The longest context that it serves, as it says itself."""
+    test_load: bool | None = bound(field.flag)
+    """The inventory allows a test load."""
+    applied: AppliedState | None = bound(field.optional(field.structure(AppliedState)))
+    unconfirmed: str | None = bound(parts.word)
+    """The apply that has the node and waits to be confirmed."""
+
+
+@dataclass(frozen=True)
+class ObserveAnswer(NodeAnswer):
+    """Production's own metrics over a while: cumulative counts, a column each (`bake` reads them)."""
+
+    readings: Series = bound(parts.series, Series())
+    ended: str | None = bound(parts.sentence)
+    """Why the readings end early: production ended, or does not answer any more."""
+    load_sent: int | None = bound(field.integer(0))
+    load_failed: int | None = bound(field.integer(0))
+    load_failure: str | None = bound(parts.sentence)
+    """What the first failed request of the test load came to."""
+
+
+@dataclass(frozen=True)
+class ChangeAnswer(NodeAnswer):
+    """Production with another definition, unconfirmed; or why not, and how production stands."""
+
+    changed: bool | None = bound(field.flag)
+    message: str | None = bound(parts.sentence)
+    failed_in: str | None = bound(parts.word)
+    """The phase in which it failed."""
+    phases: tuple[Phase, ...] = bound(parts.phases, ())
+    started_at_unix_s: float | None = bound(parts.seconds)
+    was_sha256: str | None = bound(parts.word)
+    new_sha256: str | None = bound(parts.word)
+    was_text: str | None = bound(parts.any_text)
+    new_text: str | None = bound(parts.any_text)
+    engine_version: str | None = bound(parts.word)
+    downtime_s: float | None = bound(parts.seconds)
+    """From production's stop to its first real answer."""
+    restoration: RestoreOutcome | None = bound(field.optional(field.structure(RestoreOutcome)))
+
+
+@dataclass(frozen=True)
+class ConfirmAnswer(NodeAnswer):
+    """The changed definition is production's own from now on; or why not."""
+
+    confirmed: bool | None = bound(field.flag)
+    message: str | None = bound(parts.sentence)
+    sha256: str | None = bound(parts.word)
+    phases: tuple[Phase, ...] = bound(parts.phases, ())
+
+
+@dataclass(frozen=True)
+class SurveyAnswer(NodeAnswer):
+    """A machine as it is: its boards, who asked, what serves at the port that was asked about, and engines."""
+
+    user: str = bound(field.word)
+    is_root: bool = bound(field.flag, default=False)
+    home: str = bound(field.text(), "/")
+    python: str = bound(field.text(), "/usr/bin/python3")
+    gpus: tuple[Gpu, ...] = bound(field.several(field.structure(Gpu), 1000), ())
+    url: str = bound(field.word, "http://127.0.0.1:8000")
+    """Where the machine itself reaches the port that was asked about."""
+    servers: tuple[FoundServer, ...] = bound(field.several(field.structure(FoundServer), 1000), ())
+    served_name: str | None = bound(parts.any_text)
+    """What the server at the port calls its model."""
+    listens_as: str | None = bound(parts.word)
+    """The user whose process answers at the port, where that is another program in front of what serves."""
+    front: str | None = bound(field.optional(field.sentence))
+    """That program."""
+    engines: tuple[FoundEngine, ...] = bound(field.several(field.structure(FoundEngine), 1000), ())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tokenpeak.node.protocol import answers, apply, requests
+from tokenpeak.node.protocol import answers, requests
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ COMMANDS: dict[str, NodeCommand] = {
     "telemetry": NodeCommand(answers.TelemetryAnswer, needs_declaration=False),
     "produce": NodeCommand(answers.ProduceAnswer),
     "uninstall": NodeCommand(answers.UninstallAnswer, requests.UninstallRequest, may_lack_request=True),
-    "describe": NodeCommand(apply.DescribeAnswer, is_for_applies=True),
-    "observe": NodeCommand(apply.ObserveAnswer, apply.ObserveRequest, is_for_applies=True),
-    "change": NodeCommand(apply.ChangeAnswer, apply.ChangeRequest, is_for_applies=True),
-    "confirm": NodeCommand(apply.ConfirmAnswer, apply.ConfirmRequest, is_for_applies=True),
+    "describe": NodeCommand(answers.DescribeAnswer, is_for_applies=True),
+    "observe": NodeCommand(answers.ObserveAnswer, requests.ObserveRequest, is_for_applies=True),
+    "change": NodeCommand(answers.ChangeAnswer, requests.ChangeRequest, is_for_applies=True),
+    "confirm": NodeCommand(answers.ConfirmAnswer, requests.ConfirmRequest, is_for_applies=True),
 }
 NOTIFY = "notify"
 """One more word, for which the script sends a notification and answers nothing."""

@@ -1,4 +1,4 @@
-"""Parts of answers that archives record too: a phase, samples, a board, an engine build, production, a restoration.
+"""Parts of answers, most of which archives record too: a phase, samples, a machine, production, a restoration.
 
 `bound` and `needed` say how each is read of a node's answer; a record of the archive has the same fields, read by
 their types. None: nobody says.
@@ -17,7 +17,9 @@ word = field.optional(field.word)
 sentence = field.optional(field.sentence)
 instant_s = field.number(-1e9, 1e10)
 seconds = field.optional(instant_s)
+any_text = field.optional(field.text())
 texts = field.several(field.text(), 100_000)
+sentences = field.several(field.sentence, 100_000)
 _bytes = field.optional(field.integer())
 
 PhaseName = Literal[
@@ -149,6 +151,77 @@ class Production:
     model: str | None = bound(sentence)
     arguments: tuple[str, ...] = bound(texts, ())
     """What its engine was started with, the model first; empty when that cannot be seen. Secrets are left out."""
+
+
+@dataclass(frozen=True)
+class MachineFacts:
+    """Facts of a machine, its engine and its production, as a probe answers them and an archive has them."""
+
+    simulated: bool = bound(field.flag, default=False)
+    gpus: tuple[Gpu, ...] = bound(field.several(field.structure(Gpu), 1000), ())
+    """Its devices, one entry each."""
+    interconnect: str | None = bound(word)
+    """How its boards are linked: `NV12`, or where not all pairs are alike `2x NV4, 4x SYS`; None where nobody says."""
+    cpu: str | None = bound(field.word)
+    """Its processor's name."""
+    cpu_cores: int | None = bound(field.integer(0))
+    """Cores of all processors."""
+    memory_bytes: int | None = bound(_bytes)
+    """Main memory."""
+    disk_free_bytes: int | None = bound(field.integer(0))
+    os: str | None = bound(field.word)
+    kernel: str | None = bound(field.word)
+    power_meters: tuple[PowerMeter, ...] = bound(field.several(field.structure(PowerMeter), 10), ())
+    """What measures power or energy there; empty also in archives written before it was recorded."""
+    engine_version: str | None = bound(word)
+    """Of its default engine build, as installed."""
+    engine_help: tuple[str, ...] = bound(texts, ())
+    """The lines of that engine's own help that begin with a flag; empty when it was not asked."""
+    production: Production | None = bound(field.optional(field.structure(Production)))
+    vram_holders: tuple[str, ...] = bound(sentences, ())
+    """Processes that hold VRAM, as `pid name MiB`."""
+    engine_port_free: bool | None = bound(field.flag)
+    model_present: bool | None = bound(field.optional(field.flag))
+    problems: tuple[str, ...] = bound(sentences, ())
+    """What would keep a trial from running, in sentences that say what to do."""
+
+
+@dataclass(frozen=True)
+class FoundEngine:
+    """A way to start vLLM that is there: a command, or an image with what its container is given."""
+
+    command: tuple[str, ...] = bound(texts, ())
+    version: str | None = bound(word)
+    image: str | None = bound(any_text)
+    runtime: str | None = bound(word)
+    mounts: tuple[str, ...] = bound(texts, ())
+    user: str | None = bound(word)
+
+
+@dataclass(frozen=True)
+class FoundServer:
+    """What serves a model, and who starts and stops it: the keys of tokenpeak_production, as far as they are known."""
+
+    manager: str = bound(field.word, "none")
+    """A manager of production; `process` for what nobody manages."""
+    unit: str | None = bound(any_text)
+    user: str | None = bound(word)
+    """Whose unit it is; None: the system's."""
+    file: str | None = bound(any_text)
+    project: str | None = bound(word)
+    runs_as: str | None = bound(word)
+    """The user of its processes; None: root, or a container's own."""
+    argv: tuple[str, ...] = bound(texts, ())
+    """Less what may be secret."""
+    cwd: str | None = bound(any_text)
+    env: Mapping[str, str] = bound(field.variables)
+    """Of a process that nobody manages: the variables that vLLM's answers depend on."""
+    pid: int | None = bound(field.optional(field.integer()))
+    model: str | None = bound(any_text)
+    """The hub name or path that it loads."""
+    engine: FoundEngine | None = bound(field.optional(field.structure(FoundEngine)))
+    notes: tuple[str, ...] = bound(field.several(field.sentence, 10_000), ())
+    """What else whoever writes the inventory must know."""
 
 
 LEFT_DOWN = "Production was down before and was left down."

@@ -1,4 +1,4 @@
-"""Requests of a controller to the node script: put, launch, finish, restore, uninstall, heartbeat.
+"""Requests of a controller to the node script: of trials, of applies, and the heartbeat.
 
 A request is one JSON object. All of it is checked before anything on the node is touched: a field that is missing,
 unknown, of another type or out of range is an error that names it, and so is a word that no word may be (`words`).
@@ -23,11 +23,15 @@ IDLE_MAX_S = 30.0
 """No declaration allows more."""
 ENGINE_STOP_S = 60.0
 PRODUCTION_READY_S = 900.0
+OBSERVE_MAX_S = 7200.0
+CONCURRENCY_MAX = 64
 _WRONG_NAMED = 10
 
 _name = field.optional(field.name)
 _claim = field.optional(field.entries(sweep_id=field.name, generation=field.integer(1, (1 << 31) - 1)))
 _served = field.optional(field.entries(running=field.flag, model=_name))
+_settle_s = field.number(0, field.SECONDS_MAX, "0 or a number of seconds")
+_edit = field.entries(words=field.edited, env=field.edited_environment, image=field.optional(field.name))
 _idle_s = field.number(0, IDLE_MAX_S, f"0 to {IDLE_MAX_S:g} s")
 
 
@@ -116,6 +120,45 @@ class UninstallRequest(NodeRequest):
     """Take TokenPeak off the node; with `produced`, its demonstration production too."""
 
     produced: bool = bound(field.flag, default=False)
+
+
+@dataclass(frozen=True)
+class ObserveRequest(NodeRequest):
+    """Read production's metrics for `seconds`, every `period_s`, after `settle_s`; with a test load of so many."""
+
+    seconds: float = dataclasses.field(metadata=needed(field.time_s))
+    period_s: float = dataclasses.field(metadata=needed(field.time_s))
+    settle_s: float = bound(_settle_s, 0.0)
+    concurrency: int = bound(field.integer(0, CONCURRENCY_MAX), 0)
+
+
+@dataclass(frozen=True)
+class ChangeRequest(NodeRequest):
+    """Change production's definition, and put it back unless a confirmation comes within `confirm_within_s`.
+
+    `edit` is {words, env, image}: each word is a new one, or the number of the word of the present command that stays;
+    which of them are the program, the node says itself. Without it, the last confirmed apply is undone. `was_sha256` is
+    the definition that was shown.
+    """
+
+    apply_id: str = dataclasses.field(metadata=needed(field.trial_name))
+    holder: str = dataclasses.field(metadata=needed(field.name))
+    was_sha256: str = dataclasses.field(metadata=needed(field.sha256))
+    lease_s: float = dataclasses.field(metadata=needed(field.time_s))
+    confirm_within_s: float = dataclasses.field(metadata=needed(field.time_s))
+    edit: Json | None = bound(field.optional(_edit))
+    engine_version: str | None = bound(field.optional(field.name))
+    """The version that production is to report afterwards; None: any."""
+    production_ready_s: float = bound(field.time_s, PRODUCTION_READY_S)
+    script: str | None = bound(field.optional(field.name))
+
+
+@dataclass(frozen=True)
+class ConfirmRequest(NodeRequest):
+    """Make the changed definition production's own."""
+
+    apply_id: str = dataclasses.field(metadata=needed(field.trial_name))
+    holder: str = dataclasses.field(metadata=needed(field.name))
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,8 @@ from tokenpeak import paths
 from tokenpeak.errors import NodeError
 from tokenpeak.files import delete
 from tokenpeak.node.machine.words import one_line
-from tokenpeak.node.protocol.answers import NodeAnswer, parse
+from tokenpeak.node.protocol.answers import NodeAnswer, SurveyAnswer, parse
 from tokenpeak.node.protocol.commands import COMMANDS
-from tokenpeak.node.protocol.survey import SurveyAnswer
 from tokenpeak.sweep.ansible.dispatch import Step
 from tokenpeak.sweep.ansible.result import (
     WORDS_CHARACTERS,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tokenpeak.errors import FactsError, InputError, PlanError, suggestion
 from tokenpeak.node.engine.builds import is_version
-from tokenpeak.node.protocol.apply import DescribeAnswer
+from tokenpeak.node.protocol.answers import DescribeAnswer
 from tokenpeak.plan.baseline import parse_arguments
 from tokenpeak.plan.matrix import own_models
 from tokenpeak.plan.node_kinds import build_of

@@ -14,17 +14,16 @@ from typing import Any
 
 from tokenpeak.errors import NodeError
 from tokenpeak.node.protocol import requests
-from tokenpeak.node.protocol.answers import AnyAnswer, RestoreAnswer
-from tokenpeak.node.protocol.apply import (
+from tokenpeak.node.protocol.answers import (
+    AnyAnswer,
     ChangeAnswer,
-    ChangeRequest,
     ConfirmAnswer,
-    ConfirmRequest,
     DescribeAnswer,
     ObserveAnswer,
-    ObserveRequest,
+    RestoreAnswer,
 )
 from tokenpeak.node.protocol.parts import RestoreOutcome
+from tokenpeak.node.protocol.requests import ChangeRequest, ConfirmRequest, ObserveRequest
 from tokenpeak.plan.serving import Edit
 from tokenpeak.records import (
     ApplyRecord,

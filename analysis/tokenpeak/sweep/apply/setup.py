@@ -18,7 +18,7 @@ from typing import Any
 
 from tokenpeak import paths
 from tokenpeak.errors import InventoryError, NodeError, PlanError
-from tokenpeak.node.protocol.apply import DescribeAnswer
+from tokenpeak.node.protocol.answers import DescribeAnswer
 from tokenpeak.records import ApplyRecord, Despite
 from tokenpeak.spec.sweep import parse_spec
 from tokenpeak.store.archive import Archive, open_archive

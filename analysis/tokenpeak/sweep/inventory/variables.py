@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 from tokenpeak.node.guard.notify import EVENTS, SIDES
 from tokenpeak.node.production.answering import KINDS
 from tokenpeak.node.production.managers import MANAGERS
-from tokenpeak.node.protocol.apply import CONCURRENCY_MAX, OBSERVE_MAX_S
+from tokenpeak.node.protocol.requests import CONCURRENCY_MAX, OBSERVE_MAX_S
 from tokenpeak.results.bake import SPANS
 from tokenpeak.spec import Declaration
 from tokenpeak.spec.engine_build import NAME, DeclaredBuild
