@@ -20,17 +20,9 @@ from tokenpeak import paths
 from tokenpeak.errors import InventoryError, NodeError
 from tokenpeak.node.machine.words import no_command
 from tokenpeak.node.protocol import frame
-from tokenpeak.node.protocol.answers import (
-    FoundEngine,
-    FoundServer,
-    ProbeAnswer,
-    RestoreAnswer,
-    SurveyAnswer,
-    as_json,
-    parse,
-)
+from tokenpeak.node.protocol.answers import ProbeAnswer, RestoreAnswer, SurveyAnswer, as_json, parse
 from tokenpeak.node.protocol.frame import framed
-from tokenpeak.node.protocol.parts import Gpu, RestoreOutcome
+from tokenpeak.node.protocol.parts import FoundEngine, FoundServer, Gpu, RestoreOutcome
 from tokenpeak.sweep import probe as probing
 from tokenpeak.sweep.ansible.plugins import NodeFiles
 from tokenpeak.sweep.ansible.result import Event, NodeResult, as_object

@@ -31,8 +31,7 @@ from tokenpeak.loadgen.progress import summary_text
 from tokenpeak.loadgen.workers.remote import HostLostError
 from tokenpeak.node.machine import sockets, words
 from tokenpeak.node.machine.words import HIDDEN, without_secrets
-from tokenpeak.node.probe import machine
-from tokenpeak.node.production import servers
+from tokenpeak.node.probe import facts, survey
 from tokenpeak.spreadsheet import STARTS
 from tokenpeak.store.archive import Archive, find_archives
 from tokenpeak.sweep.ansible.result import Login, explained, failure_words, with_remedy
@@ -249,9 +248,9 @@ def test_secrets_of_arguments_are_hidden() -> None:
 def test_status_and_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both have production's arguments from the process that listens."""
     monkeypatch.setattr(sockets, "listeners", lambda *_: ["7 vllm"])
-    monkeypatch.setattr(machine, "command_line", lambda _: ["vllm", "serve", *SERVED_WORDS])
+    monkeypatch.setattr(facts, "command_line", lambda _: ["vllm", "serve", *SERVED_WORDS])
 
-    shown = machine.served_with("127.0.0.1", 8000)
+    shown = facts.served_with("127.0.0.1", 8000)
 
     assert shown[0] == "m"
     assert SECRET not in " ".join(shown)
@@ -266,7 +265,7 @@ def test_no_other_function_shows_words() -> None:
     """What an answer says of a command line is what one of these functions gives."""
     calls = [
         (path.name, each, keyword)
-        for path in sorted(Path(servers.__file__).parents[1].rglob("*.py"))
+        for path in sorted(Path(survey.__file__).parents[1].rglob("*.py"))
         for each in ast.walk(ast.parse(path.read_text()))
         if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)
         for keyword in each.keywords

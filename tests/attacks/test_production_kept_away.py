@@ -29,7 +29,7 @@ from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.process_files import IsMember, program
 from tokenpeak.node.machine.state import Json, State
-from tokenpeak.node.production import haproxy, managers, production, restore
+from tokenpeak.node.production import balancers, managers, production, restore
 from tokenpeak.node.production.drain import Drain
 from tokenpeak.node.production.manager import Manager
 from tokenpeak.node.production.managers import make_manager
@@ -69,15 +69,15 @@ def answering(answer: bytes, pause_s: float = 0.0, times: int = 1) -> Iterator[s
         thread.join()
 
 
-def balancer(where: str, tmp_path: Path) -> haproxy.HaproxyBalancer:
+def balancer(where: str, tmp_path: Path) -> balancers.HaproxyBalancer:
     """It, as the inventory declares it."""
     state = State.make(tmp_path / "state")
-    return haproxy.HaproxyBalancer({"socket": where, "servers": ["llm/me"]}, make_manager(DECLARED, state))
+    return balancers.HaproxyBalancer({"socket": where, "servers": ["llm/me"]}, make_manager(DECLARED, state))
 
 
 def test_byte_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole answer has the limit; whoever gives the node back goes on."""
-    monkeypatch.setattr(haproxy, "SOCKET_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(balancers, "SOCKET_TIMEOUT_S", 0.1)
     state = State.make(tmp_path / "state")
     with answering(b"a", pause_s=0.02, times=100) as where:
         declared = {"haproxy": {"socket": where, "servers": ["llm/me"]}, "wait": {"most_s": 1}}
@@ -95,7 +95,7 @@ def test_whatever_a_balancer_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def raises(*_: Any) -> None:
         raise KeyError("scur")
 
-    monkeypatch.setattr(haproxy.HaproxyBalancer, "leave", raises)
+    monkeypatch.setattr(balancers.HaproxyBalancer, "leave", raises)
     declared = {"haproxy": {"socket": "/s", "servers": ["llm/me"]}}
 
     Drain(declared, DECLARED, State.make(tmp_path / "state")).leave_at_once(["llm/me"])

@@ -29,7 +29,7 @@ from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import DECLARATION, State, content_of
 from tokenpeak.node.probe.probe import probe
 from tokenpeak.node.production import production
-from tokenpeak.node.production.haproxy import HaproxyBalancer
+from tokenpeak.node.production.balancers import HaproxyBalancer
 from tokenpeak.node.production.managers import make_manager
 from tokenpeak.node.production.managers.command import STARTED
 from tokenpeak.node.protocol.requests import (

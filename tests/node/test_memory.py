@@ -2,8 +2,8 @@
 
 import pytest
 
-from tokenpeak.node.probe import machine
-from tokenpeak.node.probe.machine import Gauge, wait_level
+from tokenpeak.node.probe import facts
+from tokenpeak.node.probe.facts import Gauge, wait_level
 
 
 def gauge(*readings: int | None) -> Gauge:
@@ -21,7 +21,7 @@ def test_back_at_the_baseline_is_at_rest() -> None:
 
 def test_what_never_comes_to_rest_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory that moves on is given up after a while, with what is in use then."""
-    monkeypatch.setattr(machine, "REST_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(facts, "REST_TIMEOUT_S", 0.3)
     readings = iter(range(1000, 0, -10))
     found = wait_level(Gauge("vram", lambda: next(readings), 5), baseline_bytes=10)
 
@@ -31,6 +31,6 @@ def test_what_never_comes_to_rest_is_said(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_rest_above_a_known_baseline_proves_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """Something may still hold memory for a moment, so a level above the baseline is not taken at once."""
-    monkeypatch.setattr(machine, "REST_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(facts, "REST_TIMEOUT_S", 0.3)
 
     assert not wait_level(gauge(100), baseline_bytes=10).is_level

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenpeak.node.probe import amd, nvidia
+from tokenpeak.node.probe import boards
 
 RECORDINGS = Path(__file__).with_name("recordings")
 
@@ -41,7 +41,7 @@ Legend:
 )
 def test_topology(raw: str, interconnect: str | None) -> None:
     """Each pair of boards counts once; cards for the network do not."""
-    assert interconnect == nvidia.parse_topology(raw)
+    assert interconnect == boards.parse_topology(raw)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_nvidia_machines(
     name: str, count: int, first: str, vram_mib: int, power_limit_w: float | None, capability: str
 ) -> None:
     """Boards are read from each kind of machine; what its driver does not report is None."""
-    gpus = nvidia.parse_gpus(recorded(name))
+    gpus = boards.parse_gpus(recorded(name))
 
     found = (
         len(gpus),
@@ -67,14 +67,14 @@ def test_nvidia_machines(
         gpus[0]["power_limit_w"],
         gpus[0]["compute_capability"],
     )
-    assert (count, first, vram_mib * nvidia.MIB, power_limit_w, capability) == found
+    assert (count, first, vram_mib * boards.MIB, power_limit_w, capability) == found
 
 
 def test_mig() -> None:
     """A partitioned board says so, and its memory in use is unknown rather than zero."""
-    gpus = nvidia.parse_gpus(recorded("a100_mig.csv"))
+    gpus = boards.parse_gpus(recorded("a100_mig.csv"))
 
-    assert [("Enabled", None), ("Disabled", 4 * nvidia.MIB)] == [(gpu["mig"], gpu["vram_used_bytes"]) for gpu in gpus]
+    assert [("Enabled", None), ("Disabled", 4 * boards.MIB)] == [(gpu["mig"], gpu["vram_used_bytes"]) for gpu in gpus]
 
 
 def test_sample() -> None:
@@ -83,12 +83,12 @@ def test_sample() -> None:
         "gpu0_power_w": 689.41,
         "gpu0_sm_clock_mhz": 1755.0,
         "gpu0_temperature_c": 63.0,
-        "gpu0_vram_used_bytes": 73412.0 * nvidia.MIB,
+        "gpu0_vram_used_bytes": 73412.0 * boards.MIB,
         "gpu0_utilization": 1.0,
         "gpu1_sm_clock_mhz": 345.0,
         "gpu1_temperature_c": 38.0,
         "gpu1_vram_used_bytes": 0.0,
-    } == nvidia.parse_sample(recorded("samples.csv"))
+    } == boards.parse_sample(recorded("samples.csv"))
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,8 @@ def test_sample() -> None:
 )
 def test_slowed(bits: str, slowed: float | None) -> None:
     """Heat and the power supply slow a board down, its power limit does not; what is not said is left out."""
-    fields = (*nvidia.SAMPLE_FIELDS, nvidia.SLOWED_FIELDS[0])
-    found = nvidia.parse_sample(f"0, 689.41, 1755, 63, 73412, 100, {bits}\n", fields)
+    fields = (*boards.SAMPLE_FIELDS, boards.SLOWED_FIELDS[0])
+    found = boards.parse_sample(f"0, 689.41, 1755, 63, 73412, 100, {bits}\n", fields)
 
     assert (slowed, 1755.0) == (found.get("gpu0_slowed"), found["gpu0_sm_clock_mhz"])
 
@@ -114,10 +114,10 @@ def test_amd_smi(
     machine: str, name: str, vram_mib: int, used_mib: list[int | None], power_limit_w: list[float | None]
 ) -> None:
     """Both shapes of amd-smi's JSON: a list of numbers, and mappings with units after a warning; N/A is None."""
-    gpus = amd.parse_amd_smi(recorded(f"{machine}_amd_smi_static.json"), recorded(f"{machine}_amd_smi_metric.json"))
+    gpus = boards.parse_amd_smi(recorded(f"{machine}_amd_smi_static.json"), recorded(f"{machine}_amd_smi_metric.json"))
 
-    assert (name, vram_mib * nvidia.MIB) == (gpus[0]["name"], gpus[0]["vram_bytes"])
-    assert [None if used is None else used * nvidia.MIB for used in used_mib] == [
+    assert (name, vram_mib * boards.MIB) == (gpus[0]["name"], gpus[0]["vram_bytes"])
+    assert [None if used is None else used * boards.MIB for used in used_mib] == [
         gpu["vram_used_bytes"] for gpu in gpus
     ]
     assert power_limit_w == [gpu["power_limit_w"] for gpu in gpus]
@@ -130,9 +130,9 @@ def test_amd_sample() -> None:
         "gpu0_energy_j": 1834421.5,
         "gpu0_sm_clock_mhz": 1700.0,
         "gpu0_temperature_c": 74.0,
-        "gpu0_vram_used_bytes": 58211.0 * nvidia.MIB,
+        "gpu0_vram_used_bytes": 58211.0 * boards.MIB,
         "gpu0_utilization": 0.97,
-    } == amd.parse_amd_sample(recorded("mi210_amd_smi_metric.json"))
+    } == boards.parse_amd_sample(recorded("mi210_amd_smi_metric.json"))
 
 
 @pytest.mark.parametrize(
@@ -140,6 +140,6 @@ def test_amd_sample() -> None:
 )
 def test_rubbish(raw: str) -> None:
     """Output that is nothing of the kind gives no boards, whichever tool printed it: an old driver refuses a field."""
-    assert [] == nvidia.parse_gpus(raw)
-    assert [] == amd.parse_amd_smi(raw, raw)
-    assert {} == amd.parse_amd_sample(raw)
+    assert [] == boards.parse_gpus(raw)
+    assert [] == boards.parse_amd_smi(raw, raw)
+    assert {} == boards.parse_amd_sample(raw)

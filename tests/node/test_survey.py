@@ -2,7 +2,7 @@
 
 import pytest
 
-from tokenpeak.node.production.servers import is_engine, model_of
+from tokenpeak.node.probe.survey import is_engine, model_of
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.users import within
 from tokenpeak.node.machine.words import shown_command, shown_output, shown_value
-from tokenpeak.node.protocol.answers import FoundEngine
+from tokenpeak.node.protocol.parts import FoundEngine
 
 HELP = "engine-help.json"
 VERSION_TIMEOUT_S = 120

@@ -22,7 +22,7 @@ from tokenpeak.node.machine import clock, trust
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_value
-from tokenpeak.node.probe import chosen_boards, machine, sampler
+from tokenpeak.node.probe import chosen_boards, facts, sampler
 from tokenpeak.node.production import drain, production
 from tokenpeak.node.production.answering import standing
 from tokenpeak.node.production.identity import ForeignServerError, of_processes
@@ -192,7 +192,7 @@ def borrow(state: State, declaration: Json, request: LaunchRequest, address: tup
 
 def _require_free(address: tuple[str, int]) -> None:
     """Raise ScriptError where another server has the engine's address: it would be measured in the engine's place."""
-    problem = machine.port_problem(*address)
+    problem = facts.port_problem(*address)
     if problem:
         raise ScriptError("port", problem)
 
@@ -230,7 +230,7 @@ def _stop_production(state: State, record: Json, phases: Phases) -> Json:
             production.stop(record["production"], state)
     last_start = recorded_manager(record["production"], state).last_start()
     with phases.span("memory_wait"):
-        level = machine.wait_level(machine.make_gauge(chosen_boards.chosen_for_trial(state)))
+        level = facts.wait_level(facts.make_gauge(chosen_boards.chosen_for_trial(state)))
     record = {**record, "stopped": stopped, "baseline_bytes": level.used_bytes, "last_start": last_start}
     state.write(records.NAME, record)
     return record

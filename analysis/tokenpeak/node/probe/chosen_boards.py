@@ -14,7 +14,7 @@ from tokenpeak.node.machine import process
 from tokenpeak.node.machine.environment import ORDER, VISIBLE
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
-from tokenpeak.node.probe import nvidia
+from tokenpeak.node.probe import boards
 
 Chosen = Optional[Tuple[str, ...]]
 """Indexes or UUIDs as declared; None: every board."""
@@ -67,7 +67,7 @@ def indexes(chosen: Chosen) -> frozenset[int] | None:
         return None
     numbers = {int(word) for word in chosen if word.isdigit()}
     if len(numbers) < len(chosen):
-        gpus = nvidia.parse_gpus(process.run(nvidia.query("gpu", nvidia.GPU_FIELDS)).out)
+        gpus = boards.parse_gpus(process.run(boards.query("gpu", boards.GPU_FIELDS)).out)
         numbers |= {gpu["index"] for gpu in only(gpus, chosen)}
     return frozenset(numbers)
 

@@ -120,12 +120,12 @@ def processor_source(root: Path = POWERCAP) -> Source | None:
     return sample
 
 
-def found_meters(declaration: Json, boards: dict[str, float], root: Path = POWERCAP) -> tuple[PowerMeter, ...]:
+def found_meters(declaration: Json, sample: dict[str, float], root: Path = POWERCAP) -> tuple[PowerMeter, ...]:
     """The meters of the node, by one sample of its boards and one look at each other meter."""
     meters = []
-    if any(name.endswith("_energy_j") for name in boards):
+    if any(name.endswith("_energy_j") for name in sample):
         meters.append(PowerMeter(boundary="gpu_boards", by="energy counter"))
-    elif any(name.endswith("_power_w") for name in boards):
+    elif any(name.endswith("_power_w") for name in sample):
         meters.append(PowerMeter(boundary="gpu_boards", by="power readings"))
     if node_power_w(declaration) is not None:
         declared = declared_command(declaration)

@@ -17,7 +17,7 @@ from tokenpeak.node.machine import environment, process
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import hidden_words
-from tokenpeak.node.probe import amd, chosen_boards, machine, meters, nvidia, sampler
+from tokenpeak.node.probe import boards, chosen_boards, facts, meters, sampler
 from tokenpeak.node.production import drain, production
 from tokenpeak.node.production.managers import make_manager
 from tokenpeak.node.protocol.answers import ProbeAnswer
@@ -32,28 +32,28 @@ VRAM_NEEDED = 0.9
 
 def gpus() -> list[dict[str, Any]]:
     """The boards of the node by whichever of the makers' tools answers; none on a machine without."""
-    ran = process.run(nvidia.query("gpu", nvidia.GPU_FIELDS))
+    ran = process.run(boards.query("gpu", boards.GPU_FIELDS))
     if ran.status == 0:
-        return nvidia.parse_gpus(ran.out)
+        return boards.parse_gpus(ran.out)
     if ran.status != 127:
         # An old driver refuses the whole query for one field that it does not know.
-        boards_read = nvidia.parse_gpus(_field_by_field())
+        boards_read = boards.parse_gpus(_field_by_field())
         if boards_read:
             return boards_read
-    static = process.run(amd.STATIC)
-    return amd.parse_amd_smi(static.out, process.run(amd.METRIC).out) if static.status == 0 else []
+    static = process.run(boards.AMD_STATIC)
+    return boards.parse_amd_smi(static.out, process.run(boards.AMD_METRIC).out) if static.status == 0 else []
 
 
 def interconnect(indexes: Collection[int]) -> str | None:
     """How these boards of the node are linked, by nvidia-smi; None where no tool says."""
     ran = process.run(["nvidia-smi", "topo", "-m"])
-    return nvidia.parse_topology(ran.out, indexes) if ran.status == 0 else None
+    return boards.parse_topology(ran.out, indexes) if ran.status == 0 else None
 
 
 def _field_by_field() -> str:
     columns = []
-    for field in nvidia.GPU_FIELDS:
-        ran = process.run(nvidia.query("gpu", (field,)))
+    for field in boards.GPU_FIELDS:
+        ran = process.run(boards.query("gpu", (field,)))
         columns.append(ran.out.splitlines() if ran.status == 0 else [])
     rows = len(columns[0])
     cells = [column if len(column) == rows else ["[N/A]"] * rows for column in columns]
@@ -62,14 +62,14 @@ def _field_by_field() -> str:
 
 def vram_holders() -> list[dict[str, Any]]:
     """Processes that hold VRAM, by nvidia-smi."""
-    ran = process.run(nvidia.query("compute-apps", nvidia.APP_FIELDS))
-    return nvidia.parse_apps(ran.out) if ran.status == 0 else []
+    ran = process.run(boards.query("compute-apps", boards.APP_FIELDS))
+    return boards.parse_apps(ran.out) if ran.status == 0 else []
 
 
 def holder_text(holder: dict[str, Any]) -> str:
     """`pid name MiB`, as the raw format has it."""
     held = holder["vram_bytes"]
-    return f"{holder['pid']} {holder['name']} {'?' if held is None else int(held / nvidia.MIB)} MiB"
+    return f"{holder['pid']} {holder['name']} {'?' if held is None else int(held / boards.MIB)} MiB"
 
 
 def probe(state: State, declaration: Json) -> ProbeAnswer:
@@ -101,15 +101,15 @@ def probe(state: State, declaration: Json) -> ProbeAnswer:
         problems += [str(build.problem) for build in builds]
     default = builds[0] if builds else None
     host, port = declaration.get("host", "127.0.0.1"), int(declaration.get("port", 8099))
-    port_problem = machine.port_problem(host, port)
-    facts = machine.facts(state.folder)
+    port_problem = facts.port_problem(host, port)
+    of_machine = facts.machine_facts(state.folder)
     present, not_there = _model(declaration)
 
     if port_problem:
         problems.append(port_problem)
-    if facts["disk_free_bytes"] < DISK_NEEDED_BYTES:
+    if of_machine["disk_free_bytes"] < DISK_NEEDED_BYTES:
         problems.append(
-            f"Only {facts['disk_free_bytes'] / 2**20:.0f} MiB are free on the disk of {state.folder}: "
+            f"Only {of_machine['disk_free_bytes'] / 2**20:.0f} MiB are free on the disk of {state.folder}: "
             "free 1 GiB, or set tokenpeak_state_dir to a folder on another disk."
         )
     if (lacks_inodes := state.inode_problem()) is not None:
@@ -147,7 +147,7 @@ def probe(state: State, declaration: Json) -> ProbeAnswer:
         simulated=simulated,
         gpus=tuple(picked(Gpu, gpu) for gpu in found_gpus),
         interconnect=interconnect({gpu["index"] for gpu in found_gpus}) if len(found_gpus) > 1 else None,
-        **facts,
+        **of_machine,
         power_meters=measured_by,
         engine_version=default.installed if default else None,
         engine_help=default.help if default else (),

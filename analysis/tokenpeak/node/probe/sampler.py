@@ -20,7 +20,7 @@ from pathlib import Path
 from tokenpeak.node.guard import overlap
 from tokenpeak.node.machine import process, root_files
 from tokenpeak.node.machine.state import Json, State
-from tokenpeak.node.probe import amd, chosen_boards, machine, meters, nvidia
+from tokenpeak.node.probe import boards, chosen_boards, facts, meters
 from tokenpeak.node.probe.meters import Source
 from tokenpeak.node.protocol.answers import TelemetryAnswer
 from tokenpeak.node.protocol.parts import Series
@@ -100,7 +100,7 @@ def sample_forever(state: State, declaration: Json) -> TelemetryAnswer:
 def gpu_source(tools: str | None) -> Source | None:
     """NVML where its library is (no process a second, and an energy counter), else the makers' tools."""
     if not tools:
-        library = nvidia.load()
+        library = boards.load_nvml()
         if library is not None:
             return library.sample
     fields, _ = nvidia_fields()
@@ -114,7 +114,7 @@ def gpu_source(tools: str | None) -> Source | None:
 
 def boards_now(tools: str | None) -> dict[str, float]:
     """One sample of the boards; empty where nothing reads them."""
-    library = None if tools else nvidia.load()
+    library = None if tools else boards.load_nvml()
     if library is not None:
         return library.sample(True)
     return nvidia_fields()[1] or amd_sample()
@@ -122,11 +122,11 @@ def boards_now(tools: str | None) -> dict[str, float]:
 
 def nvidia_fields() -> tuple[tuple[str, ...], dict[str, float]]:
     """The fields that nvidia-smi answers, and their values now; none where it is not there."""
-    slowed = tuple((field,) for field in nvidia.SLOWED_FIELDS)
-    for more in ((nvidia.COUNTER_FIELD, *slowed[0]), *slowed, ()):
+    slowed = tuple((field,) for field in boards.SLOWED_FIELDS)
+    for more in ((boards.COUNTER_FIELD, *slowed[0]), *slowed, ()):
         # A driver refuses the whole query for one field that it does not know.
-        fields = (*nvidia.SAMPLE_FIELDS, *more)
-        values = nvidia.parse_sample(process.run(nvidia.query("gpu", fields)).out, fields)
+        fields = (*boards.SAMPLE_FIELDS, *more)
+        values = boards.parse_sample(process.run(boards.query("gpu", fields)).out, fields)
         if values:
             return fields, values
     return (), {}
@@ -134,12 +134,12 @@ def nvidia_fields() -> tuple[tuple[str, ...], dict[str, float]]:
 
 def amd_sample() -> dict[str, float]:
     """One sample of AMD's boards; empty where there are none."""
-    return amd.parse_amd_sample(process.run(amd.METRIC, timeout_s=5).out)
+    return boards.parse_amd_sample(process.run(boards.AMD_METRIC, timeout_s=5).out)
 
 
 def nvidia_stream(fields: tuple[str, ...]) -> Source:
     """One nvidia-smi that goes on printing: starting one for each sample would disturb what is measured."""
-    argv = [*nvidia.query("gpu", fields), f"--loop-ms={PERIOD_S * 1000:.0f}"]
+    argv = [*boards.query("gpu", fields), f"--loop-ms={PERIOD_S * 1000:.0f}"]
     # Without decimal commas, whatever the locale of the caller.
     env = {**os.environ, "LC_ALL": "C.UTF-8"}
     running = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=env)
@@ -149,7 +149,7 @@ def nvidia_stream(fields: tuple[str, ...]) -> Source:
     def follow() -> None:
         assert running.stdout
         for line in running.stdout:
-            newest.update(nvidia.parse_sample(line.decode(errors="replace"), fields))
+            newest.update(boards.parse_sample(line.decode(errors="replace"), fields))
             is_fresh.set()
 
     threading.Thread(target=follow, daemon=True).start()
@@ -176,7 +176,7 @@ def machine_source() -> Source:
         busy, total = _cpu_times()
         was_busy, was_total = last[0]
         last[0] = (busy, total)
-        sizes = machine.meminfo()
+        sizes = facts.meminfo()
         row = {"memory_used_bytes": float(sizes.get("MemTotal", 0) - sizes.get("MemAvailable", 0))}
         if total > was_total:
             row["cpu_utilization"] = round((busy - was_busy) / (total - was_total), 4)

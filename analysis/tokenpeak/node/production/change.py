@@ -21,7 +21,7 @@ from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_command, without_secrets
-from tokenpeak.node.probe import chosen_boards, machine
+from tokenpeak.node.probe import chosen_boards, facts
 from tokenpeak.node.production import drain, permission, production
 from tokenpeak.node.production.answering import Answering, standing
 from tokenpeak.node.production.identity import ForeignServerError, OfProduction
@@ -200,7 +200,7 @@ def _stop_and_write(state: State, record: Json, phases: Phases) -> Json:
     with phases.span("production_stop"):
         stop_for_change(manager)
     with phases.span("memory_wait"):
-        machine.wait_level(machine.make_gauge(chosen_boards.chosen_for_trial(state)))
+        facts.wait_level(facts.make_gauge(chosen_boards.chosen_for_trial(state)))
     with phases.span("changing"):
         manager.write(record["apply"]["new"])
         described = manager.describe()
@@ -266,7 +266,7 @@ def _require_arguments(url: str | None, apply: Json) -> None:
     """Raise ScriptError where the process that listens is seen to have other arguments than the definition."""
     words = without_secrets(apply["words"][apply["program"] :])
     parts = urlsplit(url or "")
-    arguments = machine.served_with(parts.hostname or "127.0.0.1", parts.port or 80) if url else []
+    arguments = facts.served_with(parts.hostname or "127.0.0.1", parts.port or 80) if url else []
     # What the manager replaces is not known here.
     if arguments and not any("$" in word or "%" in word for word in words) and arguments != words:
         raise ScriptError(

@@ -17,8 +17,13 @@ from tokenpeak.node.machine import clock, root_programs
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_value
-from tokenpeak.node.production.balancers import Balancer, CommandBalancer, KubernetesBalancer, NginxBalancer
-from tokenpeak.node.production.haproxy import HaproxyBalancer
+from tokenpeak.node.production.balancers import (
+    Balancer,
+    CommandBalancer,
+    HaproxyBalancer,
+    KubernetesBalancer,
+    NginxBalancer,
+)
 from tokenpeak.node.production.identity import OfProduction
 from tokenpeak.node.production.manager import Manager
 from tokenpeak.node.production.managers import make_manager

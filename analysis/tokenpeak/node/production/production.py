@@ -13,7 +13,7 @@ from tokenpeak.node.machine import clock, sockets
 from tokenpeak.node.machine.error import NOT_SEEN, ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_value
-from tokenpeak.node.probe import machine
+from tokenpeak.node.probe import facts
 from tokenpeak.node.production.answering import Answering, Shortfall
 from tokenpeak.node.production.identity import ForeignServerError, OfProduction, of_no_stranger
 from tokenpeak.node.production.manager import STOP_TIMEOUT_S, Manager
@@ -67,7 +67,7 @@ def _look(declared: Json, manager: Manager, check: OfProduction) -> tuple[Produc
         running=running,
         url=url,
         model=model,
-        arguments=tuple(machine.served_with(*_address(url)) if running and url and not unwell else ()),
+        arguments=tuple(facts.served_with(*_address(url)) if running and url and not unwell else ()),
     )
     return state_now, unwell
 

@@ -14,7 +14,7 @@ from tokenpeak.node.guard.phases import Phases
 from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
-from tokenpeak.node.probe import chosen_boards, machine
+from tokenpeak.node.probe import chosen_boards, facts
 from tokenpeak.node.production import drain
 from tokenpeak.node.production.manager import Manager
 from tokenpeak.node.production.managers import recorded_manager
@@ -45,7 +45,7 @@ def put_back(state: State, record: Json, phases: Phases) -> str | None:
                 note_stop(record)
                 stop_for_change(manager)
         with phases.span("memory_wait"):
-            machine.wait_level(machine.make_gauge(chosen_boards.chosen_for_trial(state)))
+            facts.wait_level(facts.make_gauge(chosen_boards.chosen_for_trial(state)))
         with phases.span("changing"):
             manager.write(own)
         if not _is(manager, own):

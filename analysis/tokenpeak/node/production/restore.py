@@ -19,7 +19,7 @@ from tokenpeak.node.guard.phases import Phases
 from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.error import NOT_SEEN, ScriptError
 from tokenpeak.node.machine.state import DECLARATION, Json, State, UnreadableError
-from tokenpeak.node.probe import chosen_boards, machine, sampler
+from tokenpeak.node.probe import chosen_boards, facts, sampler
 from tokenpeak.node.production import drain, production, put_back
 from tokenpeak.node.production.answering import Shortfall, is_restored
 from tokenpeak.node.production.managers import make_manager
@@ -43,7 +43,7 @@ def stop_engine(state: State, phases: Phases, grace_s: float, baseline_bytes: in
     # Production may need the room.
     bounded_log.cut(engine.log)
     with phases.span("memory_wait"):
-        level = machine.wait_level(machine.make_gauge(chosen_boards.chosen_for_trial(state)), baseline_bytes)
+        level = facts.wait_level(facts.make_gauge(chosen_boards.chosen_for_trial(state)), baseline_bytes)
     message = f"The engine's processes {left} do not end, not even by SIGKILL. " if left else ""
     if not level.is_level:
         message += f"Memory in use did not come to rest within {level.waited_s:.0f} s ({level.used_bytes} bytes)."

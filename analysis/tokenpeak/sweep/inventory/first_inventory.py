@@ -27,6 +27,8 @@ from tokenpeak.node.protocol.answers import FoundEngine, FoundServer, SurveyAnsw
 from tokenpeak.node.protocol.parts import Gpu
 from tokenpeak.node.protocol.survey import FoundEngine, FoundServer, SurveyAnswer
 from tokenpeak.sweep.ansible.result import Login
+from tokenpeak.node.protocol.answers import SurveyAnswer
+from tokenpeak.node.protocol.parts import FoundEngine, FoundServer, Gpu
 from tokenpeak.sweep.ansible.login_failures import Login
 from tokenpeak.sweep.ansible.runner import run_playbook
 from tokenpeak.sweep.inventory.nodes import Inventory, Node

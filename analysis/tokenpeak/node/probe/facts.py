@@ -1,4 +1,4 @@
-"""The machine itself: processor, memory and when it has come to rest, disk, system, and whether a port is free."""
+"""Facts of the machine: processor, memory and when it has come to rest, disk, system, and whether a port is free."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tokenpeak.node.machine import process, sockets
 from tokenpeak.node.machine.process_files import command_line
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import without_secrets
-from tokenpeak.node.probe import amd, chosen_boards, nvidia
+from tokenpeak.node.probe import boards, chosen_boards
 
-GPU_TOLERANCE_BYTES = 64 * nvidia.MIB
+GPU_TOLERANCE_BYTES = 64 * boards.MIB
 """The driver's own bookkeeping moves by less than this."""
 RAM_TOLERANCE = 0.01
 """Share of the machine's memory that other processes may move meanwhile."""
@@ -47,17 +47,17 @@ def make_gauge(chosen: chosen_boards.Chosen = None) -> Gauge:
     """VRAM of the chosen boards by nvidia-smi or amd-smi where one answers, else the machine's memory."""
     only = ["-i", ",".join(chosen)] if chosen else []
     tool = ["nvidia-smi", *only, "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
-    if nvidia.parse_used_bytes(process.run(tool).out) is not None:
-        return Gauge("vram", lambda: nvidia.parse_used_bytes(process.run(tool).out), GPU_TOLERANCE_BYTES)
-    static = process.run(amd.STATIC).out
-    if amd_used(static, process.run(amd.METRIC).out, chosen) is not None:
-        return Gauge("vram", lambda: amd_used(static, process.run(amd.METRIC).out, chosen), GPU_TOLERANCE_BYTES)
+    if boards.parse_used_bytes(process.run(tool).out) is not None:
+        return Gauge("vram", lambda: boards.parse_used_bytes(process.run(tool).out), GPU_TOLERANCE_BYTES)
+    static = process.run(boards.AMD_STATIC).out
+    if amd_used(static, process.run(boards.AMD_METRIC).out, chosen) is not None:
+        return Gauge("vram", lambda: amd_used(static, process.run(boards.AMD_METRIC).out, chosen), GPU_TOLERANCE_BYTES)
     return Gauge("ram", _ram_used, RAM_TOLERANCE * meminfo().get("MemTotal", 0))
 
 
 def amd_used(static: str, metric: str, chosen: chosen_boards.Chosen = None) -> int | None:
     """VRAM in use on the chosen boards by amd-smi; None when none reports it."""
-    listed = chosen_boards.only(amd.parse_amd_smi(static, metric), chosen)
+    listed = chosen_boards.only(boards.parse_amd_smi(static, metric), chosen)
     used = [gpu["vram_used_bytes"] for gpu in listed if gpu["vram_used_bytes"] is not None]
     return sum(used) if used else None
 
@@ -102,7 +102,7 @@ def parse_cpu_name(cpuinfo: str) -> str | None:
     return " ".join(match.group(1).split()) if match else None
 
 
-def facts(folder: Path) -> Json:
+def machine_facts(folder: Path) -> Json:
     """cpu, cpu_cores (that this process may use), memory_bytes, disk_free_bytes (of `folder`), os, kernel."""
     release = Path("/etc/os-release")
     pretty = re.search(r'^PRETTY_NAME="?([^"\n]*)', release.read_text(), re.MULTILINE) if release.exists() else None
