@@ -15,12 +15,11 @@ from typing import Any
 import pytest
 from tests.attacks.conftest import ATTACKER, needs_root
 
-from tokenpeak.node.engine.command import Command, text
 from tokenpeak.node.machine import sockets
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State
 from tokenpeak.node.production import permission
-from tokenpeak.node.production.manager import Manager
+from tokenpeak.node.production.manager import Command, Manager, text
 from tokenpeak.node.production.managers import make_manager
 from tokenpeak.node.production.managers.compose import ComposeManager
 from tokenpeak.node.production.managers.kubernetes import KubernetesManager

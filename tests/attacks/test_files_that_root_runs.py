@@ -14,7 +14,6 @@ import pytest
 from tests.attacks.conftest import ATTACKER, needs_root
 
 from tokenpeak.node.__main__ import answer
-from tokenpeak.node.engine.command import checksum
 from tokenpeak.node.guard import notify
 from tokenpeak.node.installation import rights
 from tokenpeak.node.machine.error import ScriptError
@@ -22,6 +21,7 @@ from tokenpeak.node.machine.state import State, content_of
 from tokenpeak.node.probe import meters
 from tokenpeak.node.production import change, drain
 from tokenpeak.node.production.answering import Answering
+from tokenpeak.node.production.manager import checksum
 from tokenpeak.node.production.managers import make_manager
 from tokenpeak.node.protocol.requests import ChangeRequest, parse
 

@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 
 from tokenpeak.node.engine import images
-from tokenpeak.node.engine.command import checksum
 from tokenpeak.node.engine.container import label
 from tokenpeak.node.engine.engine import Engine
-from tokenpeak.node.guard.phases import Phases
+from tokenpeak.node.guard.record import Phases
 from tokenpeak.node.installation import root_command
 from tokenpeak.node.machine import clock, process
 from tokenpeak.node.machine.containers import Runtime
@@ -25,6 +24,7 @@ from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.process import Ran
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.production import production
+from tokenpeak.node.production.manager import checksum
 from tokenpeak.node.production.managers import make_manager
 from tokenpeak.node.production.managers.containers import LABEL
 from tokenpeak.node.production.managers.docker import DockerManager

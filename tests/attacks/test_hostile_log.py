@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node.engine import bounded_log
+from tokenpeak.node.machine import root_files
 from tokenpeak.node.production import production
 from tokenpeak.records import StartupFacts
 from tokenpeak.vllm.startup_log import startup_facts
@@ -26,8 +26,8 @@ LINE = b"%07d is a line of the engine's\n"
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_log, "KEPT_BYTES", KEPT_BYTES)
-    monkeypatch.setattr(bounded_log, "MOST_BYTES", 4 * KEPT_BYTES)
+    monkeypatch.setattr(root_files, "KEPT_LOG_BYTES", KEPT_BYTES)
+    monkeypatch.setattr(root_files, "MOST_LOG_BYTES", 4 * KEPT_BYTES)
 
 
 def lines(first: int, last: int) -> bytes:
@@ -36,7 +36,7 @@ def lines(first: int, last: int) -> bytes:
 
 def is_whole(log: bytes, last: int) -> bool:
     """Whether a log has its first and its last lines, and says how many bytes it has not."""
-    found = bounded_log._MARK.search(log)
+    found = root_files._MARK.search(log)
     assert found
     all_bytes = len(log) - len(found[0]) + int(found[1])
     return log.startswith(lines(0, 100)) and log.endswith(lines(last - 100, last)) and last * len(LINE % 0) == all_bytes
@@ -48,7 +48,7 @@ def test_log_that_is_being_written_is_cut(tmp_path: Path) -> None:
     with log.open("ab", buffering=0) as engine:
         for turn in range(10):
             engine.write(lines(turn * 3000, (turn + 1) * 3000))
-            bounded_log.bound(log)
+            root_files.bound_log(log)
 
             assert log.stat().st_size <= KEPT_BYTES
         engine.write(lines(30_000, 30_100))

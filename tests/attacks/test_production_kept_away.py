@@ -24,7 +24,7 @@ from tests.node.conftest import APPLY_HOLDER, Node
 from tests.node.test_broken_state import answers
 from tests.node.test_change import Applied
 
-from tokenpeak.node.guard import guard, lease, lock, overlap, record
+from tokenpeak.node.guard import guard, lease, overlap, record
 from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.process_files import IsMember, program
@@ -335,17 +335,17 @@ def test_numbers_that_nobody_writes(state: State, change: dict[str, Any]) -> Non
 @pytest.mark.parametrize("at", [None, "x", HUGE, float("nan")], ids=["null", "text", "huge", "nan"])
 def test_times_in_other_files(state: State, at: object) -> None:
     """A hold is one still, a lock that of its holder, and who watches is not known; each in words."""
-    state.path(lock.HOLD_FILE).write_text(json.dumps({"at_unix_s": at}))
-    state.path(lock.FILE).write_text(json.dumps({"holder": "other", "taken_at_unix_s": at, "served": at}))
+    state.path(lease.HOLD_FILE).write_text(json.dumps({"at_unix_s": at}))
+    state.path(lease.LOCK_FILE).write_text(json.dumps({"holder": "other", "taken_at_unix_s": at, "served": at}))
     state.path(guard.FILE).write_text(json.dumps({"nonce": "n", "boot_id": clock.boot_id(), "pid": at}))
     state.path(overlap.FILE).write_text(json.dumps({"nonce": at}))
     state.path(record.OUTCOME_FILE).write_text(json.dumps({"restored": True, "at_unix_s": at, "earlier": at}))
     lease.renew(state, 60.0, "other")
 
-    assert "is held for production" in str(lock.hold_problem(state))
+    assert "is held for production" in str(lease.hold_problem(state))
     with pytest.raises(ScriptError, match="is held by other"):
-        lock.take(state, "me")
-    assert lock.served(state, "other", None, {"running": True}) is None
+        lease.take_lock(state, "me")
+    assert lease.served(state, "other", None, {"running": True}) is None
     assert not guard.is_armed(state, "n")
     assert guard.is_due(state, RECORD) is None
     assert "given back last" in restore._free_node(state, {})

@@ -21,8 +21,8 @@ from tests.node.conftest import Node
 
 from tokenpeak.node.__main__ import answered
 from tokenpeak.node.engine import models
-from tokenpeak.node.guard import fence, heartbeats
-from tokenpeak.node.guard.phases import Phases
+from tokenpeak.node.guard import heartbeats, lease
+from tokenpeak.node.guard.record import Phases
 from tokenpeak.node.installation import root_command
 from tokenpeak.node.machine import environment
 from tokenpeak.node.machine.error import ScriptError
@@ -193,15 +193,15 @@ def test_generation_rises_by_steps(tmp_path: Path) -> None:
 
     for generation in (2**31 - 1, 1002):
         with pytest.raises(ScriptError, match=f"generation {generation}, and of this sweep at most 1001") as refused:
-            fence.enter(state, {"sweep_id": "s", "generation": generation}, "evil")
+            lease.note_generation(state, {"sweep_id": "s", "generation": generation}, "evil")
         assert "request" == refused.value.code
-    assert {} == fence.generations(state)
+    assert {} == lease.generations(state)
 
     for generation in (1001, 2001):
-        fence.enter(state, {"sweep_id": "s", "generation": generation}, f"controller {generation}")
-        assert {"s": generation} == fence.generations(state)
+        lease.note_generation(state, {"sweep_id": "s", "generation": generation}, f"controller {generation}")
+        assert {"s": generation} == lease.generations(state)
     with pytest.raises(ScriptError, match="at most 3001"):
-        fence.enter(state, {"sweep_id": "s", "generation": 3002}, "evil")
+        lease.note_generation(state, {"sweep_id": "s", "generation": 3002}, "evil")
 
 
 HOLD = """

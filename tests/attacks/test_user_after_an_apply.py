@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 from tests.attacks.conftest import needs_root
 
-from tokenpeak.node.engine.command import checksum
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.process import Ran
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.production import change, permission
-from tokenpeak.node.production.manager import Manager
+from tokenpeak.node.production.manager import Manager, checksum
 from tokenpeak.node.production.managers import make_manager
 from tokenpeak.node.protocol.requests import ChangeRequest, parse
 

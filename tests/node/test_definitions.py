@@ -14,10 +14,10 @@ from tests.free_ports import free_port
 from tests.node.conftest import APPLY_HOLDER, STANDIN, Node, OnPath
 
 from tokenpeak.node.engine import serving
-from tokenpeak.node.engine.command import checksum
 from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State
+from tokenpeak.node.production.manager import checksum
 from tokenpeak.node.production.managers import make_manager
 
 

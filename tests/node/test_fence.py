@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node.guard import fence, heartbeats, lease
+from tokenpeak.node.guard import heartbeats, lease
 from tokenpeak.node.machine import process
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State
@@ -75,7 +75,7 @@ def test_older_controllers_lease_is_not_renewed(node: Node, monkeypatch: pytest.
     """Its heartbeats end with the sentence that says who has the sweep."""
     state = State(node.folder)
     lease.renew(state, 60, "s from a")
-    fence.enter(state, claim(2), "s from b")
+    lease.note_generation(state, claim(2), "s from b")
     monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps({"number": 1, **older()}) + "\n"))
 
     with pytest.raises(ScriptError, match=REFUSED):

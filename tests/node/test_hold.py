@@ -3,8 +3,8 @@
 import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node.guard import lease, lock
-from tokenpeak.node.guard.lock import RELEASE
+from tokenpeak.node.guard import lease
+from tokenpeak.node.guard.lease import RELEASE
 from tokenpeak.node.machine.error import ScriptError
 
 
@@ -27,7 +27,7 @@ def test_the_sweep_does_not_take_it_again(had: Node) -> None:
     assert said["restored"]
     assert f"It is held: no trial begins here until {RELEASE}" in said["message"]
     assert "restore" == finished["given_back_by"]
-    assert lock.HELD == refused["error"]["code"]
+    assert lease.HELD == refused["error"]["code"]
     assert RELEASE in refused["error"]["text"]
     assert (True, False) == (status["production"]["running"], status["armed"])
     assert status["held_since_unix_s"] is not None
@@ -50,11 +50,11 @@ def test_a_hold_that_cannot_be_read_is_one(node: Node) -> None:
     from tokenpeak.node.machine.state import State
 
     state = State(node.folder)
-    state.path(lock.HOLD_FILE).write_bytes(b"{")
+    state.path(lease.HOLD_FILE).write_bytes(b"{")
 
     with pytest.raises(ScriptError, match="is held for production"):
-        lock.require_no_hold(state)
-    assert not lock.is_had_by_living_sweep(state)
-    lock.take(state, "sweep-1")
+        lease.require_no_hold(state)
+    assert not lease.is_had_by_living_sweep(state)
+    lease.take_lock(state, "sweep-1")
     lease.renew(state, 60, "sweep-1")
-    assert lock.is_had_by_living_sweep(state)
+    assert lease.is_had_by_living_sweep(state)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenpeak.node.guard import guard, heartbeats, lease, lock, record
+from tokenpeak.node.guard import guard, heartbeats, lease, record
 from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State
@@ -71,17 +71,17 @@ def test_guard_that_takes_long_to_come_back(state: State, monkeypatch: pytest.Mo
 )
 def test_one_sweep_at_a_time_has_the_node(state: State, ago_s: float, borrowed: bool, holder: str, free: bool) -> None:
     """Another sweep gets it from a holder that fell silent, but not before production is back."""
-    lock.take(state, "sweep-1")
+    lease.take_lock(state, "sweep-1")
     heard(state, ago_s, 60)
     if borrowed:
         state.write(record.NAME, {"nonce": "a"})
     if free:
-        lock.take(state, holder)
+        lease.take_lock(state, holder)
     else:
         with pytest.raises(ScriptError, match=r"is held by sweep-1 since .* run `tokenpeak restore --release`"):
-            lock.take(state, holder)
+            lease.take_lock(state, holder)
 
-    assert (state.read(lock.FILE) or {})["holder"] == (holder if free else "sweep-1")
+    assert (state.read(lease.LOCK_FILE) or {})["holder"] == (holder if free else "sweep-1")
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.node.engine.command import checksum
-from tokenpeak.node.guard.phases import Phases
+from tokenpeak.node.guard.record import Phases
 from tokenpeak.node.machine import clock, process
 from tokenpeak.node.machine.process import Ran
 from tokenpeak.node.machine.state import State
+from tokenpeak.node.production.manager import checksum
 from tokenpeak.node.production.managers import make_manager, systemd
 from tokenpeak.node.production.restore import restore
 

@@ -11,7 +11,7 @@ import pytest
 from tests.free_ports import free_port
 from tests.node.conftest import STANDIN, Node
 
-from tokenpeak.node.guard.phases import Phases
+from tokenpeak.node.guard.record import Phases
 from tokenpeak.node.machine import clock, process_files
 from tokenpeak.node.machine.state import State
 from tokenpeak.node.production.managers import make_manager

@@ -36,7 +36,7 @@ from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State
 from tokenpeak.node.production import production
 from tokenpeak.node.production.managers import make_manager
-from tokenpeak.node.production.produce import produce
+from tokenpeak.node.production.production import produce
 from tokenpeak.node.production.restore import restore_command
 from tokenpeak.node.protocol.requests import FinishRequest, LaunchRequest, RestoreRequest, parse
 

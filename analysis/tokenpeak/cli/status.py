@@ -13,6 +13,9 @@ import click
 from tokenpeak.cli import options
 from tokenpeak.errors import ExitStatus, InventoryError, NodeError
 from tokenpeak.node.guard import lock
+from tokenpeak.errors import InventoryError, NodeError
+from tokenpeak.exit_status import ExitStatus
+from tokenpeak.node.guard.lease import RELEASE
 from tokenpeak.node.production.answering import standing
 from tokenpeak.node.protocol.answers import StatusAnswer, as_json
 from tokenpeak.node.protocol.parts import Production
@@ -158,7 +161,7 @@ def sentences(answer: StatusAnswer) -> Iterator[str]:
         yield "No trial has the node."
     if answer.held_since_unix_s is not None:
         when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(answer.held_since_unix_s))
-        yield f"It is held for production since {when}, by a restore: no trial begins there until {lock.RELEASE}."
+        yield f"It is held for production since {when}, by a restore: no trial begins there until {RELEASE}."
 
 
 def _state(production: Production, *, is_borrowed: bool) -> str:

@@ -76,7 +76,7 @@ def _carry_out(name: str, state: State, declaration: Json, *, limited: bool) -> 
 
         return status(state, declaration)
     if name == "describe":
-        from tokenpeak.node.production.describe import describe
+        from tokenpeak.node.production.observation import describe
 
         return describe(state, declaration, limited=limited)
     if name == "lease":
@@ -88,10 +88,10 @@ def _carry_out(name: str, state: State, declaration: Json, *, limited: bool) -> 
 
         return guard.watch(state)
     if name == "telemetry":
-        from tokenpeak.node.probe import sampler
+        from tokenpeak.node.probe import meters
 
-        return sampler.sample_forever(state, declaration)
-    from tokenpeak.node.production.produce import produce
+        return meters.sample_forever(state, declaration)
+    from tokenpeak.node.production.production import produce
 
     return produce(state, declaration)
 
@@ -129,7 +129,7 @@ def _carry_out_request(name: str, state: State, declaration: Json, request: Any,
 
         return uninstall(state, declaration, request)
     if name == "observe":
-        from tokenpeak.node.probe.observation import observe
+        from tokenpeak.node.production.observation import observe
 
         return observe(state, declaration, request)
     if name == "confirm":

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokenpeak.errors import PlanError
-from tokenpeak.node.engine.command import Command, text
+from tokenpeak.node.production.manager import Command, text
 from tokenpeak.records import Config
 from tokenpeak.vllm.command import CommandOption, command_line, engine_env, read_options, served_from
 from tokenpeak.vllm.flag_effects import is_tuning

@@ -6,7 +6,7 @@ the standard library, so that `make clean` works without an environment.
 
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State
-from tokenpeak.node.production.produce import end
+from tokenpeak.node.production.production import end_produced
 from tokenpeak.paths import state_dir
 
 
@@ -15,7 +15,7 @@ def main() -> None:
     for recorded in sorted((state_dir() / "nodes").glob("*/production.json")):
         node = recorded.parent.name
         try:
-            print(f"{node}: {end(State(recorded.parent))}")
+            print(f"{node}: {end_produced(State(recorded.parent))}")
         except (ScriptError, OSError) as error:
             print(f"{node}: {error}")
 

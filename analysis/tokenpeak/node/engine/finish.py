@@ -6,15 +6,15 @@ import base64
 import zlib
 from dataclasses import replace
 
-from tokenpeak.node.engine import bounded_log, launch
+from tokenpeak.node.engine import launch
 from tokenpeak.node.engine.engine import LOG, OUTPUT, Engine
-from tokenpeak.node.guard import fence, guard, lease, lock, mutex, overlap
+from tokenpeak.node.guard import guard, lease, mutex, overlap
 from tokenpeak.node.guard import record as records
-from tokenpeak.node.guard.phases import Phases
-from tokenpeak.node.machine import trust
+from tokenpeak.node.guard.record import Phases
+from tokenpeak.node.machine import root_files, trust
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
-from tokenpeak.node.probe import sampler
+from tokenpeak.node.probe import meters
 from tokenpeak.node.production.restore import not_touched, restore, stop_engine
 from tokenpeak.node.protocol.answers import FinishAnswer
 from tokenpeak.node.protocol.parts import RestoreOutcome, Series, picked
@@ -29,9 +29,9 @@ def finish(state: State, declaration: Json, request: FinishRequest) -> FinishAns
     phases = Phases(state)
     trial_id, holder = request.trial_id, request.holder
     with mutex.exclusive(state):
-        fence.refuse_older(state, request.claim, holder)
+        lease.refuse_older(state, request.claim, holder)
         record = records.read_if_possible(state)
-        if lock.is_of_another(state, holder, sweep_of(request.claim)) or (
+        if lease.is_of_another(state, holder, sweep_of(request.claim)) or (
             record is not None and (record["trial_id"] != trial_id or "apply" in record)
         ):
             now, known = not_touched(state), _known(state, request)
@@ -56,7 +56,7 @@ def finish(state: State, declaration: Json, request: FinishRequest) -> FinishAns
             outcome = restore(state, phases, by="finish", ready_s=ready_s)
             restoration = (None if outcome.trial_id else _known(state, request)) or outcome
             if outcome.restored and not request.keep_lock:
-                lock.release(state)
+                lease.release_lock(state)
         elif record is None:
             restoration = _known(state, request)
         else:
@@ -74,7 +74,7 @@ def finish(state: State, declaration: Json, request: FinishRequest) -> FinishAns
             restoration=restoration,
             given_back_by=given_back_by,
             production_overlap_unix_s=_overlap_unix_s(state, request),
-            telemetry=sampler.collect(state) if is_its_output else Series(),
+            telemetry=meters.collect(state) if is_its_output else Series(),
             log=packed_log(state, declaration, output) if is_its_output else "",
         )
         phases.mark("finished")
@@ -126,8 +126,8 @@ def packed_log(state: State, declaration: Json, output: Json) -> str:
     path = state.path(LOG)
     if not path.exists():
         return ""
-    bounded_log.cut(path)
-    raw = trust.read_end(path, bounded_log.KEPT_BYTES)
+    root_files.cut_log(path)
+    raw = trust.read_end(path, root_files.KEPT_LOG_BYTES)
     try:
         values = launch.secret_values(declaration, launch.api_key(state, output))
         text = launch.redact(raw.decode(errors="replace"), values)

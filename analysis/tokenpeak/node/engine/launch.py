@@ -14,15 +14,15 @@ from tokenpeak.node.engine.engine import Engine, declared_environment, read_envi
 from tokenpeak.node.engine.images import container_start
 from tokenpeak.node.engine.installed import entry_digest
 from tokenpeak.node.engine.models import model_digest, model_problem
-from tokenpeak.node.guard import fence, guard, lease, lock, mutex
+from tokenpeak.node.guard import guard, lease, mutex
 from tokenpeak.node.guard import record as records
-from tokenpeak.node.guard.phases import Phases
+from tokenpeak.node.guard.record import Phases
 from tokenpeak.node.installation import rights
 from tokenpeak.node.machine import clock, trust
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_value
-from tokenpeak.node.probe import chosen_boards, facts, sampler
+from tokenpeak.node.probe import chosen_boards, facts, meters
 from tokenpeak.node.production import drain, production
 from tokenpeak.node.production.answering import standing
 from tokenpeak.node.production.identity import ForeignServerError, of_processes
@@ -86,13 +86,13 @@ def launch(state: State, declaration: Json, request: LaunchRequest) -> LaunchAns
         record = borrow(state, declaration, request, (host, port), phases)
         if request.idle_s:
             with phases.span("idle_power"):
-                sampler.start(state)
+                meters.start(state)
                 time.sleep(request.idle_s)
         began = time.monotonic()
         try:
             pid = engine.start(request, env, declaration.get("engine") or {}, in_container)
             if not request.idle_s:
-                sampler.start(state)
+                meters.start(state)
         except ScriptError as error:
             outcome = Readiness("starting", error.text)
     with phases.span("engine_start", "engine_start"):
@@ -136,11 +136,11 @@ def borrow(state: State, declaration: Json, request: LaunchRequest, address: tup
 
     Production that this sweep stopped already is left so.
     """
-    fence.enter(state, request.claim, request.holder)
-    lock.require_no_hold(state)
+    lease.note_generation(state, request.claim, request.holder)
+    lease.require_no_hold(state)
     state.require_room(LEAST_ROOM_BYTES)
-    at_start = lock.served(state, request.holder, sweep_of(request.claim), request.production_at_start)
-    lock.take(state, request.holder, sweep_of(request.claim))
+    at_start = lease.served(state, request.holder, sweep_of(request.claim), request.production_at_start)
+    lease.take_lock(state, request.holder, sweep_of(request.claim))
     record = records.read(state)
     if record is not None and guard.is_due(state, record):
         # The guard is about to give this back, or waits for its turn: a trial must not begin under its hands.
@@ -171,7 +171,7 @@ def borrow(state: State, declaration: Json, request: LaunchRequest, address: tup
             _require_free(address)
             serving_now = production.record(declaration.get("production") or {"manager": "none"}, state)
             if serving_now["running"]:
-                lock.note_served(state, serving_now["model"])
+                lease.note_served(state, serving_now["model"])
             was = production.at_sweep_start(serving_now, at_start)
             record = {
                 **records.new(was, declaration.get("drain"), request.production_ready_s, request.engine_stop_s),
@@ -185,7 +185,7 @@ def borrow(state: State, declaration: Json, request: LaunchRequest, address: tup
     except (ScriptError, OSError):
         # Production was not touched yet, so nothing is left to restore.
         state.remove_if_possible(records.NAME)
-        lock.release(state)
+        lease.release_lock(state)
         raise
     return _stopped_production(state, record, phases)
 
@@ -204,7 +204,7 @@ def _stopped_production(state: State, record: Json, phases: Phases) -> Json:
     except (ScriptError, OSError) as error:
         outcome = restore(state, phases, by="launch")
         if outcome.restored:
-            lock.release(state)
+            lease.release_lock(state)
         raise ScriptError("production", f"{str(error).rstrip('.')}. Given back: {outcome.message}") from error
 
 

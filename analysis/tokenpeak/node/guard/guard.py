@@ -14,13 +14,12 @@ import time
 from pathlib import Path
 from typing import Callable
 
-from tokenpeak.node.engine import bounded_log
 from tokenpeak.node.engine.engine import LOG as ENGINE_LOG
 from tokenpeak.node.engine.engine import has_systemd
-from tokenpeak.node.guard import lease, lock, mutex, overlap
+from tokenpeak.node.guard import lease, mutex, overlap
 from tokenpeak.node.guard import record as records
 from tokenpeak.node.guard.guard_report import GuardReport
-from tokenpeak.node.guard.phases import Phases
+from tokenpeak.node.guard.record import Phases
 from tokenpeak.node.machine import clock, process, root_environment, root_files, trust
 from tokenpeak.node.machine.error import ScriptError, refusal
 from tokenpeak.node.machine.state import Json, State
@@ -265,7 +264,7 @@ def watch(state: State, wait: Callable[[Callable[[], bool], float], object] = _w
         report.watching(why)
         if why is None:
             pause_s = 1.0
-            bounded_log.bound(state.path(ENGINE_LOG))
+            root_files.bound_log(state.path(ENGINE_LOG))
             wait(is_gone, _look_again_s(state))
             continue
         if announced != why:
@@ -328,7 +327,7 @@ def _restore_in_turn(state: State, nonce: str | None) -> RestoreOutcome:
         words = refusal(error) if isinstance(error, OSError) else str(error)
         return RestoreOutcome(restored=None, message=f"The restoration failed: {type(error).__name__}: {words}")
     if outcome.restored:
-        lock.release(state)
+        lease.release_lock(state)
     return outcome
 
 

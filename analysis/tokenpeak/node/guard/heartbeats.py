@@ -9,7 +9,7 @@ import threading
 import time
 from contextlib import suppress
 
-from tokenpeak.node.guard import fence, guard, lease, overlap
+from tokenpeak.node.guard import guard, lease, overlap
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.protocol import frame, requests
@@ -42,7 +42,7 @@ def listen(state: State) -> LeaseAnswer:
         while line := _line():
             heard_s[0] = time.monotonic()
             beat = requests.parse(requests.HeartbeatRequest, frame.parsed(line))
-            fence.refuse_older(state, beat.claim, beat.holder)
+            lease.refuse_older(state, beat.claim, beat.holder)
             held = state.read(lease.FILE)
             if held is not None and not lease.has_lapsed(state) and held.get("holder") == beat.holder:
                 # First, because a guard may take longer to come back than the lease has left.

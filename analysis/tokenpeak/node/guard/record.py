@@ -1,21 +1,33 @@
-"""The record of a trial: production as it was, and by when it must be back. It is there while a trial has the node."""
+"""Record of a trial: production as it was, and by when it must be back. It is there while a trial has the node.
+
+Beside it are written down how each trial's restoration ended, and which phase the node is in.
+"""
 
 from __future__ import annotations
 
 import os
 import secrets
 import time
-from typing import Callable
+from contextlib import contextmanager
+from typing import Callable, Iterator
 
 from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.error import remedy
 from tokenpeak.node.machine.state import Json, State, UnreadableError
+from tokenpeak.node.protocol.parts import Phase, PhaseKind, PhaseName, phase_name
 
 NAME = "record.json"
 MANAGERS_ENVIRONMENT = ("PATH", "HOME", "KUBECONFIG", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG")
 """Variables by which a manager's command finds its program and settings. Whoever gives the node back may have others:
 systemd gives the guard no HOME, and a shorter PATH than a login has."""
 _NEEDED = ("nonce", "holder", "boot_id", "trial_id", "production", "production_ready_s", "engine_stop_s")
+OUTCOME_FILE = "outcome.json"
+SPARE = "outcome"
+"""Key of the outcome that the disk refused, among what is kept in memory."""
+_EARLIER = "earlier"
+_MOST_EARLIER = 24
+"""Whoever may run trials cannot fill the disk with outcomes."""
+PHASE_FILE = "phase.json"
 
 
 def new(production: Json, drain: Json | None, production_ready_s: float, engine_stop_s: float) -> Json:
@@ -52,14 +64,6 @@ def read_if_possible(state: State) -> Json | None:
         return read(state)
     except UnreadableError:
         return None
-
-
-OUTCOME_FILE = "outcome.json"
-SPARE = "outcome"
-"""Key of the outcome that the disk refused, among what is kept in memory."""
-_EARLIER = "earlier"
-_MOST_EARLIER = 24
-"""Whoever may run trials cannot fill the disk with outcomes."""
 
 
 def note_outcome(state: State, outcome: Json, nonce: str | None) -> str | None:
@@ -107,3 +111,50 @@ def _alone(outcome: Json) -> Json:
 
 def _trial(outcome: Json) -> tuple[object, object]:
     return outcome.get("trial_id"), outcome.get("holder")
+
+
+class Phases:
+    """Spans in seconds since `started_at_unix_s`.
+
+    Kinds as in the raw format: orchestration, engine_start, production_start.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.started_at_unix_s = time.time()
+        self._started = time.monotonic()
+        self._spans: list[Phase] = []
+
+    @contextmanager
+    def span(self, name: PhaseName, kind: PhaseKind = "orchestration") -> Iterator[None]:
+        """Time the body; a body that raises is timed too."""
+        self.mark(name)
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            ended = time.monotonic()
+            started_s, duration_s = round(began - self._started, 4), round(ended - began, 4)
+            self._spans.append(Phase(name=name, kind=kind, started_s=started_s, duration_s=duration_s))
+
+    @property
+    def spans(self) -> tuple[Phase, ...]:
+        """The phases that have ended."""
+        return tuple(self._spans)
+
+    def mark(self, name: PhaseName) -> None:
+        """Say for `status` which phase the node is in, without timing it."""
+        try:
+            self._state.write(PHASE_FILE, {"name": name}, durable=False)
+        except OSError:
+            # A full disk keeps nobody from giving the node back.
+            return
+
+
+def current_phase(state: State) -> PhaseName | None:
+    """The phase that the node is in or was in last; None when there was none yet, or its mark cannot be used."""
+    try:
+        name: PhaseName = phase_name((state.read(PHASE_FILE) or {}).get("name"))
+    except ValueError:
+        return None
+    return name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tokenpeak.node.engine.engine import Engine
-from tokenpeak.node.guard import fence, guard, lease, lock, phases
+from tokenpeak.node.guard import guard, lease
 from tokenpeak.node.guard import record as records
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State, UnreadableError
@@ -14,7 +14,7 @@ from tokenpeak.node.protocol.parts import Production, RestoreOutcome, picked
 
 def status(state: State, declaration: Json) -> StatusAnswer:
     """How the node stands; changes nothing."""
-    held = state.read(lock.FILE)
+    held = state.read(lease.LOCK_FILE)
     unreadable: str | None = None
     record: Json | None = None
     try:
@@ -39,9 +39,9 @@ def status(state: State, declaration: Json) -> StatusAnswer:
         trial_id=record["trial_id"] if record else None,
         drained=tuple(str(member) for member in (record or {}).get("drained") or ()),
         secret=record.get("secret") if record else None,
-        generations=fence.generations(state),
-        phase=phases.now(state),
-        held_since_unix_s=lock.held_since_unix_s(state),
+        generations=lease.generations(state),
+        phase=record.current_phase(state),
+        held_since_unix_s=lease.held_since_unix_s(state),
         last_restoration=restorations[0] if restorations else None,
         earlier_restorations=tuple(restorations[1:]),
     )

@@ -6,14 +6,14 @@ import os
 from pathlib import Path
 
 from tokenpeak.node.engine.engine import Engine, has_systemd
-from tokenpeak.node.guard import guard, lease, lock, mutex
+from tokenpeak.node.guard import guard, lease, mutex
 from tokenpeak.node.guard import record as records
 from tokenpeak.node.guard.guard_report import textfile_path
 from tokenpeak.node.installation import root_command
 from tokenpeak.node.machine import clock, process, root_files
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import KEPT_TWICE, Json, State, copy_name
-from tokenpeak.node.probe import sampler
+from tokenpeak.node.probe import meters
 from tokenpeak.node.protocol.answers import UninstallAnswer
 from tokenpeak.node.protocol.field import SECRET_NAME
 from tokenpeak.node.protocol.requests import ENGINE_STOP_S, UninstallRequest
@@ -62,7 +62,7 @@ def uninstall(state: State, declaration: Json, request: UninstallRequest) -> Uni
     left: list[str] = []
     with mutex.exclusive(state):
         _require_free(state)
-        sampler.stop(state)
+        meters.stop(state)
         if pids := Engine(state).stop(ENGINE_STOP_S):
             raise ScriptError(
                 "uninstall", f"The engine's processes {pids} do not end, so nothing is removed: end them."
@@ -84,7 +84,7 @@ def uninstall(state: State, declaration: Json, request: UninstallRequest) -> Uni
 
 
 def _require_free(state: State) -> None:
-    record, held = records.read(state), state.read(lock.FILE)
+    record, held = records.read(state), state.read(lease.LOCK_FILE)
     if record is not None:
         raise ScriptError(
             "uninstall",

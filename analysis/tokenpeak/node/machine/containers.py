@@ -12,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Sequence
 
-from tokenpeak.node.engine import bounded_log
 from tokenpeak.node.engine.builds import DOCKER, PODMAN
 from tokenpeak.node.machine import clock, process, root_files, users
 from tokenpeak.node.machine.error import ScriptError
@@ -110,7 +109,7 @@ class Runtime:
         started = process.start_detached(self.command("logs", container), log=log, env=env, cwd="/")
 
         def is_over() -> bool:
-            bounded_log.bound(log)
+            root_files.bound_log(log)
             return started.poll() is not None
 
         if not clock.wait_until(is_over, timeout_s, _POLL_S):

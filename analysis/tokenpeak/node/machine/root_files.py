@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +21,13 @@ from tokenpeak.node.machine import trust
 _LOOK = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+KEPT_LOG_BYTES = 8 << 20
+"""Of a log when its trial has ended: what is collected."""
+MOST_LOG_BYTES = 4 * KEPT_LOG_BYTES
+"""Of a log that is being written: so it is cut seldom."""
+_MARK_BYTES = 64
+_MARK = re.compile(rb"\n\[(\d{1,20}) bytes left out\]\n")
+_BLOCK_BYTES = 512
 
 
 class OpenFolder:
@@ -307,3 +315,38 @@ def _others_may_add(folder: int) -> bool:
     facts = os.fstat(folder)
     place = Path(f"/proc/self/fd/{folder}")
     return facts.st_uid not in (0, os.geteuid()) or trust.others_write(place, facts, facts.st_uid)
+
+
+def bound_log(log: Path) -> None:
+    """Cut a log that is being written, where it has grown too large."""
+    if _log_size(log) > MOST_LOG_BYTES:
+        cut_log(log)
+
+
+def cut_log(log: Path) -> None:
+    """Keep the first and the last part of a log; nothing else is lost where the disk refuses that."""
+    with suppress(OSError):
+        if _log_size(log) <= KEPT_LOG_BYTES:
+            return
+        part = (KEPT_LOG_BYTES - _MARK_BYTES) // 2
+        with log.open("rb") as stream:
+            size = stream.seek(0, 2)
+            stream.seek(part)
+            before = _MARK.match(stream.read(_MARK_BYTES))
+        # Room that was only reserved, beyond its end, is given back as well.
+        end = trust.read_end(log, part) if size > KEPT_LOG_BYTES else b""
+        if end:
+            # What earlier cuts left out is gone with their mark.
+            left_out = size - 2 * part + (int(before[1]) - len(before[0]) if before else 0)
+            end = f"\n[{left_out} bytes left out]\n".encode() + end
+        cut(log, part if end else size, end)
+
+
+def _log_size(log: Path) -> int:
+    """The bytes that it takes of the disk, or would if it had no holes; 0 where there is none."""
+    try:
+        facts = log.stat()
+    except OSError:
+        return 0
+    # File systems reserve some room beyond a file's end.
+    return max(facts.st_size, facts.st_blocks * _BLOCK_BYTES - MOST_LOG_BYTES)

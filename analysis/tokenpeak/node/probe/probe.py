@@ -10,14 +10,14 @@ from typing import Any, Collection
 from tokenpeak.node.engine import images, installed, models
 from tokenpeak.node.engine.builds import engine_builds
 from tokenpeak.node.engine.engine import declared_environment
-from tokenpeak.node.guard import guard, lock
+from tokenpeak.node.guard import guard, lease
 from tokenpeak.node.guard import record as records
 from tokenpeak.node.installation import rights
 from tokenpeak.node.machine import environment, process
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import hidden_words
-from tokenpeak.node.probe import boards, chosen_boards, facts, meters, sampler
+from tokenpeak.node.probe import boards, chosen_boards, facts, meters
 from tokenpeak.node.production import drain, production
 from tokenpeak.node.production.managers import make_manager
 from tokenpeak.node.protocol.answers import ProbeAnswer
@@ -131,11 +131,11 @@ def probe(state: State, declaration: Json) -> ProbeAnswer:
         if unsafe_meter
         else meters.found_meters(
             declaration,
-            chosen_boards.columns_of(sampler.boards_now(declaration.get("tools")), chosen_boards.indexes(chosen)),
+            chosen_boards.columns_of(meters.boards_now(declaration.get("tools")), chosen_boards.indexes(chosen)),
         )
     )
     problems += [unsafe_meter] if unsafe_meter else meters.problems(declaration, measured_by)
-    problems += filter(None, (lock.hold_problem(state), state.why_unwritable(), guard.why_masked(state)))
+    problems += filter(None, (lease.hold_problem(state), state.why_unwritable(), guard.why_masked(state)))
     if has_trial:
         problems.append(
             "A trial has this node in its hands, or left it so: run `tokenpeak restore` if no sweep is running."

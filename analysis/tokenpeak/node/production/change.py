@@ -12,11 +12,10 @@ from urllib.parse import urlsplit
 
 from tokenpeak.node.engine import serving
 from tokenpeak.node.engine.builds import is_version
-from tokenpeak.node.engine.command import Command, checksum, text
 from tokenpeak.node.engine.launch import LEAST_ROOM_BYTES
-from tokenpeak.node.guard import guard, lease, lock, mutex
+from tokenpeak.node.guard import guard, lease, mutex
 from tokenpeak.node.guard import record as records
-from tokenpeak.node.guard.phases import Phases
+from tokenpeak.node.guard.record import Phases
 from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
@@ -25,7 +24,7 @@ from tokenpeak.node.probe import chosen_boards, facts
 from tokenpeak.node.production import drain, permission, production
 from tokenpeak.node.production.answering import Answering, standing
 from tokenpeak.node.production.identity import ForeignServerError, OfProduction
-from tokenpeak.node.production.manager import Manager
+from tokenpeak.node.production.manager import Command, Manager, checksum, text
 from tokenpeak.node.production.managers import make_manager, recorded_manager
 from tokenpeak.node.production.put_back import APPLIED, conclude, note_stop, stop_for_change
 from tokenpeak.node.production.restore import restore
@@ -95,7 +94,7 @@ def change(state: State, declaration: Json, request: ChangeRequest, *, limited: 
 def _begin(state: State, declaration: Json, request: ChangeRequest, phases: Phases, limited: bool) -> Json:
     """Lock, look, prepare, record, guard; the record. Raises ScriptError with nothing touched."""
     state.require_room(LEAST_ROOM_BYTES)
-    lock.take(state, request.holder)
+    lease.take_lock(state, request.holder)
     record: Json | None = None
     try:
         with phases.span("recording"):
@@ -122,7 +121,7 @@ def _begin(state: State, declaration: Json, request: ChangeRequest, phases: Phas
         if record is not None and (records.read_if_possible(state) or {}).get("nonce") == record["nonce"]:
             state.remove_if_possible(records.NAME)
         if not state.has(records.NAME):
-            lock.release(state)
+            lease.release_lock(state)
         raise
     return record
 
@@ -294,7 +293,7 @@ def _failed(state: State, request: ChangeRequest, phases: Phases, record: Json, 
     if current is not None and current["nonce"] == record["nonce"]:
         outcome = restore(state, phases, by="change")
         if outcome.restored:
-            lock.release(state)
+            lease.release_lock(state)
     else:
         before = records.outcome_of_trial(state, record["trial_id"], record["holder"])
         outcome = picked(RestoreOutcome, before) if before else RestoreOutcome(restored=True, was_running=True)
@@ -341,7 +340,7 @@ def confirm(state: State, request: ConfirmRequest) -> ConfirmAnswer:
                 state.write(records.NAME, record)
         problem = conclude(state, record)
         if problem is None:
-            lock.release(state)
+            lease.release_lock(state)
             phases.mark("confirmed")
         message = "The new definition is production's own." + (f" {problem}, so the guard goes on." if problem else "")
         return ConfirmAnswer(confirmed=True, message=message, sha256=record["apply"]["new_sha256"], phases=phases.spans)

@@ -12,7 +12,7 @@ from typing import Callable
 from tokenpeak.node.engine import serving
 from tokenpeak.node.guard import lease
 from tokenpeak.node.guard import record as records
-from tokenpeak.node.guard.phases import Phases
+from tokenpeak.node.guard.record import Phases
 from tokenpeak.node.machine import clock, root_programs
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State

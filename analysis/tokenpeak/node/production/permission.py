@@ -12,7 +12,6 @@ from pathlib import Path
 
 from tokenpeak.node.engine import installed
 from tokenpeak.node.engine.builds import engine_builds
-from tokenpeak.node.engine.command import Command, checksum
 from tokenpeak.node.engine.container import is_numbered
 from tokenpeak.node.machine import environment, process_files, root_programs
 from tokenpeak.node.machine.containers import FORWARDERS
@@ -21,7 +20,7 @@ from tokenpeak.node.machine.process_files import program
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import shown_command, shown_value
 from tokenpeak.node.probe import chosen_boards
-from tokenpeak.node.production.manager import Manager
+from tokenpeak.node.production.manager import Command, Manager, checksum
 
 _ROOT_NAMES = ("", "root")
 

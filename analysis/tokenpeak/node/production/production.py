@@ -1,4 +1,4 @@
-"""Production: what it is, stopping it, and bringing exactly that back."""
+"""Production: what it is, stopping it, bringing exactly that back; and TokenPeak's own demonstration."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from typing import Callable
 from urllib.parse import urlsplit
 
 from tokenpeak.node.engine import serving
-from tokenpeak.node.engine.command import checksum
-from tokenpeak.node.guard.phases import Phases
-from tokenpeak.node.machine import clock, sockets
+from tokenpeak.node.guard import mutex
+from tokenpeak.node.guard import record as records
+from tokenpeak.node.guard.record import Phases
+from tokenpeak.node.machine import clock, process, sockets, trust
 from tokenpeak.node.machine.error import NOT_SEEN, ScriptError
 from tokenpeak.node.machine.state import Json, State
-from tokenpeak.node.machine.words import shown_value
+from tokenpeak.node.machine.words import shown_output, shown_value
 from tokenpeak.node.probe import facts
 from tokenpeak.node.production.answering import Answering, Shortfall
 from tokenpeak.node.production.identity import ForeignServerError, OfProduction, of_no_stranger
-from tokenpeak.node.production.manager import STOP_TIMEOUT_S, Manager
+from tokenpeak.node.production.manager import STOP_TIMEOUT_S, Manager, checksum
 from tokenpeak.node.production.managers import make_manager, recorded_manager
+from tokenpeak.node.production.managers.command import LOG
+from tokenpeak.node.production.managers.own_process import RECORD as PROCESS
+from tokenpeak.node.protocol.answers import ProduceAnswer
 from tokenpeak.node.protocol.parts import Production
 from tokenpeak.node.protocol.requests import PRODUCTION_READY_S
 
@@ -33,6 +37,7 @@ ANSWER_S = 30.0
 LEAST_LOAD_S = PRODUCTION_READY_S
 """Time of a start until it counts as ended where only its answer shows that: the node's own time, which a request may
 lengthen. By a shorter one each try would stop production that loads, and start it anew."""
+_LAST_WORDS_BYTES = 4096
 
 
 def look(declared: Json, state: State) -> Production:
@@ -289,3 +294,49 @@ def _address(url: str) -> tuple[str, int]:
     """Host and port of a URL."""
     parts = urlsplit(url)
     return parts.hostname or "127.0.0.1", parts.port or 80
+
+
+def produce(state: State, declaration: Json, ready_s: float = 120.0) -> ProduceAnswer:
+    """Start declared production unless it runs as declared, or a trial has the node."""
+    with mutex.exclusive(state):
+        if state.has(records.NAME):
+            return ProduceAnswer(changed=False, message="A trial has the node.")
+        declared = declaration.get("production") or {"manager": "none"}
+        manager = make_manager(declared, state)
+        if manager.is_running():
+            if manager.is_as_declared():
+                return ProduceAnswer(changed=False, message="It runs.")
+            manager.stop()
+        start(manager, manager.definition())
+        recorded = {
+            "manager": declared.get("manager"),
+            "unit": None,
+            "url": declared.get("url"),
+            "model": declared.get("model"),
+            "declared": declared,
+        }
+        wrong = await_answer(recorded, state, ready_s)
+        message = "It answers." if wrong is None else wrong.text + _last_words(state)
+        return ProduceAnswer(changed=True, message=message, ready=wrong is None)
+
+
+def _last_words(state: State) -> str:
+    """The last line that production printed, with where the rest is; nothing where there is no log."""
+    lines = trust.read_end(state.path(LOG), _LAST_WORDS_BYTES).decode(errors="replace").splitlines()
+    last = next((line for line in reversed(lines) if line.strip()), "")
+    return f" {state.path(LOG)} ends with: {shown_output(last)}" if last else ""
+
+
+def end_produced(state: State, grace_s: float = 10.0) -> str:
+    """End the process that `produce` started, unless a trial has the node; what came of it, in words."""
+    with mutex.exclusive(state):
+        if state.has(records.NAME):
+            return "a trial has the node, so its production is not touched: tokenpeak restore gives it back."
+        leader = state.read(PROCESS)
+        if leader is None:
+            return "no production of its own runs."
+        left = process.stop_group(leader, grace_s)
+        if left:
+            return f"production's processes {left} do not end, not even by SIGKILL."
+        state.remove(PROCESS)
+        return "production that was started for it has ended."

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import time
 
-from tokenpeak.node.engine.command import checksum
 from tokenpeak.node.guard import record as records
-from tokenpeak.node.guard.phases import Phases
+from tokenpeak.node.guard.record import Phases
 from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.probe import chosen_boards, facts
 from tokenpeak.node.production import drain
-from tokenpeak.node.production.manager import Manager
+from tokenpeak.node.production.manager import Manager, checksum
 from tokenpeak.node.production.managers import recorded_manager
 
 APPLIED = "applied.json"

@@ -11,15 +11,14 @@ import os
 import time
 from dataclasses import replace
 
-from tokenpeak.node.engine import bounded_log
 from tokenpeak.node.engine.engine import Engine
-from tokenpeak.node.guard import fence, lock, mutex, overlap
+from tokenpeak.node.guard import lease, mutex, overlap
 from tokenpeak.node.guard import record as records
-from tokenpeak.node.guard.phases import Phases
-from tokenpeak.node.machine import clock
+from tokenpeak.node.guard.record import Phases
+from tokenpeak.node.machine import clock, root_files
 from tokenpeak.node.machine.error import NOT_SEEN, ScriptError
 from tokenpeak.node.machine.state import DECLARATION, Json, State, UnreadableError
-from tokenpeak.node.probe import chosen_boards, facts, sampler
+from tokenpeak.node.probe import chosen_boards, facts, meters
 from tokenpeak.node.production import drain, production, put_back
 from tokenpeak.node.production.answering import Shortfall, is_restored
 from tokenpeak.node.production.managers import make_manager
@@ -34,14 +33,14 @@ UNKNOWN_STOP_S = 10.0
 def stop_engine(state: State, phases: Phases, grace_s: float, baseline_bytes: int | None) -> Json:
     """End the engine and wait until its memory is free: engine_stopped, and what is left if it is not."""
     engine = Engine(state)
-    sampler.stop(state)
+    meters.stop(state)
     if not engine.is_known():
-        bounded_log.cut(engine.log)
+        root_files.cut_log(engine.log)
         return {"engine_stopped": True, "message": ""}
     with phases.span("engine_stop"):
         left = engine.stop(grace_s)
     # Production may need the room.
-    bounded_log.cut(engine.log)
+    root_files.cut_log(engine.log)
     with phases.span("memory_wait"):
         level = facts.wait_level(facts.make_gauge(chosen_boards.chosen_for_trial(state)), baseline_bytes)
     message = f"The engine's processes {left} do not end, not even by SIGKILL. " if left else ""
@@ -221,7 +220,7 @@ def _downtime_s(state: State, record: Json) -> float | None:
 
 def not_touched(state: State) -> RestoreOutcome:
     """The answer where somebody else has the node: there is nothing to give back but what is theirs."""
-    held, record = state.read(lock.FILE), records.read_if_possible(state)
+    held, record = state.read(lease.LOCK_FILE), records.read_if_possible(state)
     who = f"Trial {record['trial_id']} of {record['holder']}" if record else str((held or {}).get("holder"))
     return RestoreOutcome(restored=True, was_running=False, message=f"{who} has the node; it was not touched.")
 
@@ -236,19 +235,19 @@ def restore_command(state: State, request: RestoreRequest) -> RestoreAnswer:
     holder = request.holder
     with mutex.exclusive(state, may_end=lambda: holder is None):
         try:
-            fence.enter(state, request.claim, holder)
+            lease.note_generation(state, request.claim, holder)
         except OSError:
             # A full disk keeps no production away; a launch needs room and is refused.
-            fence.refuse_older(state, request.claim, holder)
-        if holder and lock.is_of_another(state, holder, sweep_of(request.claim)):
+            lease.refuse_older(state, request.claim, holder)
+        if holder and lease.is_of_another(state, holder, sweep_of(request.claim)):
             return RestoreAnswer(phases=phases.spans, restoration=not_touched(state))
-        at_start = lock.served(state, holder, sweep_of(request.claim), request.production_at_start)
+        at_start = lease.served(state, holder, sweep_of(request.claim), request.production_at_start)
         before = records.outcome_of_holder(state, holder)
-        is_had = holder is None and lock.is_had_by_living_sweep(state)
+        is_had = holder is None and lease.is_had_by_living_sweep(state)
         outcome = restore(state, phases, by="restore", at_start=at_start, accept=request.accept)
-        held = lock.release_hold(state) if request.release else lock.hold(state) if is_had else None
+        held = lease.release_hold(state) if request.release else lease.hold(state) if is_had else None
         if outcome.restored:
-            lock.release(state)
+            lease.release_lock(state)
     if outcome.trial_id is None and not at_start:
         outcome = _of_free_node(state, outcome)
     if held:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, Self
 
 from tokenpeak.errors import NodeError
-from tokenpeak.node.guard import fence
+from tokenpeak.node.guard import lease
 from tokenpeak.node.machine.words import one_line
 from tokenpeak.node.protocol.answers import CommandFailure, HeardAnswer, LeaseAnswer, OverlapAnswer, parse
 from tokenpeak.node.protocol.parts import Overlap
@@ -148,7 +148,7 @@ class LeaseChannel:
                 said.has_ended.wait(REST_S)
                 words = said.data() + b"".join(other)
                 refusal = _refusal(words)
-                if refusal is not None and refusal.code == fence.CODE:
+                if refusal is not None and refusal.code == lease.FENCED:
                     self._on_fenced(refusal.text)
                     return
                 self._report(_ending(words, process.returncode, self._login))

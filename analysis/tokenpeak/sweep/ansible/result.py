@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from tokenpeak import bounded
 from tokenpeak.errors import ArchiveError
-from tokenpeak.node.guard import fence, lock
+from tokenpeak.node.guard import lease
 from tokenpeak.node.machine.words import one_line
 from tokenpeak.node.protocol.answers import AnyAnswer, NodeAnswer, RestoreAnswer, parse
 from tokenpeak.node.protocol.frame import KEY, unframed
@@ -261,12 +261,12 @@ class NodeResult:
     @property
     def fenced(self) -> str | None:
         """The node's sentence where it refuses this controller, because another one has the sweep."""
-        return self._refused(fence.CODE)
+        return self._refused(lease.FENCED)
 
     @property
     def held(self) -> str | None:
         """The node's sentence where it begins no trial, because a person has given it back from the sweep."""
-        return self._refused(lock.HELD)
+        return self._refused(lease.HELD)
 
     def _refused(self, code: str) -> str | None:
         errors = (answer.error for answer in self.answers.values())

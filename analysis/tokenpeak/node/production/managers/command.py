@@ -8,13 +8,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tokenpeak.node.engine import serving
-from tokenpeak.node.engine.command import Command
 from tokenpeak.node.machine import clock, process, root_programs, trust
 from tokenpeak.node.machine.error import NOT_SEEN, ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_command, shown_output, shown_value
 from tokenpeak.node.production.identity import ForeignServerError, OfProduction
-from tokenpeak.node.production.manager import START_TIMEOUT_S, STOP_TIMEOUT_S
+from tokenpeak.node.production.manager import START_TIMEOUT_S, STOP_TIMEOUT_S, Command
 from tokenpeak.node.production.managers.kept_file import FileManager, KeptFile
 
 LOG = "production.log"

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tokenpeak.node.engine.command import Command
 from tokenpeak.node.machine import process, trust
 from tokenpeak.node.machine.containers import of_containers
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.process_files import IsMember
 from tokenpeak.node.machine.state import Json
-from tokenpeak.node.production.manager import START_TIMEOUT_S, STOP_TIMEOUT_S
+from tokenpeak.node.production.manager import START_TIMEOUT_S, STOP_TIMEOUT_S, Command
 from tokenpeak.node.production.managers.kept_file import FileManager, KeptFile
 
 BY_US = "# Written by TokenPeak's apply; `make rollback` takes it back.\n"

@@ -15,14 +15,13 @@ import json
 import pwd
 from typing import Any
 
-from tokenpeak.node.engine.command import Command
 from tokenpeak.node.machine import process
 from tokenpeak.node.machine.containers import Runtime, is_absent, is_running, of_containers, said
 from tokenpeak.node.machine.error import NOT_SEEN, ScriptError
 from tokenpeak.node.machine.process_files import IsMember
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import shown_value
-from tokenpeak.node.production.manager import START_TIMEOUT_S, STOP_TIMEOUT_S, Manager
+from tokenpeak.node.production.manager import START_TIMEOUT_S, STOP_TIMEOUT_S, Command, Manager
 
 LABEL = "tokenpeak.apply"
 NO_RESTART = "no"

@@ -13,11 +13,11 @@ from typing import Any
 from urllib.parse import quote
 
 from tokenpeak.node.engine.builds import DOCKER
-from tokenpeak.node.engine.command import Command
 from tokenpeak.node.machine import process
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import shown_output
+from tokenpeak.node.production.manager import Command
 from tokenpeak.node.production.managers.containers import LABEL, NO_RESTART, ContainerManager
 
 SOCKET = "unix:///var/run/docker.sock"

@@ -11,13 +11,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tokenpeak.node.engine.command import Command
 from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.process_files import IsMember, control_group
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import shown_value
-from tokenpeak.node.production.manager import STOP_TIMEOUT_S, Manager
+from tokenpeak.node.production.manager import STOP_TIMEOUT_S, Command, Manager
 
 
 class KubernetesManager(Manager):

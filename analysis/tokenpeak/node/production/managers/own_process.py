@@ -11,13 +11,12 @@ import os
 import time
 from pathlib import Path
 
-from tokenpeak.node.engine.command import Command
 from tokenpeak.node.machine import process, root_programs
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.process_files import IsMember
 from tokenpeak.node.machine.state import Json, UnreadableError
 from tokenpeak.node.machine.words import shown_value
-from tokenpeak.node.production.manager import DECLARED_AS, WAY_OUT
+from tokenpeak.node.production.manager import DECLARED_AS, WAY_OUT, Command
 from tokenpeak.node.production.managers.command import LOG, arguments, mark_of
 from tokenpeak.node.production.managers.kept_file import FileManager, KeptFile
 

@@ -6,10 +6,10 @@ import re
 from typing import Sequence
 
 from tokenpeak.node.engine.builds import PODMAN
-from tokenpeak.node.engine.command import Command
 from tokenpeak.node.machine.containers import Runtime
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json
+from tokenpeak.node.production.manager import Command
 from tokenpeak.node.production.managers.containers import LABEL, ContainerManager
 
 _DETACHED = (

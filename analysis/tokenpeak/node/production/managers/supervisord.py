@@ -7,13 +7,12 @@ import re
 import shlex
 from pathlib import Path
 
-from tokenpeak.node.engine.command import Command
 from tokenpeak.node.machine import clock, process
 from tokenpeak.node.machine.error import NOT_SEEN, ScriptError
 from tokenpeak.node.machine.process_files import IsMember
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import shown_command, shown_output, shown_value
-from tokenpeak.node.production.manager import START_TIMEOUT_S, STOP_TIMEOUT_S
+from tokenpeak.node.production.manager import START_TIMEOUT_S, STOP_TIMEOUT_S, Command
 from tokenpeak.node.production.managers.kept_file import FileManager, KeptFile
 
 

@@ -12,14 +12,13 @@ import re
 from pathlib import Path
 from typing import Mapping
 
-from tokenpeak.node.engine.command import Command
 from tokenpeak.node.machine import process
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.process_files import IsMember, in_control_group
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.users import as_user, home_of
 from tokenpeak.node.machine.words import shown_command, shown_value
-from tokenpeak.node.production.manager import START_TIMEOUT_S, STOP_TIMEOUT_S
+from tokenpeak.node.production.manager import START_TIMEOUT_S, STOP_TIMEOUT_S, Command
 from tokenpeak.node.production.managers.kept_file import FileManager, KeptFile
 
 DROP_IN = "zz-tokenpeak.conf"

@@ -1,6 +1,7 @@
-"""Observation of production by its own metrics: cumulative counts of requests, TTFT, TPOT and failures, over a while.
+"""Observation of production before and after an apply: its definition, and its own metrics over a while.
 
-Names are those of vLLM's V1 engine, or of V0 where it differs. A histogram's column NAME_le:B counts values up to B.
+Of the definition what may be secret is left out. Metrics are cumulative counts of requests, TTFT, TPOT and failures,
+under the names of vLLM's V1 engine, or of V0 where it differs; a histogram's column NAME_le:B counts values up to B.
 Where the inventory allows a test load, completions are asked for meanwhile, one after the other on a few connections:
 production's own metrics measure them, as they do its clients' requests.
 """
@@ -10,15 +11,20 @@ from __future__ import annotations
 import random
 import threading
 import time
+from dataclasses import replace
 
 from tokenpeak.node.engine import serving
 from tokenpeak.node.engine.serving import MetricsPage
+from tokenpeak.node.guard import record as records
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
-from tokenpeak.node.machine.words import shown_answer
-from tokenpeak.node.production.identity import OfProduction
+from tokenpeak.node.machine.words import hidden_env, hidden_words, shown_answer
+from tokenpeak.node.production import permission, production
+from tokenpeak.node.production.identity import ForeignServerError, OfProduction
+from tokenpeak.node.production.manager import checksum, text
 from tokenpeak.node.production.managers import make_manager
-from tokenpeak.node.protocol.answers import ObserveAnswer
+from tokenpeak.node.production.put_back import APPLIED
+from tokenpeak.node.protocol.answers import AppliedState, DescribeAnswer, ObserveAnswer
 from tokenpeak.node.protocol.parts import Series
 from tokenpeak.node.protocol.requests import OBSERVE_MAX_S, ObserveRequest
 
@@ -27,6 +33,101 @@ OUTPUT_TOKENS = 32
 TIMEOUT_S = 120.0
 _PAUSE_S = 0.5
 _WORDS = ("river", "stone", "morning", "letter", "window", "garden", "winter", "paper", "engine", "signal")
+HISTOGRAMS = {
+    "ttft": ("vllm:time_to_first_token_seconds",),
+    "tpot": (
+        "vllm:request_time_per_output_token_seconds",
+        "vllm:inter_token_latency_seconds",
+        "vllm:time_per_output_token_seconds",
+    ),
+}
+"""Column → metrics, of which the first that the page has counts: TPOT by requests where that is measured."""
+COUNTERS = {
+    "prompt_tokens": ("vllm:prompt_tokens_total",),
+    "generation_tokens": ("vllm:generation_tokens_total",),
+}
+READINGS_MAX = 20_000
+"""All of them are held in memory until the answer."""
+SILENT_S = 5.0
+"""After so long without its page production counts as gone."""
+
+
+def describe(state: State, declaration: Json, *, limited: bool = False) -> DescribeAnswer:
+    """Describe what an apply would change; `problem` says why none is possible (to a restricted user)."""
+    declared = declaration.get("production") or {"manager": "none"}
+    record = records.read_if_possible(state)
+    answer = DescribeAnswer(
+        test_load=bool((declaration.get("bake") or {}).get("test_load")),
+        applied=_applied(state),
+        unconfirmed=str(record["trial_id"]) if record and "apply" in record else None,
+    )
+    try:
+        running_production, unwell = production.look_closely(declared, state)
+        manager = make_manager(declared, state)
+        described = manager.describe()
+        command = manager.command(described)
+    except ScriptError as error:
+        return replace(answer, problem=error.text)
+    problem = unwell
+    if record is not None:
+        problem = (
+            f"{record['trial_id']} of {record['holder']} has the node: wait for its end, or run `tokenpeak restore`."
+        )
+    elif not running_production.running:
+        problem = "Production does not run: start it as usual, then apply."
+    elif problem is None and limited:
+        problem = permission.root_problem(manager)
+        problem = problem or permission.user_problem(manager, described, command)
+    words = manager.shown_words(command)
+    place = manager.place(described["own"])
+    return replace(
+        answer,
+        production=running_production,
+        problem=problem,
+        place=place,
+        words=tuple(hidden_words(words)),
+        program=command.program,
+        env=hidden_env(command.env),
+        image=command.image,
+        text=text(place, command, words),
+        sha256=checksum(described),
+        **(_reported(declared, state) if running_production.running and running_production.url and not unwell else {}),
+    )
+
+
+def _reported(declared: Json, state: State) -> Json:
+    """The version and the longest context that production itself reports."""
+    url, check = str(declared["url"]), OfProduction(make_manager(declared, state))
+    try:
+        version = serving.reported_version(url, check=check)
+        key, ca_file = serving.key_from_file(declared.get("api_key_file")), declared.get("ca_file")
+        answer = serving.request(f"{url}/v1/models", key=key, check=check, ca_file=ca_file)
+        longest = serving.parsed(answer.text)["data"][0].get("max_model_len")
+    except ForeignServerError:
+        return {}
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+        longest = None
+    return {"engine_version": version, "max_model_len": longest if type(longest) is int and longest >= 0 else None}
+
+
+def _applied(state: State) -> AppliedState | None:
+    """The last apply that was confirmed; None where there was none, or nothing readable says so."""
+    try:
+        record = state.read(APPLIED)
+        if record is None:
+            return None
+        apply = record["apply"]
+        return AppliedState(
+            apply_id=apply["id"],
+            holder=record["holder"],
+            at_unix_s=record.get("armed_at_unix_s"),
+            was_sha256=apply["was_sha256"],
+            new_sha256=apply["new_sha256"],
+            was_text=apply["was_text"],
+            new_text=apply["new_text"],
+        )
+    except (ScriptError, KeyError):
+        return None
 
 
 class BakeLoad:
@@ -88,25 +189,6 @@ class BakeLoad:
             if failure is not None:
                 self.failed += 1
                 self.failure = self.failure or failure
-
-
-HISTOGRAMS = {
-    "ttft": ("vllm:time_to_first_token_seconds",),
-    "tpot": (
-        "vllm:request_time_per_output_token_seconds",
-        "vllm:inter_token_latency_seconds",
-        "vllm:time_per_output_token_seconds",
-    ),
-}
-"""Column → metrics, of which the first that the page has counts: TPOT by requests where that is measured."""
-COUNTERS = {
-    "prompt_tokens": ("vllm:prompt_tokens_total",),
-    "generation_tokens": ("vllm:generation_tokens_total",),
-}
-READINGS_MAX = 20_000
-"""All of them are held in memory until the answer."""
-SILENT_S = 5.0
-"""After so long without its page production counts as gone."""
 
 
 def observe(state: State, declaration: Json, request: ObserveRequest) -> ObserveAnswer:
