@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from tests.attacks.conftest import needs_root
 
-from tokenpeak.node.installation import rights, root_command
-from tokenpeak.node.installation.bundle import write_bundle
+from tokenpeak.node import installation, rights
+from tokenpeak.node.bundle import write_bundle
 from tokenpeak.node.machine import root_environment
 from tokenpeak.node.machine.state import State
 
@@ -59,7 +59,7 @@ def test_root_runs_nothing_of_the_caller_s(home: Path) -> None:
     declared = {"manager": "command", "check": check, "start": ["/bin/true"], "stop": ["/bin/true"]}
     state.write("node.json", {"production": declared, "engine": {"command": ["/bin/true"], "user": "nobody"}})
     wrapper = home / "tokenpeak-node"
-    root_command.install(state, {"guard_command": str(wrapper)})
+    installation.put_commands(state, {"guard_command": str(wrapper)})
 
     processor = min(os.sched_getaffinity(1))
     done = subprocess.run(

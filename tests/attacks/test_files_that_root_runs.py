@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from tests.attacks.conftest import ATTACKER, needs_root
 
+from tokenpeak.node import rights
 from tokenpeak.node.__main__ import answer
 from tokenpeak.node.guard import notify
-from tokenpeak.node.installation import rights
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State, content_of
 from tokenpeak.node.probe import meters

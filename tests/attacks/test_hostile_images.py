@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from tokenpeak.node import installation
 from tokenpeak.node.engine import images
 from tokenpeak.node.engine.container import label
 from tokenpeak.node.engine.engine import Engine
 from tokenpeak.node.guard.record import Phases
-from tokenpeak.node.installation import root_command
 from tokenpeak.node.machine import clock, process
 from tokenpeak.node.machine.containers import Runtime
 from tokenpeak.node.machine.error import ScriptError
@@ -27,7 +27,7 @@ from tokenpeak.node.production import production
 from tokenpeak.node.production.manager import checksum
 from tokenpeak.node.production.managers import make_manager
 from tokenpeak.node.production.managers.containers import LABEL
-from tokenpeak.node.production.managers.docker import DockerManager
+from tokenpeak.node.production.managers.docker_and_podman import DockerManager
 from tokenpeak.node.production.restore import restore
 from tokenpeak.node.protocol.parts import RestoreOutcome
 
@@ -310,7 +310,7 @@ def declaration(engine_user: str | None, **build: Any) -> dict[str, Any]:
 def test_name_of_the_image(user: str) -> None:
     """Refused with what to write, whoever else the engine is; what a runtime takes for no number is a name too."""
     with pytest.raises(ScriptError, match=r"decides whom a name means, root too\. Write the number of a user"):
-        root_command.check("launch", None, declaration("nobody", **IMAGE, user=user))
+        installation.require_permitted("launch", None, declaration("nobody", **IMAGE, user=user))
 
 
 @pytest.mark.parametrize("build", [IMAGE, {"command": ["/opt/vllm/bin/vllm", "serve"]}])
@@ -319,7 +319,7 @@ def test_second_name_of_root(build: dict[str, Any], monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(pwd, "getpwnam", lambda _: pwd.getpwuid(0))
 
     with pytest.raises(ScriptError, match="'toor': through the guard command an engine must have a user of its own"):
-        root_command.check("launch", None, declaration("toor", **build))
+        installation.require_permitted("launch", None, declaration("toor", **build))
 
 
 def test_question_writes_to_no_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

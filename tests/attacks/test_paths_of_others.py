@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from tests.attacks.conftest import ATTACKER, needs_root
 
+from tokenpeak.node import rights
 from tokenpeak.node.engine import models, serving
 from tokenpeak.node.engine.engine import declared_environment
 from tokenpeak.node.engine.installed import entry_digest
 from tokenpeak.node.engine.serving import ServerAnswer
 from tokenpeak.node.guard import notify
-from tokenpeak.node.installation import rights
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State
 from tokenpeak.node.production.answering import Answering

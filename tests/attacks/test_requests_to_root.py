@@ -19,11 +19,11 @@ import pytest
 from tests.attacks.conftest import needs_root
 from tests.node.conftest import Node
 
+from tokenpeak.node import installation
 from tokenpeak.node.__main__ import answered
 from tokenpeak.node.engine import models
 from tokenpeak.node.guard import heartbeats, lease
 from tokenpeak.node.guard.record import Phases
-from tokenpeak.node.installation import root_command
 from tokenpeak.node.machine import environment
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import DECLARATION, State, content_of
@@ -216,8 +216,8 @@ with open(sys.argv[1], "ab") as turns:
 @contextmanager
 def others(state: State, number: int, word: str) -> Iterator[None]:
     """So many other processes that have a turn of this word, in one."""
-    first = root_command.TRIAL_COMMANDS.index(word) * root_command.MOST_AT_ONCE
-    words = [str(state.path(root_command.TURNS)), str(first), str(number)]
+    first = installation.TRIAL_COMMANDS.index(word) * installation.MOST_AT_ONCE
+    words = [str(state.path(installation.TURNS)), str(first), str(number)]
     with subprocess.Popen([sys.executable, "-S", "-c", HOLD, *words], stdout=subprocess.PIPE) as holding:
         assert holding.stdout
         assert b"1\n" == holding.stdout.readline()
@@ -230,13 +230,13 @@ def others(state: State, number: int, word: str) -> Iterator[None]:
 def test_leases_at_a_time(node: Node) -> None:
     """One more is refused, in words; other words, the command of applies, and root itself are not kept from theirs."""
     state = State(node.folder)
-    with others(state, root_command.MOST_AT_ONCE, "lease"):
+    with others(state, installation.MOST_AT_ONCE, "lease"):
         refused, status = answered("lease", node.folder, None, limited=True)
-        with root_command.turn(state, "restore", for_apply=False), root_command.turn(state, "lease", for_apply=True):
+        with installation.turn(state, "restore", for_apply=False), installation.turn(state, "lease", for_apply=True):
             pass
 
     assert 3 == status
-    assert f"`lease` runs {root_command.MOST_AT_ONCE} times on this node already" in refused["error"]["text"]
+    assert f"`lease` runs {installation.MOST_AT_ONCE} times on this node already" in refused["error"]["text"]
 
 
 def test_lease_without_a_line(node: Node, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:

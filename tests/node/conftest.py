@@ -20,7 +20,7 @@ import pytest
 from tests.free_ports import free_port
 
 from tokenpeak.node.__main__ import answered
-from tokenpeak.node.installation.bundle import write_bundle
+from tokenpeak.node.bundle import write_bundle
 from tokenpeak.node.machine import clock, process, process_files
 from tokenpeak.node.machine.process import start_detached
 from tokenpeak.node.machine.process_files import command_line

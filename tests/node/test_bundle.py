@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tokenpeak.node.installation import bundle
-from tokenpeak.node.installation.bundle import write_bundle
+from tokenpeak.node import bundle
+from tokenpeak.node.bundle import write_bundle
 
 PYENV = sorted(Path.home().glob(".pyenv/versions/3.8.*/bin/python3"))
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 from tests.node.conftest import STANDIN, Node
 
-from tokenpeak.node.production.managers.own_process import OwnProcessManager
+from tokenpeak.node.production.managers.command import OwnProcessManager
 
 
 def serve(node: Node, model: str) -> None:

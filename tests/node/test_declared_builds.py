@@ -38,7 +38,7 @@ def test_build_that_is_not_declared_is_refused(node: Node) -> None:
 )
 def test_limited_command_starts_the_named_build_alone(node: Node, engine: str | None, refused: bool) -> None:
     """The command line of one build does not come through under another's name, nor that of no build."""
-    from tokenpeak.node.installation import root_command
+    from tokenpeak.node import installation
     from tokenpeak.node.machine.error import ScriptError
     from tokenpeak.node.protocol.requests import LaunchRequest, parse
 
@@ -47,7 +47,7 @@ def test_limited_command_starts_the_named_build_alone(node: Node, engine: str | 
     stranger = {**given, "argv": ["/bin/sh", "-c", "id"]}
 
     def check(request: dict[str, Any]) -> None:
-        root_command.check_launch(node.declaration, parse(LaunchRequest, request))
+        installation.check_launch(node.declaration, parse(LaunchRequest, request))
 
     with pytest.raises(ScriptError, match="starts"):
         check(stranger)

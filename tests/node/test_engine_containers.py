@@ -141,7 +141,7 @@ def test_model_must_be_in_a_mount(hosted: Node, tmp_path: Path) -> None:
 
 def test_root_in_a_container_on_what_others_write(hosted: Node, tmp_path: Path) -> None:
     """Install refuses it, and takes it with a user of the container's own; the limited command wants one anyway."""
-    from tokenpeak.node.installation import root_command
+    from tokenpeak.node import installation
     from tokenpeak.node.machine.error import ScriptError
 
     models = tmp_path / "models"
@@ -151,10 +151,10 @@ def test_root_in_a_container_on_what_others_write(hosted: Node, tmp_path: Path) 
     declare_image(hosted, mounts=mounts)
     refused = hosted.run("install")
     with pytest.raises(ScriptError, match="a user of its own"):
-        root_command.check("launch", None, hosted.declaration)
+        installation.require_permitted("launch", None, hosted.declaration)
     declare_image(hosted, mounts=mounts, user="1000:1000")
     taken = hosted.run("install")
-    root_command.check("launch", None, hosted.declaration)
+    installation.require_permitted("launch", None, hosted.declaration)
 
     assert "can be written by others" in refused["error"]["text"]
     assert "user` of the build" in refused["error"]["text"]

@@ -14,7 +14,7 @@ from tokenpeak.node.machine import process
 from tokenpeak.node.machine.error import NOT_SEEN, ScriptError
 from tokenpeak.node.machine.state import State
 from tokenpeak.node.production.managers import make_manager
-from tokenpeak.node.production.managers.own_process import OwnProcessManager
+from tokenpeak.node.production.managers.command import OwnProcessManager
 
 
 def hangs(*_: object) -> bool:

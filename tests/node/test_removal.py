@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.node.conftest import Node
 
-from tokenpeak.node.installation import removal
+from tokenpeak.node import installation
 from tokenpeak.node.machine import clock, process
 
 
@@ -33,7 +33,7 @@ def test_nothing_is_left(node: Node) -> None:
 
 def test_every_file_of_a_module_is_known() -> None:
     """What a module names as a file of the state folder is TokenPeak's own."""
-    folder = Path(removal.__file__).parents[1]
+    folder = Path(installation.__file__).parents[1]
     named = {
         (module.name, node.value.value)
         for module in folder.rglob("*.py")
@@ -43,7 +43,7 @@ def test_every_file_of_a_module_is_known() -> None:
     }
 
     assert ("lock.py", "hold.json") in named
-    assert not {(module, name) for module, name in named if name not in removal.OWN}
+    assert not {(module, name) for module, name in named if name not in installation.OWN}
 
 
 def test_refused_during_a_trial(node: Node) -> None:

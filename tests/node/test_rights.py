@@ -17,9 +17,9 @@ import pytest
 from tests.node.conftest import Node, node_in, start_again
 from tests.node.test_launch import models_served
 
+from tokenpeak.node import installation
 from tokenpeak.node.__main__ import answered
-from tokenpeak.node.installation import root_command
-from tokenpeak.node.installation.bundle import write_bundle
+from tokenpeak.node.bundle import write_bundle
 from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.state import State
 
@@ -88,7 +88,7 @@ def guard_command(place: Path) -> Iterator[tuple[Path, Path]]:
     state.write(
         "node.json", {"production": {"manager": "none"}, "engine": {"command": ["/bin/true"], "user": "nobody"}}
     )
-    root_command.install(state, {"guard_command": str(home / "tokenpeak-node")})
+    installation.put_commands(state, {"guard_command": str(home / "tokenpeak-node")})
     marker = place / "was-here"
     evil = place / "shm"
     evil.mkdir()
@@ -146,7 +146,7 @@ def test_command_of_applies(place: Path) -> None:
         write_bundle(state.path("tokenpeak-node.pyz"))
         build = {"command": ["/opt/vllm/bin/vllm", "serve"], "user": "nobody"}
         state.write("node.json", {"production": {"manager": "none"}, "engine": build})
-        root_command.install(state, {"apply_command": str(home / "tokenpeak-apply")})
+        installation.put_commands(state, {"apply_command": str(home / "tokenpeak-apply")})
 
         def run(word: str, request: dict[str, Any]) -> dict[str, Any]:
             done = subprocess.run(

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.node.installation.bundle import write_bundle
+from tokenpeak.node.bundle import write_bundle
 
 TESTNODE = Path(__file__).with_name("testnode")
 STANDIN = Path(__file__).parents[1] / "node" / "standin.py"

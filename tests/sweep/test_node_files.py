@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tokenpeak.node.installation import bundle as node_put
-from tokenpeak.node.installation.bundle import write_bundle
+from tokenpeak.node import bundle as node_put
+from tokenpeak.node.bundle import write_bundle
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State
 from tokenpeak.node.protocol.requests import PutRequest

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from driven_home import Home
 
-from tokenpeak.node.installation import bundle
+from tokenpeak.node import bundle
 from tokenpeak.sweep import installation, secret
 from tokenpeak.sweep.inventory.nodes import read_inventory
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tokenpeak.node.installation.bundle import own_digest, require_same
+from tokenpeak.node.bundle import own_digest, require_same
 from tokenpeak.node.machine.error import ScriptError, refusal
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_output
@@ -38,12 +38,12 @@ def answer(
         declaration = {}
     if not limited:
         return _answer(name, state, declaration, request_source, limited=False)
-    from tokenpeak.node.installation import root_command
+    from tokenpeak.node import installation
     from tokenpeak.node.machine import root_environment
 
     root_environment.require_left()
-    root_command.check(name, request_source, declaration, for_apply)
-    with root_command.turn(state, name, for_apply):
+    installation.require_permitted(name, request_source, declaration, for_apply)
+    with installation.turn(state, name, for_apply):
         return _answer(name, state, declaration, request_source, limited=True)
 
 
@@ -97,14 +97,14 @@ def _carry_out(name: str, state: State, declaration: Json, *, limited: bool) -> 
 
 
 def _install(state: State, declaration: Json) -> NodeAnswer:
+    from tokenpeak.node import installation, rights
     from tokenpeak.node.engine import images
     from tokenpeak.node.guard import guard
-    from tokenpeak.node.installation import removal, rights, root_command
 
     rights.check(declaration, state)
     pulled = images.pull_missing(declaration)
-    removal.remove_retired(state, declaration)
-    changed = root_command.install(state, declaration)
+    installation.remove_retired(state, declaration)
+    changed = installation.put_commands(state, declaration)
     installed = guard.install(state)
     return replace(installed, changed=installed.changed or changed or pulled)
 
@@ -113,7 +113,7 @@ def _may_use_tools(declaration: Json) -> bool:
     """Whether there are declared programs that come before the system's, and nobody else than root may write them."""
     if not declaration.get("tools"):
         return False
-    from tokenpeak.node.installation import rights
+    from tokenpeak.node import rights
 
     return not rights.tools_problems(declaration)
 
@@ -121,11 +121,11 @@ def _may_use_tools(declaration: Json) -> bool:
 def _carry_out_request(name: str, state: State, declaration: Json, request: Any, *, limited: bool) -> NodeAnswer:
     """Carry out a command that has a request, once all of that is known to be right."""
     if name == "put":
-        from tokenpeak.node.installation.bundle import put
+        from tokenpeak.node.bundle import put
 
         return put(state, request, Path(sys.argv[0]))
     if name == "uninstall":
-        from tokenpeak.node.installation.removal import uninstall
+        from tokenpeak.node.installation import uninstall
 
         return uninstall(state, declaration, request)
     if name == "observe":
@@ -137,13 +137,13 @@ def _carry_out_request(name: str, state: State, declaration: Json, request: Any,
 
         return confirm(state, request)
     if name == "launch":
+        from tokenpeak.node import installation
         from tokenpeak.node.engine.builds import require_allowed
         from tokenpeak.node.engine.launch import launch
-        from tokenpeak.node.installation import root_command
 
         require_allowed(declaration, request)
         if limited:
-            root_command.check_launch(declaration, request)
+            installation.check_launch(declaration, request)
         return launch(state, declaration, request)
     if name == "restore":
         from tokenpeak.node.production.restore import restore_command

@@ -19,7 +19,7 @@ from tokenpeak.node.engine.container import (
     mounts_of,
     runtime_of,
 )
-from tokenpeak.node.machine import process, root_programs
+from tokenpeak.node.machine import process, trust
 from tokenpeak.node.machine.containers import labels_of, said
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
@@ -128,7 +128,7 @@ def rights_problem(build: Json, engine_user: str | None) -> str | None:
         return None
     for mount in build.get("mounts") or []:
         source = str(mount).partition(":")[0]
-        danger = root_programs.danger([Path(source)])
+        danger = trust.danger_of([Path(source)])
         if danger:
             return (
                 f"Root would run the engine of {shown_value(build['image'])} on the mount {source}, and {danger}: set "
@@ -143,7 +143,7 @@ def is_root(build: Json, engine_user: str | None) -> bool:
         return False
     if build.get("user") is not None:
         return not is_numbered(str(build["user"]))
-    return not engine_user or root_programs.uid_of(str(engine_user)) == 0
+    return not engine_user or trust.uid_of(str(engine_user)) == 0
 
 
 def ask(state: State, build: Json, declared: Json, argv: list[str], timeout_s: float) -> process.Ran:

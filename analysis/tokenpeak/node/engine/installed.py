@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Callable, Iterator, Sequence
 
 from tokenpeak.node.engine import images
-from tokenpeak.node.machine import process, root_programs, trust, users
+from tokenpeak.node.machine import process, trust, users
 from tokenpeak.node.machine.containers import Runtime
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
@@ -168,15 +168,15 @@ def metadata_files(interpreter: Path) -> list[Path]:
 def code_files(command: Sequence[str]) -> list[Path]:
     """Files that run with an engine's command: its program, the program's Python, and vLLM beside that."""
     program = Path(shutil.which(command[0]) or command[0])
-    files = root_programs.of_command(command)
-    for metadata in metadata_files(root_programs.interpreter_of(program) or program)[:1]:
+    files = trust.files_of_command(command)
+    for metadata in metadata_files(trust.interpreter_of(program) or program)[:1]:
         files += [metadata, metadata.parent.parent / "vllm", metadata.parent.parent / "vllm" / "__init__.py"]
     return files
 
 
 def from_metadata(program: Path) -> str | None:
     """From the dist-info beside the Python that the program's first line names."""
-    interpreter = root_programs.interpreter_of(program)
+    interpreter = trust.interpreter_of(program)
     for metadata in metadata_files(interpreter) if interpreter else []:
         text = trust.read_foreign(metadata, METADATA_BYTES, follow=False).decode(errors="replace")
         match = re.search(r"^Version: (\S{1,100})", text, re.MULTILINE)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Mapping, NamedTuple
 
+from tokenpeak.node import rights
 from tokenpeak.node.engine import serving
 from tokenpeak.node.engine.builds import engine_build, is_version
 from tokenpeak.node.engine.container import container_environment
@@ -17,7 +18,6 @@ from tokenpeak.node.engine.models import model_digest, model_problem
 from tokenpeak.node.guard import guard, lease, mutex
 from tokenpeak.node.guard import record as records
 from tokenpeak.node.guard.record import Phases
-from tokenpeak.node.installation import rights
 from tokenpeak.node.machine import clock, trust
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State

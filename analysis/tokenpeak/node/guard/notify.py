@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Dict, Sequence
 from urllib.parse import urlsplit
 
-from tokenpeak.node.machine import process, root_files, root_programs, trust
+from tokenpeak.node.machine import process, root_files, trust
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.words import shown_value
 
@@ -128,7 +128,7 @@ def _lack(receiver: Json) -> str | None:
         if "command" in receiver and shutil.which(receiver["command"][0]) is None:
             return f"there is no program {receiver['command'][0]} here; put it there, or say from where it is called."
         if "command" in receiver:
-            return root_programs.problem(DECLARED_AS, root_programs.of_command(receiver["command"]))
+            return trust.danger_to_root(DECLARED_AS, trust.files_of_command(receiver["command"]))
         if "webhook_file" in receiver and not _is_url(_url(receiver)):
             return f"webhook_file {receiver['webhook_file']} holds no URL."
         if receiver.get("secret_file"):
@@ -263,7 +263,7 @@ def _post(url: str, secret: str, sent: Json) -> None:
 
 def _run(command: Sequence[str], sent: Json) -> None:
     """The command with the event as JSON on its standard input, and its kind, node and text in its environment."""
-    if wrong := root_programs.problem(DECLARED_AS, root_programs.of_command(command)):
+    if wrong := trust.danger_to_root(DECLARED_AS, trust.files_of_command(command)):
         raise NotSent(wrong, again=False)
     env = {
         **os.environ,

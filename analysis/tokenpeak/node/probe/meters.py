@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Callable, Dict
 
 from tokenpeak.node.guard import overlap
-from tokenpeak.node.machine import process, root_files, root_programs
+from tokenpeak.node.machine import process, root_files, trust
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_command, shown_output
 from tokenpeak.node.probe import boards, chosen_boards, facts
@@ -60,7 +60,7 @@ def declared_command(declaration: Json) -> list[str]:
 
 def rights_problem(declaration: Json) -> str | None:
     """Where root would run the declared command from what others can write, and what to do; None where it would not."""
-    return root_programs.problem(DECLARED_AS, root_programs.of_command(declared_command(declaration)))
+    return trust.danger_to_root(DECLARED_AS, trust.files_of_command(declared_command(declaration)))
 
 
 def parse_dcmi(raw: str) -> float | None:

@@ -7,12 +7,12 @@ import time
 from dataclasses import replace
 from typing import Any, Collection
 
+from tokenpeak.node import rights
 from tokenpeak.node.engine import images, installed, models
 from tokenpeak.node.engine.builds import engine_builds
 from tokenpeak.node.engine.engine import declared_environment
 from tokenpeak.node.guard import guard, lease
 from tokenpeak.node.guard import record as records
-from tokenpeak.node.installation import rights
 from tokenpeak.node.machine import environment, process
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State

@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Iterator
 
+from tokenpeak.node.bundle import own_digest
 from tokenpeak.node.engine import installed, serving
 from tokenpeak.node.engine.builds import DOCKER, PODMAN
 from tokenpeak.node.engine.installed import installed_version
-from tokenpeak.node.installation.bundle import own_digest
 from tokenpeak.node.machine import process, process_files, sockets
 from tokenpeak.node.machine.containers import FORWARDERS, SETTINGS, Runtime, labels_of
 from tokenpeak.node.machine.process_files import (

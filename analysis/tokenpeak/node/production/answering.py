@@ -12,7 +12,7 @@ from typing import Any, Callable, NamedTuple
 
 from tokenpeak.node.engine import serving
 from tokenpeak.node.engine.serving import ServerAnswer
-from tokenpeak.node.machine import process, root_programs
+from tokenpeak.node.machine import process, trust
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import shown_answer, shown_command, shown_output, shown_value
@@ -44,7 +44,7 @@ class Answering:
             )
         # Whoever writes what an https server is trusted by could pass for production.
         trusted = [Path(str(self._ca_file))] if self._ca_file else []
-        root_programs.require("tokenpeak_production", [*root_programs.of_command(self.command), *trusted])
+        trust.require_only_root("tokenpeak_production", [*trust.files_of_command(self.command), *trusted])
         self.can_be_asked = self.kind == "command" or bool(self.url)
         """Else only its state is known."""
         self.names_model = self.kind not in WITHOUT_MODEL

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tokenpeak.node.machine import process, root_programs
+from tokenpeak.node.machine import process, trust
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import shown_command, shown_output, shown_value
@@ -91,7 +91,7 @@ class CommandBalancer(Balancer):
         """Files that the two commands run."""
         declared = [self.declared.get(key) for key in ("before", "after")]
         words = [[str(word) for word in command] for command in declared if isinstance(command, list)]
-        return [file for command in words for file in root_programs.of_command(command)]
+        return [file for command in words for file in trust.files_of_command(command)]
 
     def members(self) -> list[str]:
         """The node as a whole."""
@@ -128,7 +128,7 @@ class NginxBalancer(Balancer):
         """The program that is run here, and the file where it is changed here."""
         reach, reload = ([str(word) for word in self.declared.get(key) or ()] for key in ("reach", "reload"))
         here = reach or reload
-        return [*root_programs.of_command(here), *([] if reach else [Path(str(self.declared.get("file") or "/"))])]
+        return [*trust.files_of_command(here), *([] if reach else [Path(str(self.declared.get("file") or "/"))])]
 
     def members(self) -> list[str]:
         """The declared server."""

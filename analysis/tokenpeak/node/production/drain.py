@@ -13,7 +13,7 @@ from tokenpeak.node.engine import serving
 from tokenpeak.node.guard import lease
 from tokenpeak.node.guard import record as records
 from tokenpeak.node.guard.record import Phases
-from tokenpeak.node.machine import clock, root_programs
+from tokenpeak.node.machine import clock, trust
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_value
@@ -54,7 +54,7 @@ def make_balancer(declared: Json, manager: Manager) -> Balancer:
 
 def _own(balancer: Balancer) -> Balancer:
     """The balancer; raises ScriptError where it would have root run or load what others can write."""
-    root_programs.require("tokenpeak_drain", balancer.files())
+    trust.require_only_root("tokenpeak_drain", balancer.files())
     return balancer
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from tokenpeak.node.engine import installed
 from tokenpeak.node.engine.builds import engine_builds
 from tokenpeak.node.engine.container import is_numbered
-from tokenpeak.node.machine import environment, process_files, root_programs
+from tokenpeak.node.machine import environment, process_files, trust
 from tokenpeak.node.machine.containers import FORWARDERS
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.process_files import program
@@ -56,13 +56,13 @@ def require_own_program(manager: Manager, described: Json, was: Command, new: Co
     if os.geteuid() != 0 or manager.is_in_image:
         return
     words = manager.shown_words(new)[: new.program]
-    files = root_programs.of_environment((name, text) for name, text in new.env.items() if was.env.get(name) != text)
+    files = trust.files_of_environment((name, text) for name, text in new.env.items() if was.env.get(name) != text)
     if words != manager.shown_words(was)[: was.program]:
         files += installed.code_files(words)
     user = manager.user(described, new)
     is_root = user is None or _is_root(user)
-    uid = 0 if is_root else root_programs.uid_of(user or "")
-    danger = root_programs.danger(files, uid or 0)
+    uid = 0 if is_root else trust.uid_of(user or "")
+    danger = trust.danger_of(files, uid or 0)
     if danger is not None:
         raise ScriptError(
             "rights",
@@ -77,7 +77,7 @@ def _is_root(user: str) -> bool:
     try:
         return int(name) == 0
     except ValueError:
-        return name in _ROOT_NAMES or root_programs.uid_of(name) == 0
+        return name in _ROOT_NAMES or trust.uid_of(name) == 0
 
 
 def root_problem(manager: Manager) -> str | None:

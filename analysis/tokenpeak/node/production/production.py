@@ -20,7 +20,7 @@ from tokenpeak.node.production.identity import ForeignServerError, OfProduction,
 from tokenpeak.node.production.manager import STOP_TIMEOUT_S, Manager, checksum
 from tokenpeak.node.production.managers import make_manager, recorded_manager
 from tokenpeak.node.production.managers.command import LOG
-from tokenpeak.node.production.managers.own_process import RECORD as PROCESS
+from tokenpeak.node.production.managers.command import PROCESS as PROCESS
 from tokenpeak.node.protocol.answers import ProduceAnswer
 from tokenpeak.node.protocol.parts import Production
 from tokenpeak.node.protocol.requests import PRODUCTION_READY_S

@@ -20,7 +20,7 @@ from ansible.executor.task_result import _RawTaskResult
 from ansible.plugins.action import ActionBase
 from ansible.plugins.strategy.free import StrategyModule as FreeStrategy
 
-from tokenpeak.node.installation.bundle import PRIVATE_MODE, SCRIPT_MODE, secret_content
+from tokenpeak.node.bundle import PRIVATE_MODE, SCRIPT_MODE, secret_content
 from tokenpeak.node.machine.state import DECLARATION, SCRIPT, content_of
 from tokenpeak.node.protocol.frame import as_small_object, unframed
 from tokenpeak.node.protocol.requests import PutRequest, as_json

@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from tokenpeak.errors import InputError
-from tokenpeak.node.installation.bundle import write_bundle
+from tokenpeak.node.bundle import write_bundle
 from tokenpeak.node.machine import process
 from tokenpeak.node.machine.words import one_line, visible, wrong_word
 from tokenpeak.node.protocol.answers import FoundEngine, FoundServer, SurveyAnswer

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from tokenpeak.node.machine import root_programs
+from tokenpeak.node.machine import trust
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_value
 from tokenpeak.node.production.manager import DECLARED_AS, WAY_OUT, Manager, NoManager
-from tokenpeak.node.production.managers.command import CommandManager
+from tokenpeak.node.production.managers.command import CommandManager, OwnProcessManager
 from tokenpeak.node.production.managers.compose import ComposeManager
-from tokenpeak.node.production.managers.docker import DockerManager
+from tokenpeak.node.production.managers.docker_and_podman import DockerManager, PodmanManager
 from tokenpeak.node.production.managers.kubernetes import KubernetesManager
-from tokenpeak.node.production.managers.own_process import OwnProcessManager
-from tokenpeak.node.production.managers.podman import PodmanManager
 from tokenpeak.node.production.managers.supervisord import SupervisordManager
 from tokenpeak.node.production.managers.systemd import SystemdManager
 
@@ -48,5 +46,5 @@ def make_manager(declared: Json, state: State) -> Manager:
         )
     is_own = name == "command" and declared.get("process")
     manager = (OwnProcessManager if is_own else MANAGERS[name])(declared, state)
-    root_programs.require(DECLARED_AS, manager.files(), WAY_OUT)
+    trust.require_only_root(DECLARED_AS, manager.files(), WAY_OUT)
     return manager

@@ -15,7 +15,7 @@ from tokenpeak.node.engine import images, installed, serving
 from tokenpeak.node.engine.builds import engine_builds
 from tokenpeak.node.engine.engine import read_environment_file
 from tokenpeak.node.guard import notify
-from tokenpeak.node.machine import environment, root_programs, trust
+from tokenpeak.node.machine import environment, trust
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.probe import meters
@@ -54,7 +54,7 @@ def python_problems() -> list[str]:
     own = [str(each) for each in (*loaded, *mapped) if each and str(each).startswith(f"{library}/")]
     own += [each for each in mapped if "/libpython" in each]
     own = [sys.executable, library, f"{library}/__pycache__", *sorted({*own})]
-    danger = root_programs.danger(map(Path, own))
+    danger = trust.danger_of(map(Path, own))
     if danger is None:
         return []
     return [
@@ -68,7 +68,7 @@ def tools_problems(declaration: Json) -> list[str]:
     tools = declaration.get("tools")
     if not tools or os.geteuid() != 0:
         return []
-    danger = root_programs.danger([Path(str(tools)), *Path(str(tools)).glob("*")])
+    danger = trust.danger_of([Path(str(tools)), *Path(str(tools)).glob("*")])
     if danger is None:
         return []
     return [f"Root would run programs of tokenpeak_tools, and {danger}: let root alone write there."]
@@ -87,7 +87,7 @@ def build_problems(declaration: Json, build: Json) -> list[str]:
     user = (declaration.get("engine") or {}).get("user")
     if "image" in build:
         return _listed(images.rights_problem(build, str(user) if user else None))
-    if os.geteuid() != 0 or (user and root_programs.uid_of(str(user)) != 0):
+    if os.geteuid() != 0 or (user and trust.uid_of(str(user)) != 0):
         return []
     return _command_problems(build["command"])
 
@@ -95,7 +95,7 @@ def build_problems(declaration: Json, build: Json) -> list[str]:
 def _command_problems(command: list[str]) -> list[str]:
     if shutil.which(command[0]) is None:
         return []
-    danger = root_programs.danger(installed.code_files(command))
+    danger = trust.danger_of(installed.code_files(command))
     if danger is None:
         return []
     return [

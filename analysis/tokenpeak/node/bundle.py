@@ -55,7 +55,7 @@ START = 'import sys\n\nfrom tokenpeak.node.__main__ import main\n\nif __name__ =
 
 
 def _sources() -> dict[str, str]:
-    package = Path(__file__).parents[1]
+    package = Path(__file__).parent
     sources = {"__main__.py": START, "tokenpeak/__init__.py": ""}
     for source in sorted(package.rglob("*.py")):
         sources[f"tokenpeak/node/{source.relative_to(package).as_posix()}"] = source.read_text()

@@ -1,1 +1,0 @@
-"""TokenPeak on a node: the packed script, what must be so before it runs, and its removal."""
