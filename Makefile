@@ -217,7 +217,7 @@ lock: $(UV) ## Compile the locks: exact versions and hashes, no addresses
 
 .PHONY: clean
 clean: ## Remove the environment, caches and the built site, end the demonstration servers; results stay
-	@PYTHONPATH=analysis $(PYTHON) -m tokenpeak.sim.end
+	@PYTHONPATH=analysis $(PYTHON) -m tokenpeak.sim.install --end
 	rm -rf $(VENV) .tokenpeak site/build site/.build* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .ansible dist
 
 # pip's index, when the machine is set up for a mirror, is uv's too.

@@ -12,8 +12,7 @@ from typing import Any
 
 from tokenpeak.predict.deployment import Deployment
 from tokenpeak.predict.physics import step_time_s
-from tokenpeak.sim.scheduler import Scheduler, SchedulerLimits, Step
-from tokenpeak.sim.sequence import BlockPool
+from tokenpeak.sim.scheduler import BlockPool, Scheduler, SchedulerLimits, Step
 from tokenpeak.sim.sequence import Sequence as Tokens
 
 API_REQUEST_S, API_PROMPT_TOKEN_S, API_STREAM_S = 0.0024, 0.0000011, 8 * 0.000052

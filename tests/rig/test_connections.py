@@ -122,6 +122,6 @@ def test_node_in_a_pod(collections: Path, tmp_path: Path) -> None:
         check(place.swept())
     finally:
         end = {**place.env, "PYTHONPATH": str(paths.ROOT / "analysis")}
-        subprocess.run([sys.executable, "-m", "tokenpeak.sim.end"], env=end, check=True)
+        subprocess.run([sys.executable, "-m", "tokenpeak.sim.install", "--end"], env=end, check=True)
 
     assert len(log.read_text().splitlines()) > 15, "each step, and the lease"

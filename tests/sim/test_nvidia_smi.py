@@ -11,7 +11,7 @@ from running_engine import StartEngine
 
 from sim.forked import Forked, nvidia_smi
 from tokenpeak.sim.install import install
-from tokenpeak.sim.node_state import Holder, NodeState, process_started
+from tokenpeak.sim.simulated_node import Holder, NodeState, process_started
 
 MIB = 2**20
 

@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenpeak.sim.scheduler import Scheduler, SchedulerLimits, Step
-from tokenpeak.sim.sequence import BlockPool, Sequence
+from tokenpeak.sim.scheduler import BlockPool, Scheduler, SchedulerLimits, Step
+from tokenpeak.sim.sequence import Sequence
 
 
 def make_scheduler(blocks: int = 1000, *, caching: bool = True, **limits: Any) -> Scheduler:

@@ -6,8 +6,8 @@ from tokenpeak.predict.hardware import gpu_facts
 from tokenpeak.predict.memory_plan import plan_memory
 from tokenpeak.predict.model import model_facts
 from tokenpeak.records import Config, Gpu, ModelName, NodeFacts
-from tokenpeak.sim.devices import devices
 from tokenpeak.sim.settings import Settings, parse_serve, resolve
+from tokenpeak.sim.simulated_node import devices
 
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 

@@ -179,9 +179,9 @@ def demo(ctx: click.Context, *, is_end: bool) -> None:
     on loopback addresses, as production should; --end ends them.
     """
     if is_end:
-        from tokenpeak.sim.end import main
+        from tokenpeak.sim.install import end
 
-        main()
+        end()
         return
     if paths.IS_INSTALLED and paths.INVENTORIES == paths.EXAMPLE_INVENTORIES:
         make_folder(_FOLDER, ())

@@ -11,9 +11,8 @@ from typing import Any
 from zlib import crc32
 
 from tokenpeak.sim.http import HttpReply
-from tokenpeak.sim.language import SPOKEN_TOKENS, detokenize, greedy, scored, word_bytes
 from tokenpeak.sim.pace import Pace
-from tokenpeak.sim.sequence import FinishReason, Sequence
+from tokenpeak.sim.sequence import SPOKEN_TOKENS, FinishReason, Sequence, detokenize, greedy, scored, word_bytes
 from tokenpeak.sim.settings import Release, Settings
 
 DONE = b"data: [DONE]\n\n"

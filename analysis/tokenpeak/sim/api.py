@@ -11,12 +11,12 @@ from random import Random
 from typing import Any
 
 from tokenpeak.sim.answer import ApiAnswer, ApiError, GenerationRequest, encode
-from tokenpeak.sim.devices import CUDA_ERROR, Faults
 from tokenpeak.sim.engine_metrics import Counters, metrics_page
 from tokenpeak.sim.http import HttpReply, HttpRequest
-from tokenpeak.sim.language import chat_prompt, tokenize
 from tokenpeak.sim.pace import Pace
+from tokenpeak.sim.sequence import chat_prompt, tokenize
 from tokenpeak.sim.settings import Settings
+from tokenpeak.sim.simulated_node import CUDA_ERROR, Faults
 from tokenpeak.sim.startup import out_of_memory
 
 MAX_LOGPROBS = 20

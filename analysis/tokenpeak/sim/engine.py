@@ -20,14 +20,12 @@ import uvloop
 
 from tokenpeak.errors import TokenpeakError
 from tokenpeak.sim.api import Api
-from tokenpeak.sim.devices import Faults, devices, faults
 from tokenpeak.sim.engine_metrics import Counters
 from tokenpeak.sim.http import HttpServer
-from tokenpeak.sim.node_state import Meter, NodeState
 from tokenpeak.sim.pace import Pace
-from tokenpeak.sim.scheduler import Scheduler, SchedulerLimits
-from tokenpeak.sim.sequence import BlockPool
+from tokenpeak.sim.scheduler import BlockPool, Scheduler, SchedulerLimits
 from tokenpeak.sim.settings import Settings, parse_serve, release_number, resolve
+from tokenpeak.sim.simulated_node import Faults, Meter, NodeState, devices, faults
 from tokenpeak.sim.startup import EngineLog, Start, StartError, sleep
 from tokenpeak.vllm.flags import DEFAULT_RELEASE
 
@@ -44,7 +42,7 @@ class SimulatedEngine:
         self._log = log
         self._faults = played
         self._state = state
-        self._meter = Meter(state, settings)
+        self._meter = Meter(state, settings.devices.gpu.tdp_w, settings.gpus)
         launch = state.next_launch() if state else 0
         seed = settings.arguments.seed or 0
         self._seed = crc32(f"0 {seed} {launch}".encode())

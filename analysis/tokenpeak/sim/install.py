@@ -2,6 +2,9 @@
 
 python -m tokenpeak.sim.install DIR --gpu NAME --count N [--links L] [--driver D] [--version V] [--releases V,V]
                                 [--start-s S] [--speed X]
+python -m tokenpeak.sim.install --end      ends the demonstration servers that set-ups started here
+
+It needs nothing but the standard library, so that `make clean` works without an environment.
 """
 
 import argparse
@@ -9,6 +12,11 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from tokenpeak.node.machine.error import ScriptError
+from tokenpeak.node.machine.state import State
+from tokenpeak.node.production.production import end_produced
+from tokenpeak.paths import state_dir
 
 SHIM = """#!/bin/sh
 # Simulated by TokenPeak: plays vLLM and nvidia-smi, computes nothing.
@@ -58,10 +66,24 @@ def _quoted(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$").replace("`", "\\`")
 
 
+def end() -> None:
+    """End each production that this user's state folder records, by process, and print which.
+
+    A node that a trial has stays as it is.
+    """
+    for recorded in sorted((state_dir() / "nodes").glob("*/production.json")):
+        node = recorded.parent.name
+        try:
+            print(f"{node}: {end_produced(State(recorded.parent))}")
+        except (ScriptError, OSError) as error:
+            print(f"{node}: {error}")
+
+
 def main(argv: list[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tokenpeak.sim.install", description=__doc__)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="?")
+    parser.add_argument("--end", action="store_true", help="end the demonstration servers, and write nothing")
     parser.add_argument(
         "--gpu", default="NVIDIA L4", help="as in the hardware table; several, A,B,B, make mixed boards"
     )
@@ -73,6 +95,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--start-s", default=None, help="seconds until an engine answers")
     parser.add_argument("--speed", default=None, help="share of such a machine's usual speed, such as 0.92")
     options = parser.parse_args(argv)
+    if options.end:
+        end()
+        return 0
+    if options.folder is None:
+        parser.error("the folder to write to is missing")
     environment = {"TOKENPEAK_SIM_GPU": options.gpu, "TOKENPEAK_SIM_GPU_COUNT": str(options.count)}
     for name, value in (("LINKS", options.links), ("DRIVER", options.driver), ("VERSION", options.version),
                         ("START_S", options.start_s), ("SPEED", options.speed)):  # fmt: skip

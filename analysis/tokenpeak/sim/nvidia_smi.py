@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import NoReturn
 from zlib import crc32
 
-from tokenpeak.sim.devices import Devices, devices
-from tokenpeak.sim.node_state import Holder, NodeState, idle_power_w
+from tokenpeak.sim.simulated_node import Devices, Holder, NodeState, devices, idle_power_w
 
 MIB = 1024**2
 

@@ -13,10 +13,10 @@ from collections.abc import Callable
 
 from tokenpeak.predict.physics import StepTime, request_s, step_time_s, turns_s
 from tokenpeak.sim.engine_metrics import Counters
-from tokenpeak.sim.node_state import Meter
 from tokenpeak.sim.scheduler import Scheduler, Step
 from tokenpeak.sim.sequence import Sequence
 from tokenpeak.sim.settings import Settings
+from tokenpeak.sim.simulated_node import Meter
 
 GRACE_S = 0.25
 _EARLY_S = 0.0015

@@ -1,14 +1,37 @@
-"""Sequences that the simulated engine generates, and the blocks of KV cache that they hold."""
+"""Sequences that the simulated engine generates, and the invented language that they are of.
 
+There is no vocabulary file: any text has tokens, any token has a word, and a word gives its token back. Generated text
+is made of invented words, one token each. Sent back in the next turn of a chat it comes out as the same tokens, so that
+the prefix cache finds what it has already computed, as with a real model. Foreign text is cut where a byte-pair
+tokenizer roughly would, about four characters a token.
+"""
+
+import re
 from collections.abc import Callable
-from collections.abc import Sequence as SequenceOf
+from functools import cache, lru_cache
+from math import exp, log
+from random import Random
 from typing import Literal
+from zlib import crc32
 
 FinishReason = Literal["stop", "length", "abort"]
 
 _MULTIPLIER = 6364136223846793005
 _INCREMENT = 1442695040888963407
 _MASK = (1 << 64) - 1
+_CONSONANTS = "bcdfghjklmnpqrstvwxz"
+_ENDINGS = "aeiou"
+_SYLLABLES = tuple(consonant + vowel for consonant in _CONSONANTS for vowel in _ENDINGS)
+_NUMBER_OF = {syllable: number for number, syllable in enumerate(_SYLLABLES)}
+_BASE = len(_SYLLABLES)
+SPOKEN_TOKENS = _BASE + _BASE**2
+"""Answers are made of the tokens with one or two syllables, about as long as a model's own tokens."""
+_PIECE = re.compile(r" ?[A-Za-z]{1,8}| ?[0-9]{1,3}| ?[^\sA-Za-z0-9]{1,3}|\s+")
+LIKELY = 24
+"""So many tokens are likely at each place; the others share _REST."""
+_REST = 0.01
+_STEP_NATS = 0.8
+"""Each likely token is less likely than the one before by so much."""
 
 
 class Sequence:
@@ -96,99 +119,83 @@ class Sequence:
         return new, (reason if output >= end else None)  # type: ignore[return-value]
 
 
-def block_hashes(tokens: SequenceOf[int], block_size: int, *, known: SequenceOf[int] = ()) -> list[int]:
-    """The hash of each full block of `tokens`, chained so that it stands for everything before it too.
-
-    `known` are the hashes of the first blocks, when they were computed before.
-    """
-    hashes = list(known)
-    previous = hashes[-1] if hashes else 0
-    for start in range(len(hashes) * block_size, len(tokens) - block_size + 1, block_size):
-        previous = hash((previous, tuple(tokens[start : start + block_size])))
-        hashes.append(previous)
-    return hashes
+@cache
+def word(token: int) -> str:
+    """The word of a token, with the space before it: one syllable below 100, two below 10,100, and so on."""
+    syllables = []
+    token += 1
+    while token > 0:
+        token, digit = divmod(token - 1, _BASE)
+        syllables.append(_SYLLABLES[digit])
+    return " " + "".join(reversed(syllables))
 
 
-class BlockPool:
-    """All blocks of a KV cache, each held by any number of sequences, or free.
+@cache
+def word_bytes(token: int) -> bytes:
+    """The same in UTF-8."""
+    return word(token).encode()
 
-    A free block that has a hash can be held again until its place is needed.
-    Blocks that were never used are given out first, then the free ones in the order in which they became free.
-    """
 
-    def __init__(self, blocks: int, *, caching: bool) -> None:
-        self.blocks = blocks
-        self.caching = caching
-        self._untouched_from = 0
-        self._holders: dict[int, int] = {}
-        self._free: dict[int, None] = {}
-        self._hash_of: dict[int, int] = {}
-        self._by_hash: dict[int, int] = {}
-
-    @property
-    def free(self) -> int:
-        """Blocks that can be allocated now."""
-        return self.blocks - self._untouched_from + len(self._free)
-
-    @property
-    def usage(self) -> float:
-        """Share of the blocks that sequences hold, 0 to 1."""
-        return 1 - self.free / self.blocks if self.blocks else 0.0
-
-    def allocate(self, count: int) -> list[int] | None:
-        """`count` blocks to write to, or None when so many are not free."""
-        if count > self.free:
-            return None
-        taken = []
-        for _ in range(count):
-            if self._untouched_from < self.blocks:
-                block = self._untouched_from
-                self._untouched_from += 1
-            else:
-                block = next(iter(self._free))
-                del self._free[block]
-                stale = self._hash_of.pop(block, None)
-                if stale is not None and self._by_hash.get(stale) == block:
-                    del self._by_hash[stale]
-            self._holders[block] = 1
-            taken.append(block)
-        return taken
-
-    def find(self, hashes: SequenceOf[int]) -> list[int]:
-        """The blocks of the longest prefix of `hashes` that is in the cache."""
-        cached = []
-        for block_hash in hashes:
-            block = self._by_hash.get(block_hash)
-            if block is None:
+def _token_of(piece: str, vocabulary: int) -> int:
+    body = piece.strip().lower()
+    if len(body) % 2 == 0 and body:
+        number = 0
+        for start in range(0, len(body), 2):
+            digit = _NUMBER_OF.get(body[start : start + 2])
+            if digit is None:
                 break
-            cached.append(block)
-        return cached
+            number = number * _BASE + digit + 1
+        else:
+            if number <= vocabulary:
+                return number - 1
+    return crc32(piece.encode()) % vocabulary
 
-    def free_among(self, blocks: SequenceOf[int]) -> int:
-        """How many of these blocks nobody holds: holding them takes as many from what is free."""
-        return sum(1 for block in blocks if block in self._free)
 
-    def hold(self, blocks: SequenceOf[int]) -> None:
-        """Make one more sequence a holder of each of these cached blocks."""
-        for block in blocks:
-            if block in self._free:
-                del self._free[block]
-                self._holders[block] = 1
-            else:
-                self._holders[block] += 1
+def tokenize(text: str, vocabulary: int) -> list[int]:
+    """The tokens of a text, each below `vocabulary`."""
+    return [_token_of(piece, vocabulary) for piece in _PIECE.findall(text)]
 
-    def remember(self, block: int, block_hash: int) -> None:
-        """Let a block that has been filled be found by its hash; the first block with a hash keeps it."""
-        if self.caching and block_hash not in self._by_hash:
-            self._by_hash[block_hash] = block
-            self._hash_of[block] = block_hash
 
-    def release(self, blocks: SequenceOf[int]) -> None:
-        """Give up a sequence's blocks; its last ones are then the first to be used anew."""
-        for block in reversed(blocks):
-            holders = self._holders[block] - 1
-            if holders:
-                self._holders[block] = holders
-            else:
-                del self._holders[block]
-                self._free[block] = None
+def detokenize(tokens: list[int]) -> str:
+    """The words of tokens, as one text."""
+    return "".join(map(word, tokens))
+
+
+def chat_prompt(messages: list[dict[str, object]]) -> str:
+    """The text that a chat template makes of messages, ending where the assistant is to go on."""
+    turns = []
+    for message in messages:
+        content = message.get("content")
+        if isinstance(content, list):
+            content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+        turns.append(f"<|{message.get('role', 'user')}|>\n{content or ''}\n")
+    return "".join(turns) + "<|assistant|>\n"
+
+
+@lru_cache(maxsize=1 << 14)
+def likely(before: tuple[int, ...], vocabulary: int, damage: float) -> dict[int, float]:
+    """The likely tokens after two others, likeliest first, with their log-probabilities."""
+    random = Random(hash(before))  # noqa: S311 - a made-up language, no secret; the hash of numbers is fixed
+    tokens = random.sample(range(vocabulary), min(LIKELY, vocabulary))
+    weights = [-_STEP_NATS * place + damage * random.gauss(0, 1) for place in range(len(tokens))]
+    total = log(sum(map(exp, weights))) - log(1 - _REST)
+    return dict(sorted(zip(tokens, (weight - total for weight in weights), strict=True), key=lambda pair: -pair[1]))
+
+
+def greedy(prompt: list[int], count: int, vocabulary: int, damage: float) -> list[int]:
+    """The likeliest `count` tokens after a prompt."""
+    tokens = list(prompt[-2:])
+    for _ in range(count):
+        tokens.append(next(iter(likely(tuple(tokens[-2:]), vocabulary, damage))))
+    return tokens[len(prompt[-2:]) :]
+
+
+def scored(tokens: list[int], start: int, top: int, vocabulary: int, damage: float) -> list[dict[int, float]]:
+    """From the place `start` on: the `top` likeliest tokens and the one that stands there, with log-probabilities."""
+    rows = []
+    for place in range(start, len(tokens)):
+        distribution = likely(tuple(tokens[max(0, place - 2) : place]), vocabulary, damage)
+        row = dict(list(distribution.items())[:top])
+        row[tokens[place]] = distribution.get(tokens[place], log(_REST / max(1, vocabulary - LIKELY)))
+        rows.append(row)
+    return rows

@@ -12,9 +12,8 @@ from datetime import datetime
 
 from tokenpeak.predict.deployment import graph_bytes
 from tokenpeak.predict.hardware import GIB
-from tokenpeak.sim.devices import Faults
-from tokenpeak.sim.node_state import Meter, NodeState
 from tokenpeak.sim.settings import Release, Settings
+from tokenpeak.sim.simulated_node import Faults, Meter, NodeState
 
 
 @dataclass(frozen=True)
