@@ -1,7 +1,8 @@
 """Production by commands of the inventory: a pair that starts and stops it, or a process that the node script starts.
 
-The engine's command behind a pair is in a file, a word a line, where it is to be changed. A process has the inventory's
-argv; what an apply put in its place lies in the state folder, and holds as long as the inventory says what it said then.
+The engine's command behind a pair is in a file, a word a line, where it is to be changed. A process has the argv of the
+inventory; what an apply put in its place lies in the state folder, and holds as long as the inventory says what it said
+then.
 """
 
 from __future__ import annotations
