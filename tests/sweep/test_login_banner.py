@@ -8,8 +8,6 @@ import pytest
 
 from tokenpeak.loadgen.workers.messages import Hello
 from tokenpeak.loadgen.workers.remote import HostChannel, HostLostError, LoadHost
-from tokenpeak.node.installation.bundle import write_bundle
-from tokenpeak.loadgen.workers.remote_pool import HostChannel, HostLostError, LoadHost
 from tokenpeak.node.bundle import write_bundle
 from tokenpeak.node.protocol.answers import RestoreAnswer
 from tokenpeak.sweep.inventory.nodes import Inventory, Node

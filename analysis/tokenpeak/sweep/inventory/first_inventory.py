@@ -23,13 +23,9 @@ from tokenpeak.errors import InputError
 from tokenpeak.node.bundle import write_bundle
 from tokenpeak.node.machine import process
 from tokenpeak.node.machine.words import one_line, visible, wrong_word
-from tokenpeak.node.protocol.answers import FoundEngine, FoundServer, SurveyAnswer
-from tokenpeak.node.protocol.parts import Gpu
-from tokenpeak.node.protocol.survey import FoundEngine, FoundServer, SurveyAnswer
-from tokenpeak.sweep.ansible.result import Login
 from tokenpeak.node.protocol.answers import SurveyAnswer
 from tokenpeak.node.protocol.parts import FoundEngine, FoundServer, Gpu
-from tokenpeak.sweep.ansible.login_failures import Login
+from tokenpeak.sweep.ansible.result import Login
 from tokenpeak.sweep.ansible.runner import run_playbook
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
 
