@@ -8,6 +8,7 @@ from typing import Literal, TypeVar
 import polars as pl
 
 from tokenpeak.errors import FactsError, suggestion
+from tokenpeak.node.protocol.parts import MachineFacts
 from tokenpeak.predict.memory_plan import MemoryPlan, plan_memory
 from tokenpeak.predict.model import model_facts
 from tokenpeak.records import Config, Gpu, ModelName, NodeFacts
@@ -71,15 +72,14 @@ class Evidence:
             return None
         config, node = configs.row(0, named=True), nodes.row(0, named=True)
         gpus = tuple(Gpu(**gpu) for gpu in json.loads(node["gpus"]))
-        facts = NodeFacts(
-            node=node["node"],
-            source="declared",
+        machine = MachineFacts(
             gpus=gpus,
             cpu=node["cpu"],
             cpu_cores=node["cpu_cores"],
             memory_bytes=node["memory_bytes"],
             engine_version=node["engine_version"],
         )
+        facts = NodeFacts.of(machine, node=node["node"], source="declared")
         if not gpus:
             return None
         return plan_memory(

@@ -14,6 +14,7 @@ from tokenpeak.cli import options
 from tokenpeak.cli.check import refuse
 from tokenpeak.console import SafeConsole, SafeTable
 from tokenpeak.errors import FactsError, SpecError
+from tokenpeak.node.protocol.parts import MachineFacts
 from tokenpeak.plan.estimate import Estimate
 from tokenpeak.plan.matrix import model_facts_of
 from tokenpeak.predict.demand import objective_demand
@@ -126,15 +127,13 @@ def known_facts(inventory: Inventory) -> list[NodeFacts]:
 
 
 def _this_machine(name: str, engines: tuple[EngineBuild, ...]) -> NodeFacts:
-    return NodeFacts(
-        node=name,
-        source="declared",
+    machine = MachineFacts(
         cpu=platform.processor() or platform.machine(),
         cpu_cores=os.cpu_count(),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         engine_version=engines[0].version,
-        engines=engines,
     )
+    return NodeFacts.of(machine, node=name, source="declared", engines=engines)
 
 
 def _nodes_of(one: Plan, facts: Sequence[NodeFacts]) -> list[NodeFacts]:

@@ -8,6 +8,7 @@ import click
 from tokenpeak.cli import options
 from tokenpeak.console import SafeConsole
 from tokenpeak.errors import FactsError, suggestion
+from tokenpeak.node.protocol.parts import MachineFacts
 from tokenpeak.plan.matrix import served_models
 from tokenpeak.plan.rules import dropped_because
 from tokenpeak.predict.demand import Demand
@@ -89,7 +90,7 @@ def predict(
             "Add it, each figure with a source, to analysis/tokenpeak/predict/data/gpus.json."
         )
     gpus = tuple(Gpu(index=index, name=gpu_name) for index in range(tensor_parallel))
-    node = NodeFacts(node="asked", source="declared", gpus=gpus, engine_version=DEFAULT_RELEASE)
+    node = NodeFacts.of(MachineFacts(gpus=gpus, engine_version=DEFAULT_RELEASE), node="asked", source="declared")
     config = Config(
         config_id="asked",
         name="asked",

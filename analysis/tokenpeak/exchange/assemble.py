@@ -13,6 +13,8 @@ from tokenpeak.errors import ArchiveError, SpecError
 from tokenpeak.exchange.foreign import ForeignNode, ForeignRun, Import
 from tokenpeak.files import delete, delete_if_possible, replacing
 from tokenpeak.paths import inside, is_name, shown
+from tokenpeak.names import inside, is_name, shown
+from tokenpeak.node.protocol.parts import MachineFacts
 from tokenpeak.records import (
     ClientHealth,
     Config,
@@ -97,14 +99,8 @@ def _node(node: ForeignNode) -> NodeFacts:
         for index in range(node.count)
         if node.gpu is not None
     )
-    return NodeFacts(
-        node=node.name,
-        source="published",
-        gpus=gpus,
-        cpu=node.cpu,
-        cpu_cores=node.cpu_cores,
-        engine_version=node.engine_version,
-    )
+    machine = MachineFacts(gpus=gpus, cpu=node.cpu, cpu_cores=node.cpu_cores, engine_version=node.engine_version)
+    return NodeFacts.of(machine, node=node.name, source="published")
 
 
 def _config(run: ForeignRun) -> Config:

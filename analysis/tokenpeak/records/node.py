@@ -90,6 +90,11 @@ class NodeFacts(Record, MachineFacts):
     model: ModelName | None = None
     """The model that its inventory has it serve; None also in archives written before it was recorded."""
 
+    @classmethod
+    def of(cls, machine: MachineFacts, **own: object) -> "NodeFacts":
+        """The record of a machine's facts, with the fields that are the node's own."""
+        return cls.model_validate({**vars(machine), **own})
+
     @property
     def builds(self) -> tuple[EngineBuild, ...]:
         """Its engine builds, the default one first; never empty."""

@@ -40,7 +40,7 @@ def status(state: State, declaration: Json) -> StatusAnswer:
         drained=tuple(str(member) for member in (record or {}).get("drained") or ()),
         secret=record.get("secret") if record else None,
         generations=lease.generations(state),
-        phase=record.current_phase(state),
+        phase=records.current_phase(state),
         held_since_unix_s=lease.held_since_unix_s(state),
         last_restoration=restorations[0] if restorations else None,
         earlier_restorations=tuple(restorations[1:]),

@@ -27,6 +27,7 @@ from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.words import one_line
 from tokenpeak.node.protocol.answers import LaunchAnswer
 from tokenpeak.paths import inside
+from tokenpeak.node.protocol.parts import MachineFacts
 from tokenpeak.records import Gpu, NodeFacts
 from tokenpeak.spec.endpoint import REFERENCE, EndpointSpec
 from tokenpeak.sweep.ansible.result import Event
@@ -65,14 +66,10 @@ def look_at(endpoint: EndpointSpec, environment: Mapping[str, str] = os.environ)
     except HttpAnswerError as error:
         raise NodeError(f"{endpoint.url} does not answer: {error}. Is it up, and reachable from here?") from error
     _refuse_other_model(endpoint, models)
-    facts = NodeFacts(
-        node=endpoint.address,
-        source="endpoint",
-        probed_at=datetime.now(UTC),
-        simulated=endpoint.simulated,
-        gpus=_gpus_behind(endpoint),
-        engine_version=_version_of(version),
+    machine = MachineFacts(
+        simulated=endpoint.simulated, gpus=_gpus_behind(endpoint), engine_version=_version_of(version)
     )
+    facts = NodeFacts.of(machine, node=endpoint.address, source="endpoint", probed_at=datetime.now(UTC))
     return Probe(answered={endpoint.address: ReadyNode(facts=facts, declaration={})}, unreachable={}, failed={})
 
 
