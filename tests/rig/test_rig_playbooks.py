@@ -15,7 +15,6 @@ from tests.rig.conftest import PYTHON, SECRET, STATE, RigNode
 
 from tokenpeak import paths
 from tokenpeak.files import write_atomically
-from tokenpeak.atomic import write_atomically
 from tokenpeak.node.bundle import write_bundle
 from tokenpeak.node.engine import serving
 from tokenpeak.node.machine import clock

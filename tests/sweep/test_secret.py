@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tokenpeak.node.installation.bundle import write_bundle
 
 from tokenpeak import paths
+from tokenpeak.node.bundle import write_bundle
 from tokenpeak.node.engine.engine import trial_key
 from tokenpeak.sweep import secret
 from tokenpeak.sweep.inventory.nodes import Node

@@ -10,9 +10,6 @@ import click
 from tokenpeak import paths
 from tokenpeak.cli import options
 from tokenpeak.errors import ExitStatus, NodeError
-from tokenpeak.node.engine.command import difference
-from tokenpeak.errors import NodeError
-from tokenpeak.exit_status import ExitStatus
 from tokenpeak.node.production.manager import difference
 from tokenpeak.node.protocol.answers import AppliedState, DescribeAnswer
 from tokenpeak.records import ApplyRecord, Despite

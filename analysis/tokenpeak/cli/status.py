@@ -12,9 +12,6 @@ import click
 
 from tokenpeak.cli import options
 from tokenpeak.errors import ExitStatus, InventoryError, NodeError
-from tokenpeak.node.guard import lock
-from tokenpeak.errors import InventoryError, NodeError
-from tokenpeak.exit_status import ExitStatus
 from tokenpeak.node.guard.lease import RELEASE
 from tokenpeak.node.production.answering import standing
 from tokenpeak.node.protocol.answers import StatusAnswer, as_json

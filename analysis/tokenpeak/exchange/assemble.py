@@ -12,9 +12,8 @@ import polars as pl
 from tokenpeak.errors import ArchiveError, SpecError
 from tokenpeak.exchange.foreign import ForeignNode, ForeignRun, Import
 from tokenpeak.files import delete, delete_if_possible, replacing
-from tokenpeak.paths import inside, is_name, shown
-from tokenpeak.names import inside, is_name, shown
 from tokenpeak.node.protocol.parts import MachineFacts
+from tokenpeak.paths import inside, is_name, shown
 from tokenpeak.records import (
     ClientHealth,
     Config,

@@ -28,10 +28,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokenpeak.files import delete, write_atomically
-from tokenpeak.atomic import write_atomically
-from tokenpeak.deletion import delete
 from tokenpeak.errors import SpecError, suggestion
+from tokenpeak.files import delete, write_atomically
 from tokenpeak.predict.hardware import GpuFacts, cpu_facts, gpu_facts
 
 if TYPE_CHECKING:

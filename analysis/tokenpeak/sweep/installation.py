@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from tokenpeak import paths
-from tokenpeak.node.installation.bundle import script_digest, write_bundle
-from tokenpeak.git import environment
 from tokenpeak.node.bundle import script_digest, write_bundle
 from tokenpeak.node.protocol.answers import NodeAnswer
 from tokenpeak.own_place import git_environment

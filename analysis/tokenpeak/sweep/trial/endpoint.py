@@ -26,8 +26,8 @@ from tokenpeak.loadgen.job import LoadJob
 from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.words import one_line
 from tokenpeak.node.protocol.answers import LaunchAnswer
-from tokenpeak.paths import inside
 from tokenpeak.node.protocol.parts import MachineFacts
+from tokenpeak.paths import inside
 from tokenpeak.records import Gpu, NodeFacts
 from tokenpeak.spec.endpoint import REFERENCE, EndpointSpec
 from tokenpeak.sweep.ansible.result import Event
