@@ -7,26 +7,13 @@ from pathlib import Path
 import duckdb
 import polars as pl
 import pytest
-from polars.testing import assert_frame_equal
 
 from archive_factory import make_archive
-from tokenpeak.exchange.assemble import write_import
 from tokenpeak.exchange.export import export_tables, export_vllm_bench
-from tokenpeak.exchange.sources import read_sources
 from tokenpeak.exchange.vllm_bench import read_vllm_bench
 from tokenpeak.store.archive import Archive
 from tokenpeak.store.frames import open_frames
 from tokenpeak.store.tables import EXPORTED
-
-FIGURES = (
-    "output_tok_per_s",
-    "request_per_s",
-    "duration_s",
-    "ttft_s_p99",
-    "tpot_s_mean",
-    "itl_s_p50",
-    "latency_s_mean",
-)
 
 
 @pytest.fixture(scope="module")
@@ -60,16 +47,6 @@ def test_runs_survive_the_schema_of_vllm_bench(archive: Archive, detailed: bool,
             assert own.p99 == pytest.approx(other.p99)
         if found.requests is not None:
             assert ours.requests_sent == found.requests.height
-
-
-def test_exported_results_are_an_archive_again(archive: Archive, tmp_path: Path) -> None:
-    """The folder of results, imported, has each run's figures under its config's name."""
-    export_vllm_bench(archive, tmp_path / "results")
-    found, _ = read_sources([tmp_path / "results"])
-    again = open_frames(write_import(found, tmp_path, sweep_id="again").path).runs
-    keys = ["config_name", *FIGURES]
-
-    assert_frame_equal(open_frames(archive.path).runs.select(keys).sort(keys), again.select(keys).sort(keys))
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])

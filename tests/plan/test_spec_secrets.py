@@ -19,15 +19,11 @@ WORKLOADS = [
 ]
 SECRETS: dict[str, dict[str, Any]] = {
     "a token of the hub": {"fixed": {"name": "fixed", "env": {"HF_TOKEN": SECRET}}},
-    "a key of another service": {"fixed": {"name": "fixed", "env": {"WANDB_API_KEY": SECRET}}},
     "a password": {"fixed": {"name": "fixed", "env": {"PROXY_PASSWORD": SECRET}}},
-    "a secret of some name": {"fixed": {"name": "fixed", "env": {"MY_SECRET_THING": SECRET}}},
     "a token under another name": {"fixed": {"name": "fixed", "env": {"VLLM_THING": "hf_" + SECRET * 2}}},
     "a proxy's password": {"fixed": {"name": "fixed", "env": {"HTTPS_PROXY": f"http://bob:{SECRET}@proxy:3128"}}},
     "the engine's API key": {"fixed": {"name": "fixed", "flags": {"api_key": SECRET}}},
-    "the engine's API key, as an axis": {"axes": {"api-key": [SECRET]}},
     "an alternative's environment": {"axes": {"a": [{"name": "x", "env": {"HF_TOKEN": SECRET}}]}},
-    "an extra config's": {"extra_configs": [{"name": "x", "env": {"HF_TOKEN": SECRET}}]},
     "an argument within a value": {"fixed": {"name": "fixed", "flags": {"extra": f"--token {SECRET}"}}},
     "the URL of a server": {"endpoint": {"url": f"http://router:8000/v1?api_key={SECRET}", "model": "m"}},
 }

@@ -1,4 +1,4 @@
-"""One Postgres for all tests of this run, in whichever worker, with a database of its own for each test."""
+"""Two archives, and one Postgres for all tests of this run, in whichever worker, with a database for each test."""
 
 import shutil
 import tempfile
@@ -8,7 +8,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from archive_factory import MANY_AXES, make_archive
 from tokenpeak.store import embedded
+from tokenpeak.store.frames import Frames, open_frames
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +33,19 @@ def database(server: str, request: pytest.FixtureRequest) -> Iterator[str]:
         connection.execute(f"CREATE DATABASE {name}")
         yield f"{server} dbname={name}"
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two archives, one with failures."""
+    path = tmp_path_factory.mktemp("archives")
+    make_archive(path / "a", seconds=5)
+    axes = {axis: values[-2:] for axis, values in MANY_AXES.items()}
+    make_archive(path / "b", axes=axes, seconds=5, seed=1, end=False)
+    return path
+
+
+@pytest.fixture(scope="session")
+def frames(folder: Path) -> Frames:
+    """The frames of both."""
+    return open_frames(folder)

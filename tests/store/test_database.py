@@ -8,7 +8,7 @@ import polars as pl
 import psycopg
 import pytest
 
-from archive_factory import MANY_AXES, make_archive
+from archive_factory import make_archive
 from tokenpeak.errors import ArchiveError, DatabaseError, InputError
 from tokenpeak.report import open_archive
 from tokenpeak.report.ranking.standings import rank
@@ -21,22 +21,6 @@ from tokenpeak.store.tables import TABLES
 def fresh(database: str) -> DatabaseChoice:
     """An empty database."""
     return DatabaseChoice(description="test server", conninfo=database)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two archives, one with failures."""
-    path = tmp_path_factory.mktemp("archives")
-    make_archive(path / "a", seconds=5)
-    axes = {axis: values[-2:] for axis, values in MANY_AXES.items()}
-    make_archive(path / "b", axes=axes, seconds=5, seed=1, end=False)
-    return path
-
-
-@pytest.fixture(scope="module")
-def frames(folder: Path) -> Frames:
-    """The frames of both."""
-    return open_frames(folder)
 
 
 def rows(choice: DatabaseChoice, query: str) -> list[tuple[object, ...]]:

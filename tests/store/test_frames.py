@@ -1,32 +1,20 @@
-"""Frames hold every row of the archives, under the columns of tables.py."""
+"""Frames hold every row of the archives under the columns of tables.py, and what an analyst needs on top."""
 
 import json
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from archive_factory import MANY_AXES, make_archive
+from archive_factory import make_archive
+from tokenpeak import paths
 from tokenpeak.errors import ArchiveError
+from tokenpeak.report import SweepView, open_archive
 from tokenpeak.store import request_files
-from tokenpeak.store.frames import Frames, frames_of_each, open_frames
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two archives, one with failures."""
-    path = tmp_path_factory.mktemp("archives")
-    make_archive(path / "a", seconds=5)
-    axes = {axis: values[-2:] for axis, values in MANY_AXES.items()}
-    make_archive(path / "b", axes=axes, seconds=5, seed=1, end=False)
-    return path
-
-
-@pytest.fixture(scope="module")
-def frames(folder: Path) -> Frames:
-    """The frames of both."""
-    return open_frames(folder)
+from tokenpeak.store.frames import Frames, frames_of_each, open_frames, with_latencies
+from tokenpeak.store.pack import unpacked
 
 
 def test_failed_and_dropped_are_rows(frames: Frames) -> None:
@@ -62,15 +50,17 @@ def test_requests_of_older_searches_have_a_row_each(tmp_path: Path) -> None:
 
 
 def test_malformed_files_are_named(tmp_path: Path) -> None:
-    """Files that cannot be read are named, and all other rows are there."""
+    """Truncated, misnamed and foreign files are named, and all other rows are there."""
     archive = make_archive(tmp_path / "a", seconds=5)
     trials = sorted((archive.path / "trials").glob("*.json"))
-    trials[0].write_text("{")
+    trials[0].write_text(trials[0].read_text()[:500])
+    copy = archive.path / "trials" / "9999-copy.json"
+    copy.write_text(trials[2].read_text())
     parquet = archive.requests_path(trials[1].stem)
     parquet.write_bytes(b"PAR1 not")
     frames = open_frames(tmp_path)
 
-    assert {trials[0].name, parquet.name} == {file.path.name for file in frames.malformed}
+    assert {trials[0].name, copy.name, parquet.name} == {file.path.name for file in frames.malformed}
     assert len(trials) - 1 == frames.trials.height
     assert len(trials) - 2 == frames.requests.select(pl.col("trial_id").n_unique()).collect().item()
 
@@ -137,3 +127,64 @@ def test_fields_of_raw_files_are_columns(tmp_path: Path) -> None:
     assert {None} == {runs[1][name] for name in names}
     for row, run in zip(runs, trial["runs"], strict=False):
         assert (9.0, pytest.approx(9.0 / run["energy"]["power_w"])) == (row["idle_power_w"], row["idle_share"])
+
+
+@pytest.fixture(scope="module")
+def view(tmp_path_factory: pytest.TempPathFactory) -> SweepView:
+    """A sweep over numbers, shares and words, with requests."""
+    path = tmp_path_factory.mktemp("analysed") / "one"
+    axes = {"max_num_seqs": [8, 64], "gpu_memory_utilization": [0.8, 0.9], "kv_cache_dtype": ["auto", "fp8"]}
+    make_archive(path, axes=axes, gpus=["NVIDIA L4"], seconds=3, requests=30)
+    return open_archive(path)
+
+
+def test_values_have_their_own_types(view: SweepView) -> None:
+    """Counts are whole numbers, shares numbers, words text; each is the flag that the raw file of the trial has."""
+    raw = [json.loads(path.read_text()) for path in sorted((view.origin or Path()).glob("trials/*.json"))]
+    flags = {trial["trial_id"]: trial["config"]["flags"] for trial in raw}
+    names = ("max_num_seqs", "gpu_memory_utilization", "kv_cache_dtype")
+    kinds = [view.trials.schema[f"value_{name}"] for name in names]
+    rows = view.trials.select("trial_id", *(f"value_{name}" for name in names)).rows()
+
+    assert [pl.Int64(), pl.Float64(), pl.String()] == kinds
+    assert {trial: tuple(own[name] for name in names) for trial, own in flags.items()} == {
+        trial: tuple(values) for trial, *values in rows
+    }
+
+
+@pytest.mark.parametrize(("kind", "ttft_s", "latency_s"), [("open", 1.5, 3.5), ("closed", 1.0, 3.0)])
+def test_latencies_of_requests(kind: str, ttft_s: float, latency_s: float) -> None:
+    """They count from when a request was due in an open loop, and from when it was sent in a closed one."""
+    key = {"sweep_id": "s", "trial_id": "t", "run_index": 0}
+    moments = {"due_s": 0.5, "sent_s": 1.0, "first_token_s": 2.0, "last_token_s": 4.0}
+    requests = pl.DataFrame(
+        [
+            {**key, **moments, "output_tokens": 5, "error": None},
+            {**key, **moments, "output_tokens": 1, "error": None},
+            {**key, **moments, "output_tokens": 5, "error": "timeout"},
+        ]
+    )
+    found = with_latencies(requests.lazy(), pl.DataFrame([{**key, "level_kind": kind}])).collect()
+
+    assert [(ttft_s, 0.5, latency_s), (ttft_s, None, latency_s), (None, None, None)] == found.select(
+        "ttft_s", "tpot_s", "latency_s"
+    ).rows()
+
+
+def test_older_archive_gets_an_interval_of_each_energy() -> None:
+    """A real H100's, written before: around the rise of its counter by straight lines, and narrower than ±5%."""
+    archive = unpacked(paths.ROOT / "analysis" / "landscapes" / "search-h100.tar.zst")
+    joules = {}
+    for path in sorted((archive / "trials").glob("*.json")):
+        trial = json.loads(path.read_text())
+        rows = zip(trial["series"]["t_s"], trial["series"]["columns"]["gpu0_energy_j"], strict=True)
+        t_s, counter = np.array([row for row in rows if None not in row], float).T
+        for run in trial["runs"]:
+            ends = np.array([0, run["summary"]["duration_s"]]) + run["measured_from_s"]
+            joules[trial["trial_id"], run["run_index"]] = float(np.diff(np.interp(ends, t_s, counter))[0])
+    runs = open_frames(archive).runs.select("trial_id", "run_index", "energy_low_j", "energy_j", "energy_high_j")
+
+    assert 15 == len(joules) == runs.height
+    for trial_id, run_index, low, energy, high in runs.iter_rows():
+        assert low < joules[trial_id, run_index] < high
+        assert (high - low) / energy < 0.1

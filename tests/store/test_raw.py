@@ -34,18 +34,6 @@ def test_log_and_requests_lie_beside_the_trial(tmp_path: Path) -> None:
     assert frame.equals(pl.read_parquet(archive.requests_path(trial.trial_id)))
 
 
-def test_malformed_files_are_named_and_the_others_load(archive: Archive) -> None:
-    """Truncated, foreign and misnamed files are named with a reason each; every other trial is read."""
-    trials = sorted((archive.path / "trials").glob("*.json"))
-    trials[0].write_text(trials[0].read_text()[:500])
-    trials[1].write_text('{"format_version": 1, "trial": 7}')
-    (archive.path / "trials" / "9999-copy.json").write_text(trials[2].read_text())
-
-    assert len(trials) - 2 == len(list(archive.trials()))
-    assert [trials[0].name, trials[1].name, "9999-copy.json"] == [file.path.name for file in archive.malformed]
-    assert "named after its id" in str(archive.malformed[2])
-
-
 def test_newer_formats_are_refused_with_what_to_install(archive: Archive) -> None:
     """A file of a newer format, with keys that this version does not know, says so rather than 'extra key'."""
     path = archive.path / "sweep.json"
