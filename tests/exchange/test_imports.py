@@ -128,29 +128,6 @@ def test_folders_of_vllm_bench_sweep() -> None:
     assert any("one launch" in words for words in found.imported.differences)
 
 
-def test_settings_of_a_sweep_are_distinguished_from_its_load(tmp_path: Path) -> None:
-    """Keys that the folder's name gives to the client are no flags; names, nested settings and failures are kept."""
-    raw = json.loads((FIXTURES / "vllm-plain.json").read_text())
-    for name, serve in (("eager", {"enforce_eager": True}), ("graphs", {"compilation_config": {"level": 3}})):
-        folder = tmp_path / f"SERVE--{name}-BENCH--temperature=0.5"
-        folder.mkdir()
-        own = {**raw, "run_number": 0, "_benchmark_name": name, **serve, "temperature": 0.5}
-        (folder / "run=0.json").write_text(json.dumps(own))
-        (folder / "summary.json").write_text(json.dumps([own]))
-        (folder / "run=1.failure.json").write_text('{"run_number": 1, "error_type": "CalledProcessError"}')
-    (tmp_path / "SERVE-large-failure.json").write_text('{"error_type": "TimeoutError"}')
-    found, _ = read_sources([tmp_path])
-
-    assert {
-        "eager": {"enforce_eager": True},
-        "graphs": {"compilation_config": '{"level": 3}'},
-    } == {run.config: run.flags for run in found.runs}
-    assert {"CalledProcessError", "TimeoutError"} == {
-        failed[1] for words in found.imported.unmapped if (failed := re.search(r"failed \((\w+)\)", words))
-    }
-    assert "temperature" in found.imported.unmapped
-
-
 def test_reports_of_guidellm() -> None:
     """Its inter-token latency is our TPOT; its time per output token, which counts TTFT in, is listed as left out."""
     metrics = json.loads((FIXTURES / "guidellm.json").read_text())["benchmarks"][0]["metrics"]

@@ -1,3 +1,7 @@
+"""A spec says what is wrong with it; one with a secret is refused before anything runs, but a recorded one is read."""
+
+import copy
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +11,7 @@ import yaml
 from tokenpeak.errors import SpecError
 from tokenpeak.plan.matrix import configs
 from tokenpeak.spec.sweep import SweepSpec, parse_spec, read_spec
+from tokenpeak.spec.window import parse_window
 
 WORKLOAD: dict[str, Any] = {
     "workload": {"kind": "fixed", "name": "hello", "prompt": "Hello", "output_tokens": 8},
@@ -128,3 +133,93 @@ def test_highest_is_a_word_for_the_usual_values() -> None:
     assert "gpu_memory_utilization" == found.highest
     assert ["0.8", "0.81", "0.98"] == [found.axes["gpu_memory_utilization"][place].name for place in (0, 1, -1)]
     assert found == parse_spec(found.model_dump(mode="json"), Path("mine.yml"))
+
+
+SECRET = "Zq7Wm2Xc9Vb4Nk1Lp"
+SECRETS: dict[str, dict[str, Any]] = {
+    "a token of the hub": {"fixed": {"name": "fixed", "env": {"HF_TOKEN": SECRET}}},
+    "a password": {"fixed": {"name": "fixed", "env": {"PROXY_PASSWORD": SECRET}}},
+    "a token under another name": {"fixed": {"name": "fixed", "env": {"VLLM_THING": "hf_" + SECRET * 2}}},
+    "a proxy's password": {"fixed": {"name": "fixed", "env": {"HTTPS_PROXY": f"http://bob:{SECRET}@proxy:3128"}}},
+    "the engine's API key": {"fixed": {"name": "fixed", "flags": {"api_key": SECRET}}},
+    "an alternative's environment": {"axes": {"a": [{"name": "x", "env": {"HF_TOKEN": SECRET}}]}},
+    "an argument within a value": {"fixed": {"name": "fixed", "flags": {"extra": f"--token {SECRET}"}}},
+    "the URL of a server": {"endpoint": {"url": f"http://router:8000/v1?api_key={SECRET}", "model": "m"}},
+}
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_is_refused_without_being_repeated(name: str, tmp_path: Path) -> None:
+    """The complaint names the place and the file that it belongs into, and does not repeat the secret."""
+    (tmp_path / "mine.yml").write_text(yaml.safe_dump({**SECRETS[name], "workloads": [WORKLOAD]}))
+
+    with pytest.raises(SpecError, match="tokenpeak_engine_env_file") as refused:
+        read_spec("mine", tmp_path)
+    assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_recorded_spec_stays_readable(name: str) -> None:
+    """An archive that an older TokenPeak wrote is read and resumed, whatever is in it."""
+    parse_spec({**copy.deepcopy(SECRETS[name]), "workloads": [WORKLOAD]}, Path("sweep.json"))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"env": {"TOKENIZERS_PARALLELISM": "false", "VLLM_USE_V1": "1", "VLLM_TOKEN_LIMIT": "2048"}},
+        {"flags": {"max_num_batched_tokens": 512, "tokenizer": "meta-llama/Llama-3.1-8B", "skip_tokenizer_init": True}},
+        {"flags": {"enable_prompt_tokens_details": True, "tokenizer_mode": "auto", "chat_template": "/a/b.jinja"}},
+    ],
+)
+def test_what_is_no_secret_is_taken(given: dict[str, Any], tmp_path: Path) -> None:
+    """Tokens that are counted and tokenizers are no secrets."""
+    raw = {"fixed": {"name": "fixed", **given}, "workloads": [WORKLOAD], "description": "The password: is none."}
+    (tmp_path / "mine.yml").write_text(yaml.safe_dump(raw))
+
+    assert "mine" == read_spec("mine", tmp_path).name
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("now", "is_open"),
+    [
+        ("2026-11-20T19:29:59", False),
+        ("2026-11-20T19:30:00", True),
+        ("2026-11-20T23:29:59", True),
+        ("2026-11-20T23:30:00", False),
+    ],
+)
+def test_window_is_in_its_own_zone(now: str, is_open: bool) -> None:
+    """Five and a half hours east, one at night is half past seven in the evening in UTC."""
+    window = parse_window("01:00-05:00 Asia/Kolkata")
+
+    assert is_open == (window.current(at(now)) is not None)
+
+
+def test_window_past_midnight() -> None:
+    """A window may end on the day after it began, and is open on both sides of midnight."""
+    window = parse_window("22:00-05:30 UTC")
+    night = (at("2026-11-20T22:00"), at("2026-11-21T05:30"))
+
+    assert [night, night] == [window.current(at("2026-11-20T23:00")), window.current(at("2026-11-21T05:00"))]
+    assert at("2026-11-21T22:00") == window.next_opening(at("2026-11-21T05:00"))
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("01:00-05:00", "write hours and a time zone"),
+        ("1-5 UTC", "write hours and a time zone"),
+        ("01:00-05:00 Asia/Kolkatta", "Did you mean Asia/Kolkata"),
+        ("25:00-05:00 UTC", "hour must be in 0..23"),
+        ("01:00-01:00 UTC", "begins when it ends"),
+    ],
+)
+def test_what_is_no_window(text: str, complaint: str) -> None:
+    """The complaint names the value and what is valid."""
+    with pytest.raises(ValueError, match=complaint):
+        parse_window(text)
