@@ -56,9 +56,6 @@ class Fields:
         self._raw: Mapping[str, Any] = raw
         self._read: set[str] = set()
 
-    def __contains__(self, key: str) -> bool:
-        return key in self._raw
-
     def refuse(self, key: str, words: str) -> NoReturn:
         """Raise the error that names file, place and what is wrong."""
         place = ".".join(part for part in (self.place, key) if part)
@@ -91,15 +88,6 @@ class Fields:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             self.refuse(key, f"must be a text, not {_kind(value)}")
         return str(value)[:4000]
-
-    def numbers(self, key: str) -> list[float] | None:
-        """A list of finite numbers that are not negative; None when absent or null."""
-        value = self.raw(key)
-        if value is None:
-            return None
-        if not isinstance(value, list):
-            self.refuse(key, f"must be a list, not {_kind(value)}")
-        return [checked_number(item, lambda words: self.refuse(key, words)) for item in value]
 
     def items(self, key: str, *, required: bool = False) -> list[Any] | None:
         """A list of anything; None when absent or null."""
@@ -148,10 +136,9 @@ def checked_number(value: object, refuse: Any) -> float:
     return number
 
 
-def word(text: str, *, fallback: str = "imported") -> str:
+def word(text: str) -> str:
     """A name of lower-case letters, digits, dashes and underscores, of at most 60 characters."""
-    found = re.sub(r"[^a-z0-9_-]+", "-", text.casefold()).strip("-_")[:60].strip("-_")
-    return found or fallback
+    return re.sub(r"[^a-z0-9_-]+", "-", text.casefold()).strip("-_")[:60].strip("-_") or "imported"
 
 
 def _kind(value: object) -> str:
