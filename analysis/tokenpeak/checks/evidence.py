@@ -52,8 +52,8 @@ class Evidence:
 
     def one(self, where: Mapping[str, object]) -> Row | None:
         """The first of these runs; None when there is none."""
-        found = self.select(where)
-        return found.row(0, named=True) if found.height else None
+        runs = self.select(where)
+        return runs.row(0, named=True) if runs.height else None
 
     def counted(self) -> pl.DataFrame:
         """The runs that are not invalid."""
@@ -97,14 +97,14 @@ class Evidence:
 
     def gpus_of(self, node: object) -> tuple[str, int]:
         """The device's name and how many of them the node has."""
-        found = self.nodes.filter(pl.col("node") == node)
-        return (str(found["gpu_name"][0]), int(found["gpu_count"][0])) if found.height else ("", 0)
+        nodes = self.nodes.filter(pl.col("node") == node)
+        return (str(nodes["gpu_name"][0]), int(nodes["gpu_count"][0])) if nodes.height else ("", 0)
 
 
 def value(row: Row, column: str) -> float | None:
     """The row's figure; None when it is unknown."""
-    found = row.get(column)
-    return float(found) if isinstance(found, int | float) else None
+    number = row.get(column)
+    return float(number) if isinstance(number, int | float) else None
 
 
 def place(row: Row) -> str:
@@ -166,8 +166,8 @@ def looks(places: Callable[[Seen], Iterator[Finding | None]]) -> Callable[[Seen]
     """The guard that looks at these places: None where nothing is wrong."""
 
     def guard(seen: Seen) -> Guarded:
-        found = list(places(seen))
-        return Guarded(looked_at=len(found), findings=tuple(each for each in found if each is not None))
+        findings = list(places(seen))
+        return Guarded(looked_at=len(findings), findings=tuple(each for each in findings if each is not None))
 
     guard.__doc__ = places.__doc__
     return guard

@@ -28,7 +28,7 @@ def _digit_s(runs: pl.DataFrame, columns: list[str]) -> float:
 
 def shared(first: Row, second: Row, columns: list[str], digit_s: float) -> list[str]:
     """The figures of two runs that are equal, or differ by a round number, to the last digit."""
-    found = []
+    shares = []
     for name in columns:
         one, other = value(first, name), value(second, name)
         if one is None or other is None or max(one, other) < 100 * digit_s:
@@ -37,8 +37,8 @@ def shared(first: Row, second: Row, columns: list[str], digit_s: float) -> list[
         steps = round(gap / ROUND_S)
         if abs(gap - steps * ROUND_S) < digit_s / 2 and (steps > 0 or gap < digit_s / 2):
             words = "equal" if steps == 0 else f"differ by exactly {steps * ROUND_S:g} s"
-            found.append(f"{name} {one * 1000:.2f} and {other * 1000:.2f} ms {words}")
-    return found
+            shares.append(f"{name} {one * 1000:.2f} and {other * 1000:.2f} ms {words}")
+    return shares
 
 
 def independent(evidence: Evidence, *, where: Mapping[str, object]) -> CheckOutcome:
@@ -73,10 +73,10 @@ def guard(evidence: Evidence) -> Guarded:
         for key, row in rows.items():
             looked_at += 1
             for name in columns:
-                found = value(row, name)
-                if found is not None and found >= 100 * digit:
+                number = value(row, name)
+                if number is not None and number >= 100 * digit:
                     # Runs that share digits have equal remainders, so that only those need to be compared.
-                    mark = (name, round(found % ROUND_S / digit))
+                    mark = (name, round(number % ROUND_S / digit))
                     for other in by_figure.setdefault(mark, []):
                         suspects.add((f"{other['trial_id']}/{other['run_index']}", key))
                     by_figure[mark].append(row)

@@ -87,13 +87,13 @@ def _pairs(
         if keys
         else sides[0].join(sides[1], how="cross", suffix="_other")
     )
-    found = []
+    pairs = []
     for row in joined.sort(keys or [column]).iter_rows(named=True):
         first, second = float(row[column]), float(row[f"{column}_other"])
         named = ", ".join(str(row[key]) for key in keys)
         effect = first / second - 1
-        found.append((f"{named}: {better} {figure(first)} against {worse} {figure(second)}, {percent(effect)}", effect))
-    return found
+        pairs.append((f"{named}: {better} {figure(first)} against {worse} {figure(second)}, {percent(effect)}", effect))
+    return pairs
 
 
 def _with_keys(runs: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:

@@ -25,8 +25,8 @@ def plateau(evidence: Evidence, *, ranks: int, stated_share: float, resolution: 
 
 def _ranked(evidence: Evidence) -> list[float]:
     runs = evidence.objective_runs()
-    found = runs[evidence.objective].drop_nulls().sort(descending=True)
-    return [float(item) for item in found]
+    values = runs[evidence.objective].drop_nulls().sort(descending=True)
+    return [float(item) for item in values]
 
 
 def best_against_worst(
@@ -131,8 +131,8 @@ def stated_changes(
         is_factor = name in factors
         computed = new / old if is_factor else new / old - 1
         allowed = 0.05 if is_factor else 0.005
-        shown, said = (f"{figure(each)} times" if is_factor else percent(each) for each in (computed, stated))
-        lines.append(f"{name}: {figure(old)} to {figure(new)}, {shown}; stated {said}.")
+        shown, stated_words = (f"{figure(each)} times" if is_factor else percent(each) for each in (computed, stated))
+        lines.append(f"{name}: {figure(old)} to {figure(new)}, {shown}; stated {stated_words}.")
         if abs(computed - stated) > allowed + 1e-9:
             wrong.append(f"{name} {shown}")
     lines.append("One launch each: how much of it is run-to-run spread the two figures do not show.")

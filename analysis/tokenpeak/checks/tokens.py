@@ -88,8 +88,8 @@ def steady_gain(evidence: Evidence, *, axis: str, metrics: list[str], where: Map
     broken: list[str] = []
     for metric in metrics:
         values = [float(value) for value in runs[metric]]
-        found = metric_of(metric)
-        sign = -1 if found and found[0].direction == "lower" else 1
+        match = metric_of(metric)
+        sign = -1 if match and match[0].direction == "lower" else 1
         lines.append(f"{metric} at {', '.join(steps)}: {', '.join(figure(value) for value in values)}.")
         broken += [
             f"{metric} from {steps[index - 1]} to {steps[index]}"

@@ -109,12 +109,12 @@ def guard_units(evidence: Evidence) -> Iterator[Finding | None]:
         if both[0] is not None and both[1] is not None:
             pairs.append(("total = input + output tok/s", "total_tok_per_s", both[0] + both[1]))
         for name, column, computed in pairs:
-            found = value(row, column)
-            if found is None:
+            number = value(row, column)
+            if number is None:
                 continue
             # Two digits after the point are all that printed results keep of a small rate.
-            is_wrong = not agrees(found, computed, WITHIN) and abs(found - computed) > 0.0051
-            text = f"{column} is {figure(found)}, and {name} gives {figure(computed)}"
+            is_wrong = not agrees(number, computed, WITHIN) and abs(number - computed) > 0.0051
+            text = f"{column} is {figure(number)}, and {name} gives {figure(computed)}"
             yield Finding(where=place(row), text=text) if is_wrong else None
 
 

@@ -151,14 +151,14 @@ def is_wanted(config: SideConfig, names: Sequence[str]) -> bool:
 def matched_hardware(old: Side, new: Side) -> dict[str, str]:
     """Old kind of hardware → the new side's that equals it: by its label, else by the boards of its nodes."""
     theirs = list(dict.fromkeys(config.hardware for config in new.launched))
-    found: dict[str, str] = {}
+    matches: dict[str, str] = {}
     for own in dict.fromkeys(config.hardware for config in old.launched):
         alike = [each for each in theirs if _boards(new, each) == _boards(old, own)]
         if own in theirs:
-            found[own] = own
+            matches[own] = own
         elif len(alike) == 1:
-            found[own] = alike[0]
-    return found
+            matches[own] = alike[0]
+    return matches
 
 
 def _boards(side: Side, hardware: str) -> set[str]:
@@ -227,11 +227,11 @@ def _loads(pair: Pair, *, common: bool) -> Iterator[tuple[Load, str | None]]:
 
 def _changed(old: Load, new: Load) -> str:
     """Which settings of two loads differ."""
-    found: list[str] = []
+    differing: list[str] = []
     for before, after in zip(json.loads(old.definition), json.loads(new.definition), strict=True):
         keys = [key for key in dict.fromkeys([*before, *after]) if before.get(key) != after.get(key)]
-        found += [f"{key} {before.get(key)} → {after.get(key)}" for key in keys]
-    return ", ".join(found)
+        differing += [f"{key} {before.get(key)} → {after.get(key)}" for key in keys]
+    return ", ".join(differing)
 
 
 def _figure(pair: Pair, load: Load, metric: str) -> ConfigComparison | tuple[FigureValues, FigureValues] | None:
@@ -244,11 +244,11 @@ def _figure(pair: Pair, load: Load, metric: str) -> ConfigComparison | tuple[Fig
     for worse, better, outcome in ((new, old, "regressed"), (old, new, "improved")):
         breaks = len(worse.broken) >= FEWEST_LAUNCHES and not worse.measured
         if breaks and len(better.measured) >= FEWEST_LAUNCHES and not better.broken:
-            said = ", ".join(dict.fromkeys(worse.broken))
-            reason = f"{said}, in all launches of {'new' if outcome == 'regressed' else 'old'}"
+            causes = ", ".join(dict.fromkeys(worse.broken))
+            reason = f"{causes}, in all launches of {'new' if outcome == 'regressed' else 'old'}"
             return _of(pair, load, sides=(old, new), outcome=outcome, reason=reason)  # type: ignore[arg-type]
-    said = "; ".join(_lacking(name, side) for name, side in (("old", old), ("new", new)) if _lacking(name, side))
-    return _of(pair, load, sides=(old, new), reason=f"{said}. Two launches of each are needed at least")
+    causes = "; ".join(_lacking(name, side) for name, side in (("old", old), ("new", new)) if _lacking(name, side))
+    return _of(pair, load, sides=(old, new), reason=f"{causes}. Two launches of each are needed at least")
 
 
 def _lacking(name: str, values: FigureValues) -> str:
@@ -264,12 +264,12 @@ def _lacking(name: str, values: FigureValues) -> str:
 
 def _breaks(old: FigureValues, new: FigureValues) -> str:
     """How many further launches of each side broke; empty where none did."""
-    found = [
+    sentences = [
         f"{len(side.broken)} more of {name} broke ({', '.join(dict.fromkeys(side.broken))})"
         for name, side in (("old", old), ("new", new))
         if side.broken
     ]
-    return "; ".join(found)
+    return "; ".join(sentences)
 
 
 def _compared(blank: ConfigComparison, metric: str, sides: tuple[FigureValues, FigureValues]) -> Compared:

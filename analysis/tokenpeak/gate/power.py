@@ -70,8 +70,8 @@ class Power:
         return enough[first] if first < len(enough) else None
 
     def _finds(self, regression: float, launches: int, *, both: bool) -> bool:
-        found = (self.smallest(figure, launches, both=both) for figure in self.figures)
-        return all(smallest is not None and smallest <= regression for smallest in found)
+        sizes = (self.smallest(figure, launches, both=both) for figure in self.figures)
+        return all(smallest is not None and smallest <= regression for smallest in sizes)
 
     def affordable(self, seconds: float) -> int | None:
         """How many launches of each config the time allows; None where that is not known."""
@@ -110,19 +110,19 @@ def _figures(
         here = [config for config in configs if config.hardware == hardware]
         own = {config.config_id for config in wanted if config.hardware == hardware}
         for metric in metrics or figures_of(load.kind, load.level):
-            found = {config.config_id: config.values(load, metric) for config in here}
-            given = {config: by_node(own.measured, own.nodes) for config, own in found.items() if own.measured}
-            if not own & given.keys():
+            values = {config.config_id: config.values(load, metric) for config in here}
+            groups = {config: by_node(own.measured, own.nodes) for config, own in values.items() if own.measured}
+            if not own & groups.keys():
                 continue
-            known = [spread for config, spread in spreads(given).items() if config in own]
-            counts = [len(found[config].measured) for config in own & given.keys()]
+            own_spreads = [spread for config, spread in spreads(groups).items() if config in own]
+            counts = [len(values[config].measured) for config in own & groups.keys()]
             yield PowerFigure(
                 hardware=hardware,
                 load=load,
                 metric=metric,
-                spread=max(known, key=lambda spread: spread.deviation, default=None),
+                spread=max(own_spreads, key=lambda spread: spread.deviation, default=None),
                 launches=min((count for count in counts if count >= FEWEST_LAUNCHES), default=1),
-                nodes=max(len(given[config]) for config in own & given.keys()),
+                nodes=max(len(groups[config]) for config in own & groups.keys()),
             )
 
 
@@ -172,24 +172,24 @@ def _size(share: float | None, figure: PowerFigure) -> str:
 
 def _needed_lines(power: Power, regression: float, hours: float | None) -> Iterator[str]:
     """How many launches find the regression, and whether they are affordable."""
-    asked = f"To find a regression of {regression:.1%} in every figure"
+    aim = f"To find a regression of {regression:.1%} in every figure"
     if any(figure.spread is None for figure in power.figures) or not power.figures:
-        yield f"{asked}: not known, because old launched no config twice. Launch it again with search.replicates: 3."
+        yield f"{aim}: not known, because old launched no config twice. Launch it again with search.replicates: 3."
         return
     needed, both = power.needed(regression), False
     if needed is None:
         needed, both = power.needed(regression, both=True), True
     if needed is None:
-        yield f"{asked}: not affordable, no number of launches does. Choose fewer configs, figures, or a larger one."
+        yield f"{aim}: not affordable, no number of launches does. Choose fewer configs, figures, or a larger one."
         return
     where = f"{needed} launches of each config, of old as well" if both else f"{needed} new launches of each config"
     cost_s = None if power.launch_s is None else power.launch_s * needed * (2 if both else 1)
-    yield f"{asked}: {where}" + (f", {duration_text(cost_s)}." if cost_s is not None else ".")
+    yield f"{aim}: {where}" + (f", {duration_text(cost_s)}." if cost_s is not None else ".")
     if hours is None or cost_s is None or cost_s <= hours * 3600:
         return
     there = (power.affordable(hours * 3600) or 0) // (2 if both else 1)
-    found = [(power.smallest(figure, there, both=both), figure) for figure in power.figures]
-    worst, figure = max(found, key=lambda each: float("inf") if each[0] is None else each[0])
+    sizes = [(power.smallest(figure, there, both=both), figure) for figure in power.figures]
+    worst, figure = max(sizes, key=lambda each: float("inf") if each[0] is None else each[0])
     finds = "nothing" if worst is None else _size(worst, figure)
     yield (
         f"Not affordable in {duration_text(hours * 3600)}: {there} launches of each config are affordable, "

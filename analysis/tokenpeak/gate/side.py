@@ -151,11 +151,11 @@ def read_side(paths: Sequence[Path]) -> Side:
 
 
 def _configs(frames: Frames, trials: pl.DataFrame) -> dict[tuple[str, str], SideConfig]:
-    found: dict[tuple[str, str], SideConfig] = {}
+    configs: dict[tuple[str, str], SideConfig] = {}
     for row in frames.configs.iter_rows(named=True):
         key = (row["hardware"], row["config_id"])
         build = " ".join(str(row[name]) for name in ("engine_build", "engine_version") if row[name])
-        found.setdefault(
+        configs.setdefault(
             key,
             SideConfig(
                 hardware=row["hardware"],
@@ -176,14 +176,14 @@ def _configs(frames: Frames, trials: pl.DataFrame) -> dict[tuple[str, str], Side
         )
         runs.setdefault((row["sweep_id"], row["trial_id"]), {})[load] = row
     for row in trials.iter_rows(named=True):
-        config = found[row["hardware"], row["config_id"]]
+        config = configs[row["hardware"], row["config_id"]]
         cause = row["failure_cause"]
         fault = f"failed: {str(cause).replace('_', ' ')}" if cause in ENGINE_CAUSES else None
         own = runs.get((row["sweep_id"], row["trial_id"]), {}) if row["status"] == "ok" else {}
         config.launches.append(SideLaunch(node=row["node"], fault=fault, runs=own))
         if row["status"] == "ok" and row["duration_s"] is not None:
             config.duration_s.append(row["duration_s"])
-    return found
+    return configs
 
 
 def _texts(value: object) -> list[str]:
@@ -237,19 +237,19 @@ _OF_SWEEPS: Mapping[str, Callable[[SweepRecord], object]] = {
 def differences(old: Side, new: Side, hardware: Mapping[str, str]) -> Iterator[Difference]:
     """What differs on each kind of hardware that both have (`hardware`: old → new), and between the sweeps."""
     for own, other in hardware.items():
-        for what, of_node in _OF_NODES.items():
+        for name, of_node in _OF_NODES.items():
             sides = [_words(map(of_node, side.nodes_of(kind))) for side, kind in ((old, own), (new, other))]
-            yield from _differing(own, what, sides)
-        for what, column in _OF_LAUNCHES.items():
+            yield from _differing(own, name, sides)
+        for name, column in _OF_LAUNCHES.items():
             sides = [_words(_launched(side, kind, column)) for side, kind in ((old, own), (new, other))]
-            yield from _differing(own, what, sides)
+            yield from _differing(own, name, sides)
         builds = [
             _words(config.build for config in side.launched if config.hardware == kind)
             for side, kind in ((old, own), (new, other))
         ]
         yield from _differing(own, "engine build", builds)
-    for what, of_sweep in _OF_SWEEPS.items():
-        yield from _differing("", what, [_words(map(of_sweep, side.records)) for side in (old, new)])
+    for name, of_sweep in _OF_SWEEPS.items():
+        yield from _differing("", name, [_words(map(of_sweep, side.records)) for side in (old, new)])
 
 
 def _launched(side: Side, hardware: str, column: str) -> Sequence[object]:
@@ -258,10 +258,10 @@ def _launched(side: Side, hardware: str, column: str) -> Sequence[object]:
     return side.trials.filter(pl.col("hardware") == hardware, pl.col("status") == "ok")[column].to_list()
 
 
-def _differing(hardware: str, what: str, sides: Sequence[tuple[str, ...]]) -> Iterator[Difference]:
+def _differing(hardware: str, name: str, sides: Sequence[tuple[str, ...]]) -> Iterator[Difference]:
     old, new = sides
     if old != new:
-        yield Difference(hardware=hardware, what=what, old=old, new=new)
+        yield Difference(hardware=hardware, what=name, old=old, new=new)
 
 
 def _words(values: object) -> tuple[str, ...]:

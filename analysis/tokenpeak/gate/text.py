@@ -29,13 +29,13 @@ def percent(ratio: float) -> str:
 
 def change_words(comparison: ConfigComparison) -> str:
     """The change with its interval, and the reason where there is one."""
-    change, said = comparison.change, comparison.reason
+    change, reason = comparison.change, comparison.reason
     if change is None:
-        return said
+        return reason
     words = percent(change.ratio)
     if change.low is not None and change.high is not None:
         words += f" ({percent(change.low)} to {percent(change.high)})"
-    return f"{words}; {said}" if said else words
+    return f"{words}; {reason}" if reason else words
 
 
 def counts(gate: Gate) -> str:
@@ -85,11 +85,11 @@ def lines(gate: Gate, *, everything: bool = False) -> Iterator[str]:
 
 def _grouped(comparisons: Sequence[ConfigComparison]) -> dict[tuple[str, str, str, str], list[str]]:
     """The configs of which the same is said, by what that is."""
-    found: dict[tuple[str, str, str, str], list[str]] = {}
+    groups: dict[tuple[str, str, str, str], list[str]] = {}
     for each in comparisons:
         words = f"{change_words(each)} [n={each.new_launches} against {each.old_launches}]"
-        found.setdefault((each.hardware, each.place, each.figure, words), []).append(each.config)
-    return found
+        groups.setdefault((each.hardware, each.place, each.figure, words), []).append(each.config)
+    return groups
 
 
 def _pairs(gate: Gate, by: str) -> int:
@@ -98,21 +98,21 @@ def _pairs(gate: Gate, by: str) -> int:
 
 def markdown(gate: Gate) -> str:
     """The gate as a summary of a CI job."""
-    found = [f"## Gate: {'not passed' if gate.status else 'passed'}", "", f"**{counts(gate)}**", ""]
-    found += [f"New: {_cell(gate.new.title)}  ", f"Old: {_cell(gate.old.title)}", ""]
+    summary = [f"## Gate: {'not passed' if gate.status else 'passed'}", "", f"**{counts(gate)}**", ""]
+    summary += [f"New: {_cell(gate.new.title)}  ", f"Old: {_cell(gate.old.title)}", ""]
     shown = [each for outcome in OUTCOMES[:-1] for each in gate.of(outcome)]
-    found += _table(shown)
+    summary += _table(shown)
     if gate.differences:
-        found += ["| What differs | Old | New |", "|---|---|---|"]
+        summary += ["| What differs | Old | New |", "|---|---|---|"]
         for each in gate.differences:
-            what = f"{each.what} ({each.hardware})" if each.hardware else each.what
-            found.append("| " + " | ".join(map(_cell, (what, ", ".join(each.old), ", ".join(each.new)))) + " |")
-        found.append("")
-    found += [f"- {_cell(caution)}" for side in (gate.new, gate.old) for caution in side.cautions]
+            name = f"{each.what} ({each.hardware})" if each.hardware else each.what
+            summary.append("| " + " | ".join(map(_cell, (name, ", ".join(each.old), ", ".join(each.new)))) + " |")
+        summary.append("")
+    summary += [f"- {_cell(caution)}" for side in (gate.new, gate.old) for caution in side.cautions]
     if ties := gate.of("tied"):
-        found += [f"<details><summary>{len(ties)} tied</summary>", "", *_table(ties), "</details>", ""]
-    found.append(f"{family_words(gate)}.")
-    return "\n".join(found) + "\n"
+        summary += [f"<details><summary>{len(ties)} tied</summary>", "", *_table(ties), "</details>", ""]
+    summary.append(f"{family_words(gate)}.")
+    return "\n".join(summary) + "\n"
 
 
 def _table(comparisons: Sequence[ConfigComparison]) -> list[str]:
@@ -220,10 +220,10 @@ def junit(gate: Gate, at: datetime | None = None) -> str:
 
 
 def _suites(gate: Gate) -> Iterator[tuple[str, list[ConfigComparison]]]:
-    found: dict[str, list[ConfigComparison]] = {}
+    suites: dict[str, list[ConfigComparison]] = {}
     for each in gate.comparisons:
-        found.setdefault(f"{each.hardware} · {each.place}", []).append(each)
-    yield from found.items()
+        suites.setdefault(f"{each.hardware} · {each.place}", []).append(each)
+    yield from suites.items()
 
 
 def _properties(gate: Gate) -> Iterator[tuple[str, str]]:
@@ -241,8 +241,8 @@ def _case(suite: Element, name: str, comparison: ConfigComparison) -> None:
     )
     kind = {"regressed": "failure", "not comparable": "error"}.get(comparison.outcome)
     if kind is not None:
-        said = visible(change_words(comparison))
-        SubElement(case, kind, {"message": said, "type": comparison.outcome}).text = said
+        words = visible(change_words(comparison))
+        SubElement(case, kind, {"message": words, "type": comparison.outcome}).text = words
 
 
 def _word(text: str) -> str:

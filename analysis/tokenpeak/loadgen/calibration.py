@@ -197,12 +197,12 @@ def point(url: str, streams: int, seconds: float, setup: Setup) -> Point:
     )
 
 
-def good(found: Point, round_trip_s: float) -> bool:
+def good(measured: Point, round_trip_s: float) -> bool:
     """Whether the client's error, less the server's own lateness and the round trip, is under the limits."""
     return (
-        found.ttft_error_p99_s - found.server_lateness_p99_s - round_trip_s <= TTFT_ERROR_LIMIT_S
-        and found.itl_error_p99_s - found.server_lateness_p99_s <= ITL_ERROR_LIMIT_S
-        and found.sustained_share >= 0.98
+        measured.ttft_error_p99_s - measured.server_lateness_p99_s - round_trip_s <= TTFT_ERROR_LIMIT_S
+        and measured.itl_error_p99_s - measured.server_lateness_p99_s <= ITL_ERROR_LIMIT_S
+        and measured.sustained_share >= 0.98
     )
 
 
@@ -222,11 +222,11 @@ def calibrate(
     points = []
     with server(TTFT_S, 1 / TOKEN_RATE_PER_STREAM) as url:
         for number in streams:
-            found = point(url, number, seconds, setup)
-            on_point(found)
-            points.append(found)
-    round_trip_s = min(points, key=lambda found: found.streams).round_trip_p50_s
-    held = [found for found in points if good(found, round_trip_s)]
+            measured = point(url, number, seconds, setup)
+            on_point(measured)
+            points.append(measured)
+    round_trip_s = min(points, key=lambda measured: measured.streams).round_trip_p50_s
+    held = [measured for measured in points if good(measured, round_trip_s)]
     calibration = Calibration(
         measured_at=datetime.now(UTC),
         host=os.uname().nodename,
@@ -234,12 +234,12 @@ def calibrate(
         network_path=setup.path,
         round_trip_s=round_trip_s,
         points=tuple(points),
-        highest_streams=max((found.streams for found in held), default=0),
-        highest_tokens_per_s=max((found.tokens_per_s for found in held), default=0.0),
+        highest_streams=max((measured.streams for measured in held), default=0),
+        highest_tokens_per_s=max((measured.tokens_per_s for measured in held), default=0.0),
     )
-    kept = calibration_file(setup.path)
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(kept, calibration.model_dump_json(indent=1, by_alias=True))
+    file = calibration_file(setup.path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, calibration.model_dump_json(indent=1, by_alias=True))
     return calibration
 
 
@@ -251,13 +251,13 @@ def beyond(calibration: Calibration, workload: Workload, level: LoadLevel) -> st
     streams, rate_per_s = _most(level)
     tokens_per_s = rate_per_s * demand(workload, level).output_tokens
     if streams > calibration.highest_streams:
-        found = f"keeps {streams} streams; {calibration.highest_streams}"
+        excess = f"keeps {streams} streams; {calibration.highest_streams}"
     elif tokens_per_s > calibration.highest_tokens_per_s:
-        found = f"makes {tokens_per_s:,.0f} tok/s due; {calibration.highest_tokens_per_s:,.0f}"
+        excess = f"makes {tokens_per_s:,.0f} tok/s due; {calibration.highest_tokens_per_s:,.0f}"
     else:
         return None
     path = calibration.network_path
-    return f"{level.label} {found} were found to be measured well {path}. Use a faster load host, or more."
+    return f"{level.label} {excess} were found to be measured well {path}. Use a faster load host, or more."
 
 
 def _most(level: LoadLevel) -> tuple[int, float]:
@@ -275,15 +275,15 @@ def checked(
     network_paths: Iterable[NetworkPath], runs: Sequence[tuple[Workload, LoadLevel]]
 ) -> tuple[list[Calibration], list[str]]:
     """The calibrations that stand for these network paths, and in sentences which paths or runs they do not cover."""
-    found: list[Calibration] = []
+    calibrations: list[Calibration] = []
     bare: list[str] = []
     doubts: list[str] = []
     for path in network_paths:
         calibration = best_calibration(path)
         if calibration is None:
             bare.append(str(path))
-        elif calibration not in found:
-            found.append(calibration)
+        elif calibration not in calibrations:
+            calibrations.append(calibration)
             doubts += [doubt for run in runs if (doubt := beyond(calibration, *run))]
         if calibration is not None and calibration.network_path != path:
             doubts.append(
@@ -291,7 +291,7 @@ def checked(
             )
     if bare:
         doubts.append(f"The load client has not been calibrated {', '.join(bare)}.")
-    return found, doubts
+    return calibrations, doubts
 
 
 def as_text(calibration: Calibration) -> str:
@@ -300,11 +300,11 @@ def as_text(calibration: Calibration) -> str:
         "streams    tok/s  sustained  TTFT error p50/p99 ms  ITL error p50/p99 ms  CPU/token µs  server late p99 ms"
     ]
     lines += [
-        f"{found.streams:7d} {found.tokens_per_s:8.0f} {found.sustained_share:9.1%}"
-        f"  {found.ttft_error_p50_s * 1e3:9.2f} / {found.ttft_error_p99_s * 1e3:8.2f}"
-        f"  {found.itl_error_p50_s * 1e3:8.2f} / {found.itl_error_p99_s * 1e3:8.2f}"
-        f"  {(found.cpu_per_token_s or 0) * 1e6:12.1f}  {found.server_lateness_p99_s * 1e3:18.2f}"
-        for found in calibration.points
+        f"{each.streams:7d} {each.tokens_per_s:8.0f} {each.sustained_share:9.1%}"
+        f"  {each.ttft_error_p50_s * 1e3:9.2f} / {each.ttft_error_p99_s * 1e3:8.2f}"
+        f"  {each.itl_error_p50_s * 1e3:8.2f} / {each.itl_error_p99_s * 1e3:8.2f}"
+        f"  {(each.cpu_per_token_s or 0) * 1e6:12.1f}  {each.server_lateness_p99_s * 1e3:18.2f}"
+        for each in calibration.points
     ]
     lines.append(
         f"Measured well {calibration.network_path}: up to {calibration.highest_streams} streams, "

@@ -129,7 +129,7 @@ def read_samples(workload: DatasetWorkload) -> list[DatasetSample]:
     if kind is None:
         raise WorkloadError(f"{path} does not end in .json, .jsonl or .parquet, which say what it holds; rename it.")
     pairs = _conversations(path) if kind == "sharegpt" else _rows(path, kind, workload)
-    found, unanswered = [], 0
+    samples, unanswered = [], 0
     for asked, answer in pairs:
         chat = asked if isinstance(asked, Chat) else None
         if chat is not None and workload.endpoint != "chat":
@@ -146,11 +146,11 @@ def read_samples(workload: DatasetWorkload) -> list[DatasetSample]:
             unanswered += 1
             continue
         messages = chat.messages if chat is not None else ()
-        found.append(DatasetSample(prompt=prompt, output_tokens=output, messages=messages))
-    if not found:
+        samples.append(DatasetSample(prompt=prompt, output_tokens=output, messages=messages))
+    if not samples:
         more = " None of its chats has an answer: give output_tokens." if unanswered else ""
         raise WorkloadError(f"{path} holds no prompt within the length limits of workload {workload.name!r}.{more}")
-    return found
+    return samples
 
 
 def _conversations(path: Path) -> list[Row]:
@@ -163,14 +163,14 @@ def _conversations(path: Path) -> list[Row]:
             pairs.append((chat, chat.answer))
             continue
         turns = entry.get("conversations") or entry.get("conversation") or [] if isinstance(entry, dict) else []
-        said = [
+        utterances = [
             (turn.get("from") or turn.get("role"), turn.get("value") or turn.get("content") or "")
             for turn in (turns if isinstance(turns, list) else [])
             if isinstance(turn, dict)
         ]
-        is_text = all(isinstance(words, str) for _, words in said[:2])
-        if len(said) >= 2 and said[0][0] in HUMAN and said[0][1] and is_text:
-            pairs.append((said[0][1], said[1][1] or None))
+        is_text = all(isinstance(words, str) for _, words in utterances[:2])
+        if len(utterances) >= 2 and utterances[0][0] in HUMAN and utterances[0][1] and is_text:
+            pairs.append((utterances[0][1], utterances[1][1] or None))
     if not pairs:
         raise WorkloadError(
             f"{path} holds no ShareGPT conversation that begins with a human turn and an answer, and no chat."

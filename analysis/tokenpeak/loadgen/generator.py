@@ -125,8 +125,8 @@ class LoadGenerator:
     @property
     def segments(self) -> tuple[int, int, int, int]:
         """Of all connections that have ended: segments received, of them out of order, sent, sent again."""
-        found = self._pool.segments
-        return found.received, found.out_of_order, found.sent, found.sent_again
+        total = self._pool.segments
+        return total.received, total.out_of_order, total.sent, total.sent_again
 
     # When it is sent
 

@@ -51,8 +51,11 @@ def watching() -> Iterator[OnStatus]:
         yield show
 
 
-def _line(title: str, found: Distribution, scale: float, unit: str) -> str:
-    values = (found.mean, found.std, found.p25, found.p50, found.p75, found.p90, found.p95, found.p99)
+_HEADS = ("mean", "std", "p25", "p50", "p75", "p90", "p95", "p99")
+
+
+def _line(title: str, distribution: Distribution, scale: float, unit: str) -> str:
+    values = (getattr(distribution, head) for head in _HEADS)
     cells = "".join(f"{'–' if value is None else format(value * scale, '.2f'):>10}" for value in values)
     return f"{title:24}{cells}  {unit}"
 
@@ -68,7 +71,6 @@ def _lines(record: RunRecord) -> list[str]:
     def number(value: float | None, scale: float = 1.0, digits: int = 2) -> str:
         return "–" if value is None else f"{value * scale:,.{digits}f}"
 
-    heads = "".join(f"{head:>10}" for head in ("mean", "std", "p25", "p50", "p75", "p90", "p95", "p99"))
     lines = [
         f"{record.workload.name} at {record.level_label}: {summary.requests_ok} of {summary.requests_sent} requests "
         f"ended well in {summary.duration_s:.1f} s",
@@ -88,7 +90,7 @@ def _lines(record: RunRecord) -> list[str]:
         f"Requests                 {number(summary.request_per_s)} /s",
         f"Tokens                   {summary.input_tokens:,} in, {summary.output_tokens:,} out",
         "",
-        f"{'':24}{heads}",
+        f"{'':24}{''.join(f'{head:>10}' for head in _HEADS)}",
         _line("Time to first token", summary.ttft_s, 1e3, "ms"),
         _line("Time per output token", summary.tpot_s, 1e3, "ms"),
         _line("Inter-token latency", summary.itl_s, 1e3, "ms"),
@@ -99,16 +101,16 @@ def _lines(record: RunRecord) -> list[str]:
         f"{number(client.dispatch_delay_s.p99, 1e3)} ms late (p99), loop {number(client.loop_lag_s.p99, 1e3)} ms (p99)",
     ]
     if record.max_rate is not None:
-        found = record.max_rate
+        search = record.max_rate
         lines.append(
-            f"Highest rate within the SLO: {number(found.rate_per_s)} /s, {found.confidence:.0%} within "
-            f"{number(found.low_per_s)} to {number(found.high_per_s)} ({found.ended}, {len(found.probes)} probes)"
+            f"Highest rate within the SLO: {number(search.rate_per_s)} /s, {search.confidence:.0%} within "
+            f"{number(search.low_per_s)} to {number(search.high_per_s)} ({search.ended}, {len(search.probes)} probes)"
         )
         lines += [
             f"  {probe.rate_per_s:10.2f} /s  {probe.requests:6d} requests  {'holds' if probe.holds else 'missed':6}"
             f"  goodput {number(probe.goodput_request_per_s)} /s  "
             + ", ".join(f"{name} {value * 1e3:.1f} ms" for name, value in probe.metrics.items())
-            for probe in sorted(found.probes, key=lambda probe: probe.rate_per_s)
+            for probe in sorted(search.probes, key=lambda probe: probe.rate_per_s)
         ]
     if record.slo_met is not None:
         counts = [f"{count} of {summary.requests_sent} within {name}" for name, count in summary.within_limits.items()]

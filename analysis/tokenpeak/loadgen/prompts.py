@@ -222,14 +222,14 @@ def _conversations(
     ]
     conversations = []
     for number in range(-(-count // workload.turns)):
-        said = lengths(workload.turn_input_tokens, workload.turns, random)
-        asked = lengths(workload.output_tokens, workload.turns, random)
+        inputs = lengths(workload.turn_input_tokens, workload.turns, random)
+        outputs = lengths(workload.output_tokens, workload.turns, random)
         conversations.append(
             Conversation(
                 starter=starters[number % len(starters)],
                 turns=tuple(
                     Turn(text=_words(tokens, vocabulary, words), output_tokens=output)
-                    for tokens, output in zip(said, asked, strict=True)
+                    for tokens, output in zip(inputs, outputs, strict=True)
                 ),
             )
         )

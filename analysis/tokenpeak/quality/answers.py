@@ -171,16 +171,16 @@ def compare(reference: QualityAnswers, launch: QualityAnswers) -> LaunchComparis
 
 def floor_of(reference: QualityAnswers, again: Sequence[QualityAnswers], others: Sequence[QualityAnswers]) -> Floor:
     """The noise floor: `again` holds other batches of the reference's launch, `others` further launches of it."""
-    found = [compare(reference, each) for each in (*again, *others)]
+    comparisons = [compare(reference, each) for each in (*again, *others)]
 
     def means(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
         names = dict.fromkeys(name for each in values for name in each)
         return {name: fmean(each[name] for each in values if name in each) for name in names}
 
     return Floor(
-        text_kl=means([{name: each.kl_nats for name, each in one.texts.items()} for one in found]),
-        answer_kl=means([{name: each.kl_nats for name, each in one.answers.items()} for one in found]),
-        regret=means([{name: each.regret_nats for name, each in one.answers.items()} for one in found]),
+        text_kl=means([{name: each.kl_nats for name, each in one.texts.items()} for one in comparisons]),
+        answer_kl=means([{name: each.kl_nats for name, each in one.answers.items()} for one in comparisons]),
+        regret=means([{name: each.regret_nats for name, each in one.answers.items()} for one in comparisons]),
         batches=len(again),
         launches=len(others),
     )
@@ -188,8 +188,8 @@ def floor_of(reference: QualityAnswers, again: Sequence[QualityAnswers], others:
 
 def with_verdict(trial: TrialRecord, quality: SweepQuality | None) -> TrialRecord:
     """The trial; where its config's answers did not pass, its runs have that as a reason not to be ranked."""
-    found = verdict_of(quality, trial.hardware, trial.config.config_id)
-    reasons = quality_reasons(found.verdict) if found is not None else ()
+    answers = verdict_of(quality, trial.hardware, trial.config.config_id)
+    reasons = quality_reasons(answers.verdict) if answers is not None else ()
     if not reasons:
         return trial
     runs = tuple(run.model_copy(update={"verdict": run.verdict.with_reasons(reasons)}) for run in trial.runs)
@@ -198,9 +198,9 @@ def with_verdict(trial: TrialRecord, quality: SweepQuality | None) -> TrialRecor
 
 def verdict_of(quality: SweepQuality | None, hardware: str, config_id: str) -> AnswersQuality | None:
     """The verdict on a config's answers; None where there is none yet, or nothing was to be measured."""
-    for found in quality.verdicts if quality is not None else ():
-        if found.hardware == hardware and config_id in found.config_ids:
-            return found
+    for each in quality.verdicts if quality is not None else ():
+        if each.hardware == hardware and config_id in each.config_ids:
+            return each
     return None
 
 
@@ -220,12 +220,12 @@ def read_passes(path: Path) -> QualityPasses:
         data = bounded.unpacked(data, path, bounded.largest_bytes())
     bounded.parse_json(data, path)
     try:
-        found = QualityPasses.model_validate_json(data)
+        content = QualityPasses.model_validate_json(data)
     except ValidationError as error:
         raise ArchiveError(f"{path} holds no answers that `tokenpeak quality record` or a sweep wrote.") from error
-    if not found.passes:
+    if not content.passes:
         raise ArchiveError(f"{path} holds no answers.")
-    return found
+    return content
 
 
 def written(passes: QualityPasses, path: Path) -> bytes:

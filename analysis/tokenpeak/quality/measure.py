@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from math import isclose
 from pathlib import Path
 from random import Random
@@ -81,7 +82,7 @@ class Task(Declaration):
 def read_tasks(path: Path) -> tuple[Task, ...]:
     """The tasks in a file; raises LoadError that names the line which is none."""
     lines = bounded.read_bytes(path, error=LoadError).decode("utf-8", "replace").splitlines()
-    found: list[Task] = []
+    tasks: list[Task] = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -91,12 +92,12 @@ def read_tasks(path: Path) -> tuple[Task, ...]:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
             raise LoadError(f"{path}, line {number}: {where or 'task'}: {first['msg']}") from error
-        found.append(task if task.name else task.model_copy(update={"name": f"line {number}"}))
-    if not 0 < len(found) <= MOST_TASKS:
-        raise LoadError(f"{path} has {len(found):,} tasks; give 1 to {MOST_TASKS:,}.")
-    if len({task.name for task in found}) < len(found):
+        tasks.append(task if task.name else task.model_copy(update={"name": f"line {number}"}))
+    if not 0 < len(tasks) <= MOST_TASKS:
+        raise LoadError(f"{path} has {len(tasks):,} tasks; give 1 to {MOST_TASKS:,}.")
+    if len({task.name for task in tasks}) < len(tasks):
         raise LoadError(f"{path}: two tasks share a name.")
-    return tuple(found)
+    return tuple(tasks)
 
 
 async def graded(engine: QualityEngine, task: Task) -> TaskResult:
@@ -197,11 +198,16 @@ async def _measure(engine: QualityEngine, model: str, job: QualityJob, began: fl
     asked = await _questions(engine, shortest, job.tokens)
     tasks = read_tasks(job.tasks) if job.tasks is not None else ()
     passes: list[QualityAnswers] = []
+
+    async def scored_text(named: tuple[str, str]) -> ScoredText:
+        tokens, scores = await engine.score(named[1])
+        return ScoredText(name=named[0], tokens=tokens, scores=scores)
+
     for batch in (BATCH, OTHER_BATCH)[: job.passes]:
-        scored = await _batched(_scorer(engine), texts(), batch)
+        scored = await _batched(scored_text, texts(), batch)
         answers = await _answers(engine, asked, batch)
         # The user's tasks cost what they cost; once is enough, as a floor is of divergences.
-        done = await _batched(_grader(engine), tasks, BATCH) if not passes else []
+        done = await _batched(partial(graded, engine), tasks, BATCH) if not passes else []
         passes.append(
             QualityAnswers(
                 recorded_at=datetime.now(UTC),
@@ -279,22 +285,6 @@ def is_right(text: str, right: str) -> bool:
     return text.startswith(right) and not text[len(right) : len(right) + 1].isalnum()
 
 
-def _scorer(engine: QualityEngine) -> Callable[[tuple[str, str]], Awaitable[ScoredText]]:
-    async def scored(each: tuple[str, str]) -> ScoredText:
-        name, text = each
-        tokens, scores = await engine.score(text)
-        return ScoredText(name=name, tokens=tokens, scores=scores)
-
-    return scored
-
-
-def _grader(engine: QualityEngine) -> Callable[[Task], Awaitable[TaskResult]]:
-    async def grade(task: Task) -> TaskResult:
-        return await graded(engine, task)
-
-    return grade
-
-
 async def _batched(ask_for: Callable[[Each], Awaitable[Result]], each_of: Iterable[Each], batch: int) -> list[Result]:
     """All results, `batch` at a time; where one fails, the others have ended before its error is raised."""
     slots = asyncio.Semaphore(batch)
@@ -319,10 +309,10 @@ def measure_after(job: LoadJob, asked: QualityJob) -> None:
     """Measure the server of a load job after its runs, into the job's folder; what goes wrong is written there too."""
     began = datetime.now(UTC)
     try:
-        found = measure(job_server(job), job.model, asked)
+        measured = measure(job_server(job), job.model, asked)
     except TokenpeakError as error:
-        found = Measured(measurement=QualityMeasurement(problem=str(error)[:500], started_at=began))
-    if found.passes:
+        measured = Measured(measurement=QualityMeasurement(problem=str(error)[:500], started_at=began))
+    if measured.passes:
         file = job.output_dir / ANSWERS
-        write_atomically(file, written(QualityPasses(passes=found.passes), file))
-    write_atomically(job.output_dir / QUALITY, found.measurement.model_dump_json())
+        write_atomically(file, written(QualityPasses(passes=measured.passes), file))
+    write_atomically(job.output_dir / QUALITY, measured.measurement.model_dump_json())

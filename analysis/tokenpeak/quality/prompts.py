@@ -98,8 +98,8 @@ def persons(random: Random) -> tuple[str, list[tuple[str, str]]]:
 
 def codes(random: Random) -> tuple[str, list[tuple[str, str]]]:
     """Sentences that give three colours their codes, and questions for each with their answers."""
-    found = {colour: str(random.randrange(1000, 10000)) for colour in random.sample(_COLOURS, 3)}
-    asked = [(f"Code {colour} is", f" {code}") for colour, code in found.items()]
+    code_of = {colour: str(random.randrange(1000, 10000)) for colour in random.sample(_COLOURS, 3)}
+    asked = [(f"Code {colour} is", f" {code}") for colour, code in code_of.items()]
     return "".join(f"{question}{answer}.\n" for question, answer in asked), asked
 
 
@@ -125,23 +125,23 @@ def long_recall(random: Random, chars: int, asked: Random) -> tuple[str, str]:
 
 def questions() -> tuple[Question, ...]:
     """The short questions, the same each time."""
-    found = []
+    made = []
     for kind, make in KINDS.items():
         random = _fixed(kind)
         for number in range(QUESTIONS_PER_KIND):
             text, answer = make(random)
-            found.append(Question(name=f"{kind}-{number}", kind=kind, text=text, answer=answer))
-    return tuple(found)
+            made.append(Question(name=f"{kind}-{number}", kind=kind, text=text, answer=answer))
+    return tuple(made)
 
 
 def long_questions(chars: list[int]) -> tuple[Question, ...]:
     """Questions over contexts of so many characters each. They begin alike, so that a prefix cache is used."""
-    found = []
+    made = []
     asked = _fixed("asked")
     for number, size in enumerate(chars):
         text, answer = long_recall(_fixed(LONG_CONTEXT), size, asked)
-        found.append(Question(name=f"{LONG_CONTEXT}-{number}", kind=LONG_CONTEXT, text=text, answer=answer))
-    return tuple(found)
+        made.append(Question(name=f"{LONG_CONTEXT}-{number}", kind=LONG_CONTEXT, text=text, answer=answer))
+    return tuple(made)
 
 
 def passages() -> list[str]:

@@ -88,18 +88,18 @@ def precision_bits(config: Config) -> tuple[float, float, float]:
 
 def changes(config: Config, reference: Config) -> tuple[str, ...]:
     """What a config has otherwise than the reference that can change answers, in words."""
-    found = list(precision_of(config).changes(precision_of(reference)))
-    said = ("model", "revision", "quantization", "kv_cache_dtype", "dtype")
+    changed = list(precision_of(config).changes(precision_of(reference)))
+    named = ("model", "revision", "quantization", "kv_cache_dtype", "dtype")
     for name, value in other_settings(answer_settings(config), answer_settings(reference)).items():
-        if name in said:
+        if name in named:
             continue
         if name == "speculative_config":
-            found.append("speculation" if value is not None else "no speculation")
+            changed.append("speculation" if value is not None else "no speculation")
         elif name in ("engine", "engine_version"):
-            found.append(f"engine {value}" if value is not None else "another engine build")
+            changed.append(f"engine {value}" if value is not None else "another engine build")
         else:
-            found.append(f"{name} {value if isinstance(value, str) else json.dumps(value)}")
-    return tuple(dict.fromkeys(found))
+            changed.append(f"{name} {value if isinstance(value, str) else json.dumps(value)}")
+    return tuple(dict.fromkeys(changed))
 
 
 def _facts(model: str) -> ModelFacts | None:

@@ -27,6 +27,7 @@ from tokenpeak.records.quality import (
 
 RESAMPLES = 4000
 CONFIDENCE = 0.99
+LEVEL = 0.01
 
 Floats = NDArray[np.float64]
 
@@ -84,10 +85,6 @@ def _drawn(count: int, place: int) -> Floats:
     return drawn
 
 
-LEVEL = 0.01
-_CONFIDENCE = 0.99
-
-
 @dataclass(frozen=True, kw_only=True)
 class Paired:
     """Of samples that both answered: how many are right, and the verdict by the change."""
@@ -113,7 +110,7 @@ def paired(
     # Half a change more on each side: without it no change at all would have an interval of no width.
     change = (better - worse) / (n + 2)
     spread = sqrt(max(0.0, better + worse + 1 - (better - worse) ** 2 / (n + 2))) / (n + 2)
-    half = NormalDist().inv_cdf((1 + _CONFIDENCE) / 2) * spread
+    half = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * spread
     low, high = change - half, change + half
     right, theirs = sum(candidate[name] for name in shared), sum(reference[name] for name in shared)
     words = (
@@ -167,13 +164,13 @@ def judge(
     if answers is None:
         words = problem or "Its answers were not measured."
         return QualityVerdict(status="unknown", reason=words, margin_nats=margin_nats)
-    found = compare(reference.answers, answers)
-    figures = _figures(found, reference, answers, margin_nats)
-    status, reason = _decided(figures, found, reference)
+    comparison = compare(reference.answers, answers)
+    figures = _figures(comparison, reference, answers, margin_nats)
+    status, reason = _decided(figures, comparison, reference)
     return figures.model_copy(update={"status": status, "reason": reason})
 
 
-def _decided(figures: QualityVerdict, found: LaunchComparison, reference: Reference) -> tuple[QualityStatus, str]:
+def _decided(figures: QualityVerdict, comparison: LaunchComparison, reference: Reference) -> tuple[QualityStatus, str]:
     """Status and reason: what fails goes before what is not known."""
     margin = figures.margin_nats
     judged = {
@@ -181,16 +178,16 @@ def _decided(figures: QualityVerdict, found: LaunchComparison, reference: Refere
         "Divergence of generated answers": figures.answer_kl,
         "Regret of generated tokens": figures.regret,
     }
-    for what, each in (*judged.items(), ("Divergence over a long context", figures.long_kl)):
+    for figure, each in (*judged.items(), ("Divergence over a long context", figures.long_kl)):
         if each is not None and each.low > margin:
-            return "fail", f"{what} is {_words(each)}, above {margin:g}."
+            return "fail", f"{figure} is {_words(each)}, above {margin:g}."
     if figures.tasks_p is not None and figures.tasks_p < LEVEL:
         return "fail", (
             f"{figures.tasks_right} of {figures.tasks} tasks are right, {figures.reference_tasks_right} of the "
             f"reference's (p = {figures.tasks_p:.2g})."
         )
-    if found.problem is not None:
-        return "unknown", found.problem
+    if comparison.problem is not None:
+        return "unknown", comparison.problem
     if figures.texts < FEWEST_TEXTS or not figures.answers:
         words = f"{figures.texts} texts and {figures.answers} answers can be compared; {FEWEST_TEXTS} are needed."
         return "unknown", words
@@ -199,20 +196,20 @@ def _decided(figures: QualityVerdict, found: LaunchComparison, reference: Refere
         return "unknown", (
             f"The likeliest tokens hold {covered:.0%} of the reference's probability: its answers are noise."
         )
-    for what, each in judged.items():
+    for figure, each in judged.items():
         if each is None or each.high >= margin:
             words = _words(each) if each is not None else "not known"
-            return "unknown", f"{what} is {words}; {margin:g} is within the interval."
+            return "unknown", f"{figure} is {words}; {margin:g} is within the interval."
     assert figures.kl is not None, "it was judged"
     return "pass", f"Divergence from the reference is {_words(figures.kl)}, below {margin:g}."
 
 
 def _figures(
-    found: LaunchComparison, reference: Reference, answers: QualityAnswers, margin_nats: float
+    comparison: LaunchComparison, reference: Reference, answers: QualityAnswers, margin_nats: float
 ) -> QualityVerdict:
     """All figures, of a verdict that is not yet given."""
     floor = reference.floor
-    texts, named = list(found.texts), list(found.answers)
+    texts, named = list(comparison.texts), list(comparison.answers)
     text_kinds = [name.rpartition("-")[0] for name in texts]
     kind_of = {answer.name: answer.kind for answer in answers.answers}
     kinds = [kind_of[name] for name in named]
@@ -227,7 +224,7 @@ def _figures(
     def over_answers(values: Sequence[float]) -> QualityInterval | None:
         return interval(values, kinds, weights) if values else None
 
-    answer_kl = [found.answers[name].kl_nats - floor.answer_kl.get(name, 0.0) for name in named]
+    answer_kl = [comparison.answers[name].kl_nats - floor.answer_kl.get(name, 0.0) for name in named]
     long = [value for value, kind in zip(answer_kl, kinds, strict=True) if kind == LONG_CONTEXT]
     worse, better, pairs = _changed(reference.answers, answers)
     return QualityVerdict(
@@ -236,18 +233,18 @@ def _figures(
         margin_nats=margin_nats,
         texts=len(texts),
         answers=len(named),
-        kl=over_texts([found.texts[name].kl_nats - floor.text_kl.get(name, 0.0) for name in texts]),
+        kl=over_texts([comparison.texts[name].kl_nats - floor.text_kl.get(name, 0.0) for name in texts]),
         answer_kl=over_answers(answer_kl),
         long_kl=few_values(long) if long else None,
-        regret=over_answers([found.answers[name].regret_nats - floor.regret.get(name, 0.0) for name in named]),
-        log_ratio=over_texts([found.texts[name].log_ratio_nats for name in texts]),
-        top1_agreement=over_texts([found.texts[name].top1 for name in texts]),
-        same_answers=fmean(found.answers[name].is_same for name in named) if named else None,
+        regret=over_answers([comparison.answers[name].regret_nats - floor.regret.get(name, 0.0) for name in named]),
+        log_ratio=over_texts([comparison.texts[name].log_ratio_nats for name in texts]),
+        top1_agreement=over_texts([comparison.texts[name].top1 for name in texts]),
+        same_answers=fmean(comparison.answers[name].is_same for name in named) if named else None,
         tasks=len(pairs),
         tasks_right=sum(own for _, own in pairs) if pairs else None,
         reference_tasks_right=sum(theirs for theirs, _ in pairs) if pairs else None,
         tasks_p=mcnemar(worse, better) if pairs else None,
-        examples=_examples(found, reference, answers),
+        examples=_examples(comparison, reference, answers),
     )
 
 
@@ -266,13 +263,15 @@ def _right(answers: QualityAnswers) -> dict[tuple[str, str], bool]:
     }
 
 
-def _examples(found: LaunchComparison, reference: Reference, answers: QualityAnswers) -> tuple[QualityExample, ...]:
+def _examples(
+    comparison: LaunchComparison, reference: Reference, answers: QualityAnswers
+) -> tuple[QualityExample, ...]:
     """The questions whose answers differ most."""
     asked = {question.name: question.text for question in questions()}
     ours = {answer.name: answer for answer in reference.answers.answers}
     theirs = {answer.name: answer for answer in answers.answers}
-    differing = [name for name, each in found.answers.items() if not each.is_same]
-    ranked = sorted(differing, key=lambda name: -found.answers[name].kl_nats)[:EXAMPLES]
+    differing = [name for name, each in comparison.answers.items() if not each.is_same]
+    ranked = sorted(differing, key=lambda name: -comparison.answers[name].kl_nats)[:EXAMPLES]
     return tuple(
         QualityExample(
             name=name,
@@ -280,7 +279,7 @@ def _examples(found: LaunchComparison, reference: Reference, answers: QualityAns
             question=asked.get(name, "")[-_SHOWN_CHARS:],
             reference_answer=ours[name].text[:_SHOWN_CHARS],
             answer=theirs[name].text[:_SHOWN_CHARS],
-            kl_nats=found.answers[name].kl_nats,
+            kl_nats=comparison.answers[name].kl_nats,
             right=theirs[name].right,
             reference_right=ours[name].right,
         )
@@ -288,5 +287,5 @@ def _examples(found: LaunchComparison, reference: Reference, answers: QualityAns
     )
 
 
-def _words(found: QualityInterval) -> str:
-    return f"{found.estimate:.4f} nats a token ({found.low:.4f} to {found.high:.4f})"
+def _words(estimate: QualityInterval) -> str:
+    return f"{estimate.estimate:.4f} nats a token ({estimate.low:.4f} to {estimate.high:.4f})"

@@ -159,16 +159,16 @@ class Precision:
 
     def changes(self, other: "Precision") -> tuple[str, ...]:
         """What this has otherwise than `other`, in words; empty where the two are equal."""
-        found = []
+        changed = []
         if (self.model, self.revision) != (other.model, other.revision):
-            found.append(f"model {self.model}{f' {self.revision}' if self.revision else ''}")
+            changed.append(f"model {self.model}{f' {self.revision}' if self.revision else ''}")
         if self.quantization != other.quantization:
-            found.append(f"{self.quantization or 'unquantized'} weights")
+            changed.append(f"{self.quantization or 'unquantized'} weights")
         if self.kv_cache != other.kv_cache:
-            found.append(f"{self.kv_cache.replace(SIXTEEN_BITS, '16-bit')} KV cache")
+            changed.append(f"{self.kv_cache.replace(SIXTEEN_BITS, '16-bit')} KV cache")
         if self.computed != other.computed:
-            found.append(f"computation in {self.computed}")
-        return tuple(found)
+            changed.append(f"computation in {self.computed}")
+        return tuple(changed)
 
 
 def precision_of(config: Config) -> Precision:

@@ -71,30 +71,30 @@ def drift_words(
     gave a result, else the config that was launched first: a config that was picked by what it gave, such as a
     finalist, would seem to fall.
     """
-    found = []
+    sentences = []
     nodes = list(dict.fromkeys(node for node, *_ in launches))
     for node in nodes:
         own = sorted((at_s, name, value) for where, name, at_s, value in launches if where == node)
         names = [name for _, name, _ in own]
         anchor = next((name for name in baseline if name in names), names[0])
         values = [(at_s, value) for at_s, name, value in own if name == anchor]
-        seen = drift(values, margin=margin)
+        change = drift(values, margin=margin)
         where = f" on {node}" if len(nodes) > 1 else ""
         n = f"{_COUNTS.get(len(values), len(values))} launches"
-        if seen.verdict == "steady" and seen.change and seen.change_low and seen.change_high:
-            ends = f"{_percent(seen.change_low)} to {_percent(seen.change_high)}"
-            found.append(
-                f"Drift{where}: {_percent(seen.change)} ({ends}), by {n} of {anchor}. Nothing is corrected for it."
+        if change.verdict == "steady" and change.change and change.change_low and change.change_high:
+            ends = f"{_percent(change.change_low)} to {_percent(change.change_high)}"
+            sentences.append(
+                f"Drift{where}: {_percent(change.change)} ({ends}), by {n} of {anchor}. Nothing is corrected for it."
             )
-        elif seen.verdict == "erratic" and seen.spread is not None:
-            found.append(f"Noise{where}: {n} of {anchor} vary by {seen.spread:.1%}, more than the margin.")
-        elif seen.verdict == "none" and seen.change_low is not None and seen.change_high is not None:
-            if 1 / (1 + margin) <= seen.change_low and seen.change_high <= 1 + margin:
-                found.append(f"Drift{where}: none beyond {margin:.0%}, by {n} of {anchor}.")
+        elif change.verdict == "erratic" and change.spread is not None:
+            sentences.append(f"Noise{where}: {n} of {anchor} vary by {change.spread:.1%}, more than the margin.")
+        elif change.verdict == "none" and change.change_low is not None and change.change_high is not None:
+            if 1 / (1 + margin) <= change.change_low and change.change_high <= 1 + margin:
+                sentences.append(f"Drift{where}: none beyond {margin:.0%}, by {n} of {anchor}.")
             else:
-                ends = f"{_percent(seen.change_low)} to {_percent(seen.change_high)}"
-                found.append(f"Drift{where}: {ends}; {n} are too few.")
-    return found
+                ends = f"{_percent(change.change_low)} to {_percent(change.change_high)}"
+                sentences.append(f"Drift{where}: {ends}; {n} are too few.")
+    return sentences
 
 
 _COUNTS = {3: "three", 4: "four", 5: "five", 6: "six"}

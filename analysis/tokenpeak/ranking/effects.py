@@ -171,8 +171,8 @@ class _LeastSquares:
         compared = [at for at, other in enumerate(coding) if self._is_estimable(self._contrast((name,), own - other))]
         if len(compared) < 2:
             return Effect(axes=(name,), values=(value,), launches=launches, ratio=None, low=None, high=None)
-        found = self.effect((name,), (value,), own - coding[compared].mean(axis=0), launches)
-        return replace(found, among=tuple(values[at] for at in compared))
+        effect = self.effect((name,), (value,), own - coding[compared].mean(axis=0), launches)
+        return replace(effect, among=tuple(values[at] for at in compared))
 
     def _contrast(self, axes: tuple[str, ...], part: Floats) -> Floats:
         contrast = np.zeros(self._design.shape[1])
@@ -219,9 +219,9 @@ def _product(first: Floats, second: Floats) -> Floats:
     return product
 
 
-def _spread(found: Sequence[Effect], axes: tuple[str, ...]) -> float | None:
+def _spread(compared: Sequence[Effect], axes: tuple[str, ...]) -> float | None:
     together: dict[tuple[str, ...], list[float]] = {}
-    for effect in found:
+    for effect in compared:
         if effect.axes == axes and effect.ratio is not None:
             together.setdefault(effect.among, []).append(effect.ratio)
     return max((max(ratios) / min(ratios) for ratios in together.values() if len(ratios) > 1), default=None)

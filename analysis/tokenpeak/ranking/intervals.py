@@ -135,7 +135,7 @@ def spreads(launches: Mapping[Key, Sequence[Sequence[float]]]) -> dict[Key, Spre
 
     A config's launches are in groups, such as the sides of a gate, each of which has a mean of its own.
     """
-    own = {config: found for config, groups in launches.items() if (found := _own(groups))}
+    own = {config: within for config, groups in launches.items() if (within := _own(groups))}
     freedom = sum(count for _, count in own.values())
     if not freedom:
         return {}
@@ -216,17 +216,17 @@ class LaunchEnergy:
 def energy_intervals(launches: Mapping[str, Sequence[LaunchEnergy]]) -> dict[str, tuple[float, float]]:
     """The 95% interval of each config's geometric mean over its launches, in J per output token."""
     logs = {config: [math.log(each.joule) for each in own] for config, own in launches.items()}
-    seen = sum((log - fmean(own)) ** 2 for own in logs.values() for log in own)
+    squares = sum((log - fmean(own)) ** 2 for own in logs.values() for log in own)
     freedom = sum(len(own) - 1 for own in logs.values())
-    pooled = (seen + USUAL_WEIGHT * USUAL_SPREAD**2) / (freedom + USUAL_WEIGHT)
+    pooled = (squares + USUAL_WEIGHT * USUAL_SPREAD**2) / (freedom + USUAL_WEIGHT)
     wide = t_critical(freedom + USUAL_WEIGHT, CONFIDENCE)
-    found = {}
+    intervals = {}
     for config, own in logs.items():
         # The sensor's error is part of the spread that was seen: the larger of the two holds both.
         variance = max(pooled, fmean(each.variance for each in launches[config]))
         half = wide * math.sqrt(variance / len(own))
-        found[config] = (math.exp(fmean(own) - half), math.exp(fmean(own) + half))
-    return found
+        intervals[config] = (math.exp(fmean(own) - half), math.exp(fmean(own) + half))
+    return intervals
 
 
 @lru_cache(maxsize=4096)
@@ -254,13 +254,13 @@ def requests_to_assure(percentile: float, confidence: float = CONFIDENCE) -> int
 
 def assurance(slo: Slo, within_limits: Mapping[str, int], sent: int | None) -> float | None:
     """The lowest confidence of the limits; None where a limit was not counted over requests."""
-    found = []
+    confidences = []
     for metric, percentile, _ in slo.limits():
         within = within_limits.get(f"{metric}_{percentile}")
         if within is None or sent is None:
             return None
-        found.append(slo_confidence(within, sent, share(percentile)))
-    return min(found, default=None)
+        confidences.append(slo_confidence(within, sent, share(percentile)))
+    return min(confidences, default=None)
 
 
 def share(percentile: str) -> float:

@@ -36,8 +36,8 @@ def objective_direction(spec: SweepSpec) -> Direction:
 
 def metric_direction(column: str) -> Direction:
     """Whether the metric called `column` is to be high or low."""
-    found = metric_of(column)
-    return found[0].direction if found else "neither"
+    match = metric_of(column)
+    return match[0].direction if match else "neither"
 
 
 def objective_directions(spec: SweepSpec) -> tuple[Direction, ...]:
@@ -59,10 +59,10 @@ def metric_value(run: RunRecord, column: str, factors: EnergyFactors, *, gpus: i
 
     `gpus` is how many the run's engine takes; without it there is no metric of one GPU.
     """
-    found = metric_of(column)
-    if found is None:
+    match = metric_of(column)
+    if match is None:
         return None
-    metric, statistic = found
+    metric, statistic = match
     if metric.distribution:
         distribution: Distribution = getattr(run.summary, metric.name, Distribution(n=None))
         value: float | None = getattr(distribution, statistic or DEFAULT_STATISTIC)
@@ -73,21 +73,21 @@ def metric_value(run: RunRecord, column: str, factors: EnergyFactors, *, gpus: i
 def metric_values(run: RunRecord, factors: EnergyFactors, *, gpus: int | None = None) -> dict[str, float | None]:
     """Each metric of the run that is one number; None: not measured."""
     fields = {**dict(run.summary), **dict(run.energy or ()), **dict(factors)}
-    known = {name: float(value) for name, value in fields.items() if isinstance(value, int | float)}
+    numbers = {name: float(value) for name, value in fields.items() if isinstance(value, int | float)}
     spread = {name: value for name, value in fields.items() if isinstance(value, Distribution)}
     statistics = {f"{name}_{each}": getattr(value, each) for name, value in spread.items() for each in STATISTICS}
-    found = run.max_rate
+    search = run.max_rate
     searched = {
-        "max_rate_per_s": found.rate_per_s if found is not None else None,
-        "saturation_per_s": found.saturation_per_s if found is not None else None,
+        "max_rate_per_s": search.rate_per_s if search is not None else None,
+        "saturation_per_s": search.saturation_per_s if search is not None else None,
     }
-    return with_derived(known | statistics | searched | {"gpus": gpus})
+    return with_derived(numbers | statistics | searched | {"gpus": gpus})
 
 
 def column_of(metric: str) -> str:
     """The column of runs that holds a metric: a distribution's bare name stands for its median."""
-    found = metric_of(metric)
-    bare = found is not None and found[0].distribution and found[1] is None
+    match = metric_of(metric)
+    bare = match is not None and match[0].distribution and match[1] is None
     return f"{metric}_{DEFAULT_STATISTIC}" if bare else metric
 
 
@@ -97,7 +97,7 @@ def _max_rate_per_s(runs: Sequence[RunRecord], workload: str) -> float | None:
     A search says which it is; of rates that were tried, it is the highest that held below the first that did not.
     """
     own = [run for run in runs if run.workload.name == workload]
-    found = [
+    searched = [
         run.max_rate.rate_per_s
         for run in own
         if run.max_rate is not None and run.max_rate.rate_per_s is not None and run.verdict.status != "invalid"
@@ -108,7 +108,7 @@ def _max_rate_per_s(runs: Sequence[RunRecord], workload: str) -> float | None:
         if isinstance(run.level, OpenLoad | ExternalLoad) and run.level.rate_per_s is not None
     ]
     breaks = min((rate for rate, held in tried if held is False), default=math.inf)
-    return max([*found, *(rate for rate, held in tried if held and rate < breaks)], default=None)
+    return max([*searched, *(rate for rate, held in tried if held and rate < breaks)], default=None)
 
 
 Key = TypeVar("Key", bound=Hashable)

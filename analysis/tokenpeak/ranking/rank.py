@@ -42,16 +42,16 @@ def ranks(
     }
     if effects is not None:
         logs = {config: effects.means[config] for config in logs}
-    found = [
+    ranked = [
         RankedConfig(config=config, rank=rank, mean=math.exp(logs[config]), launches=len(launches[config]))
         for rank, config in enumerate(sorted(logs, key=lambda config: sign * logs[config]), start=1)
     ]
-    found += [
+    ranked += [
         RankedConfig(config=config, rank=None, mean=0.0, launches=len(values))
         for config, values in launches.items()
         if len(values) and config not in logs
     ]
-    return tuple(found)
+    return tuple(ranked)
 
 
 def effects_of(

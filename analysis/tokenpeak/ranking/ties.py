@@ -143,7 +143,7 @@ def winner_group(
         alone = _beats_all(order, means, error, OUTLIER_GAP, margin) and _stands_out(
             order, means, counts, error, freedom, confidence
         )
-    found: list[Standings] = []
+    standings: list[Standings] = []
     below_out = True
     for rank in range(len(order), 0, -1):
         config, best = order[rank - 1], order[0]
@@ -161,7 +161,7 @@ def winner_group(
             standing = "equal" if is_behind else "tied"
         below_out = below_out and standing == "worse"
         ratio = means[config] - means[best]
-        found.append(
+        standings.append(
             Standings(
                 config=config,
                 rank=rank,
@@ -174,7 +174,7 @@ def winner_group(
         )
     without_rank = tuple(one.config for one in ranked if one.rank is None)
     return Verdicts(
-        standings=tuple(reversed(found)),
+        standings=tuple(reversed(standings)),
         without_rank=without_rank,
         noise=noise,
         spread=spread,

@@ -158,8 +158,8 @@ def changes(compared: Sequence[Compared], *, margin: float = MARGIN, confidence:
 
 def _change(one: Compared, spread: Spread | None, margin: float, confidence: float) -> Upgrade:
     """What one comparison shows: within nodes where there are several, of which the sides share one."""
-    found = within_nodes(one.old, one.new, one.old_nodes, one.new_nodes)
-    if found is None:
+    difference = within_nodes(one.old, one.new, one.old_nodes, one.new_nodes)
+    if difference is None:
         change = upgrade(
             [(one.old, one.new)],
             higher_is_better=one.higher_is_better,
@@ -169,11 +169,11 @@ def _change(one: Compared, spread: Spread | None, margin: float, confidence: flo
         )
         assert change is not None, "both sides have values"
         return change
-    half = t_critical(found.freedom, confidence) * found.deviation * found.launches
+    half = t_critical(difference.freedom, confidence) * difference.deviation * difference.launches
     if spread is not None:
-        half = max(half, t_critical(spread.freedom, confidence) * spread.deviation * found.launches)
+        half = max(half, t_critical(spread.freedom, confidence) * spread.deviation * difference.launches)
     return shown(
-        found.effect,
+        difference.effect,
         half,
         higher_is_better=one.higher_is_better,
         margin=margin,

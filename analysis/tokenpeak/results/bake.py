@@ -259,16 +259,16 @@ def _fails_more(figure: BakeFigure) -> bool:
 
 def _traffic(before: Observed, after: Observed) -> Mapping[str, float]:
     """How the traffic after is to that before: requests a second, and tokens of a request."""
-    found = {}
+    ratios = {}
     counts = [window.grew("ttft_count") for window in (before, after)]
     spans_s = [window.duration_s for window in (before, after)]
     if all(counts) and all(spans_s):
-        found["requests"] = (counts[1] / spans_s[1]) / (counts[0] / spans_s[0])
+        ratios["requests"] = (counts[1] / spans_s[1]) / (counts[0] / spans_s[0])
         for column, words in (("prompt_tokens", "prompt tokens"), ("generation_tokens", "output tokens")):
             tokens = [window.grew(column) / count for window, count in zip((before, after), counts, strict=True)]
             if all(tokens):
-                found[words] = tokens[1] / tokens[0]
-    return found
+                ratios[words] = tokens[1] / tokens[0]
+    return ratios
 
 
 def _words(figure: BakeFigure) -> str:

@@ -21,20 +21,22 @@ def clock_reasons(run: RunRecord, telemetry: Series, *, from_s: float, to_s: flo
     """What speaks against the run, GPU by GPU; its measured window is in seconds after the trial's start."""
     if isinstance(run.level, StagedLoad | ReplayLoad):
         return ()
-    found = []
+    reasons = []
     for name in telemetry.columns:
         if (match := re.fullmatch(r"gpu(\d+)_sm_clock_mhz", name)) is None:
             continue
         clocks, slowed = _busy(telemetry, f"gpu{match[1]}", from_s, to_s)
         if (reason := clock_reason(f"GPU {match[1]}", clocks, slowed)) is not None:
-            found.append(reason)
-    return tuple(found)
+            reasons.append(reason)
+    return tuple(reasons)
 
 
 def _busy(telemetry: Series, gpu: str, from_s: float, to_s: float) -> tuple[list[float], list[float]]:
     """The GPU's clocks while it was busy within the window, and whether it was slowed, where reported."""
     none = (None,) * len(telemetry.t_s)
-    columns = (telemetry.columns.get(f"{gpu}_{what}", none) for what in ("sm_clock_mhz", "utilization", "slowed"))
+    columns = (
+        telemetry.columns.get(f"{gpu}_{quantity}", none) for quantity in ("sm_clock_mhz", "utilization", "slowed")
+    )
     rows = [
         (clock, slowed)
         for t, clock, utilization, slowed in zip(telemetry.t_s, *columns, strict=True)
@@ -49,7 +51,7 @@ NEAR_S = 2.5
 
 def board_temperature_c(telemetry: Series, at_s: float) -> float | None:
     """The mean over the boards of each one's reading nearest to `at_s`; None where a board has none near it."""
-    found = []
+    temperatures = []
     for name, column in telemetry.columns.items():
         if re.fullmatch(r"gpu\d+_temperature_c", name):
             readings = [
@@ -58,8 +60,8 @@ def board_temperature_c(telemetry: Series, at_s: float) -> float | None:
             apart_s, value = min(readings, default=(NEAR_S + 1, 0.0))
             if apart_s > NEAR_S:
                 return None
-            found.append(value)
-    return round(fmean(found), 1) if found else None
+            temperatures.append(value)
+    return round(fmean(temperatures), 1) if temperatures else None
 
 
 ASKED_S = 4.0
@@ -75,7 +77,7 @@ def idle_power(telemetry: Series, phases: Iterable[Phase], sensor: PowerSensor) 
     if span is None:
         return ()
     from_s, to_s = span.started_s + SETTLES_S, span.started_s + span.duration_s
-    found = run_energies(
+    energies = run_energies(
         telemetry, from_s=from_s, to_s=to_s, output_tokens=0, tdp_w=None, tdp_boundary="node", sensor=sensor
     )
     return tuple(
@@ -85,6 +87,6 @@ def idle_power(telemetry: Series, phases: Iterable[Phase], sensor: PowerSensor) 
             low_w=each.energy_low_j / (to_s - from_s),
             high_w=each.energy_high_j / (to_s - from_s),
         )
-        for each in found
+        for each in energies
         if each.energy_low_j is not None and each.energy_high_j is not None
     )

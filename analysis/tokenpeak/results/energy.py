@@ -68,13 +68,13 @@ def run_energies(
         powers = _matching(series, rf"{prefix}_power_w", order)
         # Where only some boards have a counter, their sum would leave the others out.
         by_counter = len(counters) >= len(powers)
-        found = _sum([from_counter(t_s, column, own, from_s, to_s) for column in counters]) if by_counter else None
-        if found is not None:
-            measured[boundary] = _measured("energy_counter", boundary, found, output_tokens)
+        estimate = _sum([from_counter(t_s, column, own, from_s, to_s) for column in counters]) if by_counter else None
+        if estimate is not None:
+            measured[boundary] = _measured("energy_counter", boundary, estimate, output_tokens)
             continue
-        found = _sum([from_power(t_s, column, own, from_s, to_s) for column in powers])
-        if found is not None:
-            measured[boundary] = _measured("sampled_power", boundary, found, output_tokens)
+        estimate = _sum([from_power(t_s, column, own, from_s, to_s) for column in powers])
+        if estimate is not None:
+            measured[boundary] = _measured("sampled_power", boundary, estimate, output_tokens)
     if measured or tdp_w is None:
         return tuple(measured.values())
     estimated = Energy(
@@ -96,10 +96,10 @@ def _sum(estimates: Sequence[EnergyEstimate | None]) -> EnergyEstimate | None:
 def _measured(
     source: Literal["energy_counter", "sampled_power"],
     boundary: EnergyBoundary,
-    found: EnergyEstimate,
+    estimate: EnergyEstimate,
     output_tokens: int,
 ) -> Energy:
-    energy_j, margin_j = found.energy_j, found.margin_j
+    energy_j, margin_j = estimate.energy_j, estimate.margin_j
     is_known = margin_j <= WIDEST * energy_j
     return Energy(
         source=source,
@@ -107,8 +107,8 @@ def _measured(
         energy_j=energy_j if is_known else None,
         energy_low_j=max(0.0, energy_j - margin_j),
         energy_high_j=energy_j + margin_j,
-        needed_s=None if is_known else _rounded_up(found.needed_s(WIDEST)),
-        power_w=energy_j / found.duration_s if is_known else None,
+        needed_s=None if is_known else _rounded_up(estimate.needed_s(WIDEST)),
+        power_w=energy_j / estimate.duration_s if is_known else None,
         energy_j_per_output_tok=energy_j / output_tokens if is_known and output_tokens else None,
     )
 
@@ -139,7 +139,7 @@ def _estimated_again(run: RunRecord, series: Series, sensor: PowerSensor) -> Run
     if energy is None or energy.source == "estimated_tdp" or energy.energy_low_j is not None or run.window_s is None:
         return run
     from_s, to_s = run.window_s
-    found = run_energies(
+    energies = run_energies(
         series,
         from_s=from_s,
         to_s=to_s,
@@ -148,5 +148,5 @@ def _estimated_again(run: RunRecord, series: Series, sensor: PowerSensor) -> Run
         tdp_boundary=energy.boundary,
         sensor=sensor,
     )
-    same = [each for each in found if (each.boundary, each.source) == (energy.boundary, energy.source)]
+    same = [each for each in energies if (each.boundary, each.source) == (energy.boundary, energy.source)]
     return run.model_copy(update={"energy": same[0]}) if same else run

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from tokenpeak.predict.correction import METRICS, MetricError, errors, learn, observed
+from tokenpeak.predict.correction import METRICS, errors, learn, observed
 from tokenpeak.predict.demand import Demand, objective_demand, objective_run
 from tokenpeak.predict.memory_plan import MemoryPlan, plan_memory
 from tokenpeak.predict.model import ModelFacts
@@ -231,48 +231,6 @@ def utilization(
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Hindsight:
-    """What the trials of one kind of hardware teach; empty or None where they show nothing."""
-
-    errors: tuple[MetricError, ...]
-    share: Utilization | None
-    """Of the trial with the most output throughput in the objective run."""
-    best: TrialRecord | None
-    advice: tuple[Advice, ...]
-    """From that trial's objective run."""
-
-
-def _speed(run: RunRecord | None) -> float:
-    return (run.summary.output_tok_per_s or 0.0) if run else 0.0
-
-
-def hindsight(
-    spec: SweepSpec,
-    node: NodeFacts,
-    trials: Sequence[TrialRecord],
-    models: Mapping[str, ModelFacts | None],
-) -> Hindsight:
-    """What the trials, all on nodes like `node`, say of their predictions."""
-    good = [trial for trial in trials if trial.status == "ok"]
-    seen = [found for trial in good if (found := observed(trial, spec))]
-    runs = [(trial, run) for trial in good if (run := objective_run(trial.runs, spec))]
-    best, run = max(runs, key=lambda pair: _speed(pair[1]), default=(None, None))
-    share: Utilization | None = None
-    advice: tuple[Advice, ...] = ()
-    if best is not None and run is not None:
-        memory = plan_memory(best.config, node, models.get(best.config.model.name), best.config.engine_version)
-        if memory is not None and memory.fits and _speed(run):
-            share = utilization(memory, objective_demand(spec), _speed(run), run.summary.tpot_s.mean)
-        advice = diagnose(best.config, run, best.series, memory)
-    return Hindsight(
-        errors=errors(seen),
-        share=share,
-        best=best,
-        advice=advice,
-    )
-
-
 def hindsight_lines(
     spec: SweepSpec,
     plan: Plan,
@@ -280,25 +238,33 @@ def hindsight_lines(
     trials: Sequence[TrialRecord],
     models: Mapping[str, ModelFacts | None],
 ) -> list[str]:
-    """Hindsight in sentences; none when no trial gave an objective run."""
-    found = hindsight(spec, node, [trial for trial in trials if trial.hardware == plan.hardware], models)
+    """What the trials on nodes like `node` say of their predictions, in sentences; none without an objective run."""
+    good = [trial for trial in trials if trial.hardware == plan.hardware and trial.status == "ok"]
+    observations = [observation for trial in good if (observation := observed(trial, spec))]
     lines = [
         f"prediction of {error.metric}: measured ÷ predicted {error.median_ratio:.2f} in the median of {error.n}, "
         f"off by {error.mean_absolute_error:.0%}, {error.within_interval:.0%} inside the stated 80% interval"
-        for error in found.errors
+        for error in errors(observations)
     ]
-    if found.best is not None and found.share is not None:
-        lines.append(f"fastest ({found.best.config.name}): {found.share.sentence()}")
+    runs = [(trial, run) for trial in good if (run := objective_run(trial.runs, spec))]
+    if not runs:
+        return [*lines, *_untried(spec, plan, trials)]
+    best, run = max(runs, key=lambda pair: pair[1].summary.output_tok_per_s or 0.0)
+    memory = plan_memory(best.config, node, models.get(best.config.model.name), best.config.engine_version)
+    speed = run.summary.output_tok_per_s
+    if memory is not None and memory.fits and speed:
+        share = utilization(memory, objective_demand(spec), speed, run.summary.tpot_s.mean)
+        lines.append(f"fastest ({best.config.name}): {share.sentence()}")
     lines += _untried(spec, plan, trials)
-    lines += [f"advice: {advice.text} ({advice.evidence})" for advice in found.advice[:SHOWN]]
-    return lines
+    advice = diagnose(best.config, run, best.series, memory)
+    return lines + [f"advice: {each.text} ({each.evidence})" for each in advice[:SHOWN]]
 
 
 def _untried(spec: SweepSpec, plan: Plan, trials: Sequence[TrialRecord]) -> list[str]:
     """The configs not tried that the corrected predictions rate highest."""
     same = [trial for trial in trials if trial.hardware == plan.hardware]
     tried = {trial.config.config_id for trial in same}
-    learned = learn([found for trial in same if (found := observed(trial, spec))])
+    learned = learn([observation for trial in same if (observation := observed(trial, spec))])
     if METRICS[0] not in learned.mean:
         return []
     left = [

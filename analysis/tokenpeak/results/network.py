@@ -158,14 +158,16 @@ def outages(answers: list[list[float]], lost: list[list[float]]) -> tuple[Span, 
     """
     answered = sorted(moment for moments in answers for moment in moments)
     unanswered = sorted((moment, number) for number, moments in enumerate(lost) for moment in moments)
-    found: dict[Span, set[int]] = {}
+    silences: dict[Span, set[int]] = {}
     for moment, number in unanswered:
         before = max((at for at in answered if at <= moment), default=None)
         if before is None:
             continue  # never answered yet: nothing is known of this path
         after = min((at for at in answered if at > moment), default=float("inf"))
-        found.setdefault((before, after), set()).add(number)
+        silences.setdefault((before, after), set()).add(number)
     last = max((moment for moment, _ in unanswered), default=0.0)
     return tuple(
-        (begin, min(end, last + _ASKED_EVERY_S)) for (begin, end), numbers in sorted(found.items()) if len(numbers) > 1
+        (begin, min(end, last + _ASKED_EVERY_S))
+        for (begin, end), numbers in sorted(silences.items())
+        if len(numbers) > 1
     )

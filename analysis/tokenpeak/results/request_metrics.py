@@ -30,8 +30,8 @@ def slo_met(summary: RunSummary, slo: Slo) -> bool | None:
         return None
     decided = True
     for metric, percentile, limit in limits:
-        found: Distribution = getattr(summary, metric)
-        value = getattr(found, percentile)
+        distribution: Distribution = getattr(summary, metric)
+        value = getattr(distribution, percentile)
         # Answers of one token have no TPOT and no gaps, so none that is too long.
         if (value is not None and value > limit) or summary.requests_ok == 0:
             return False
@@ -56,6 +56,6 @@ def judged_under(run: RunRecord, slo: Slo) -> RunRecord:
     return run.model_copy(update={"slo": slo, "summary": summary, "slo_met": met})
 
 
-def _unknown(found: Distribution, percentile: str) -> bool:
+def _unknown(distribution: Distribution, percentile: str) -> bool:
     """Whether the percentile was not recorded although there was something to record."""
-    return found.n != 0 and getattr(found, percentile) is None
+    return distribution.n != 0 and getattr(distribution, percentile) is None

@@ -157,19 +157,19 @@ def _independence(values: Numbers, share: float, confidence: float) -> float:
 def steady_state_of(requests: pl.DataFrame, margin: float = RUN_MARGIN) -> SteadyStateRecord:
     """The state of a run with these requests, failed ones left out."""
     ended = requests.filter(pl.col("error").is_null())
-    found = steady_state(ended["due_s"].to_numpy(), ended["last_token_s"].to_numpy(), margin=margin)
+    queue = steady_state(ended["due_s"].to_numpy(), ended["last_token_s"].to_numpy(), margin=margin)
     return SteadyStateRecord(
-        state=found.state,
-        growth=found.growth,
-        growth_error=found.error,
+        state=queue.state,
+        growth=queue.growth,
+        growth_error=queue.error,
         margin=margin,
-        requests_needed=found.requests_needed,
+        requests_needed=queue.requests_needed,
     )
 
 
-def percentile_intervals(requests: pl.DataFrame, slo: Slo, found: SteadyStateRecord) -> PercentileIntervals:
+def percentile_intervals(requests: pl.DataFrame, slo: Slo, state: SteadyStateRecord) -> PercentileIntervals:
     """The interval of each percentile of the SLO, ITL's left out, which are of gaps; none of an overloaded run."""
-    if found.state == "overloaded":
+    if state.state == "overloaded":
         return {}
     ok = per_request(requests, from_due=True).sort("due_s")
     wanted = dict.fromkeys((*((metric, percentile) for metric, percentile, _ in slo.limits()), *ALWAYS))
@@ -218,13 +218,13 @@ def filling_requests(level: OpenLoad, slo: Slo) -> int:
 
 def short_runs(spec: SweepSpec) -> list[ShortRun]:
     """The levels at a fixed rate whose runs would be too short, in the spec's order."""
-    found = []
+    short = []
     for plan in spec.workloads:
         for level in plan.levels:
             if not isinstance(level, OpenLoad):
                 continue
-            given = level.requests if level.requests is not None else int((level.duration_s or 0) * level.rate_per_s)
+            requests = level.requests if level.requests is not None else int((level.duration_s or 0) * level.rate_per_s)
             needed = open_loop_requests(level, spec.slo)
-            if given + level.warmup_requests < needed:
-                found.append(ShortRun(workload=plan.workload.name, level=level, requests=given, needed=needed))
-    return found
+            if requests + level.warmup_requests < needed:
+                short.append(ShortRun(workload=plan.workload.name, level=level, requests=requests, needed=needed))
+    return short

@@ -52,9 +52,9 @@ def load_phase(runs: Sequence[RunRecord], windows: Mapping[int, tuple[float, flo
 
 def _ends_s(run: RunRecord, windows: Mapping[int, tuple[float, float]]) -> tuple[float, float]:
     """When a run began and ended; of a search, its first and its last probe."""
-    found = run.max_rate
-    if found is not None and found.started_s is not None and found.duration_s is not None:
-        return found.started_s, found.started_s + found.duration_s
+    search = run.max_rate
+    if search is not None and search.started_s is not None and search.duration_s is not None:
+        return search.started_s, search.started_s + search.duration_s
     start = run.started_s or 0.0
     return start, start + windows.get(run.run_index, (0.0, run.summary.duration_s or 0.0))[1]
 
@@ -63,8 +63,8 @@ def step_spans(
     spans: Iterable[tuple[str, tuple[float, float]]], trial_started_unix_s: float
 ) -> list[tuple[str, float, float]]:
     """A playbook's steps as (step, start, end) on the trial's clock, in order; `spans` holds unix seconds of here."""
-    found = [(step, started - trial_started_unix_s, ended - trial_started_unix_s) for step, (started, ended) in spans]
-    return sorted(found, key=lambda step: step[1])
+    steps = [(step, started - trial_started_unix_s, ended - trial_started_unix_s) for step, (started, ended) in spans]
+    return sorted(steps, key=lambda step: step[1])
 
 
 def fill_gaps(

@@ -281,12 +281,12 @@ def _steady(evidence: RunEvidence) -> Reason | None:
 
 
 def _overloaded(evidence: RunEvidence) -> Reason | None:
-    found = steady_state_of(evidence.requests)
-    if found.state != "overloaded" or found.growth is None:
+    state = steady_state_of(evidence.requests)
+    if state.state != "overloaded" or state.growth is None:
         return None
-    stayed = f"of 100 requests that came, {100 * found.growth:.0f} stayed."
+    stayed = f"of 100 requests that came, {100 * state.growth:.0f} stayed."
     text = f"More requests came than the engine could serve, so the queue grew: {stayed}"
-    return Reason(code=OVERLOADED, text=text, value=found.growth, limit=0)
+    return Reason(code=OVERLOADED, text=text, value=state.growth, limit=0)
 
 
 def clock_reason(gpu: str, clocks_mhz: Sequence[float], slowed: Sequence[float]) -> Reason | None:

@@ -6,6 +6,7 @@ few ready, so that connecting does not delay a request that is due.
 
 import asyncio
 import ssl
+from pathlib import Path
 
 from tokenpeak.loadgen.assignment import Target
 from tokenpeak.loadgen.http.connection import Connection, Owner
@@ -16,7 +17,7 @@ OPENING_SPARES = 4
 CONNECTING_AT_ONCE = 64
 
 
-def tls_context(*, verify: bool, ca_file: str | None) -> ssl.SSLContext:
+def tls_context(*, verify: bool, ca_file: str | Path | None) -> ssl.SSLContext:
     """Which certificates a server's own is checked against: those of the system, and those of a file."""
     context = ssl.create_default_context()
     if ca_file is not None:

@@ -81,7 +81,7 @@ class Server:
         if urlsplit(url).scheme != "https":
             # To read the system's certificates takes 20 ms.
             return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        return tls_context(verify=self.verify, ca_file=None if self.ca_file is None else str(self.ca_file))
+        return tls_context(verify=self.verify, ca_file=self.ca_file)
 
     def client(self) -> httpx.AsyncClient:
         """An httpx client for everything that is not timed; like the load, it goes there without a proxy."""
@@ -101,10 +101,7 @@ def reach(server: Server) -> None:
     try:
         with socket.create_connection((server.host, server.port), CONNECT_LIMIT_S) as connection:
             if server.tls:
-                context = tls_context(
-                    verify=server.verify, ca_file=None if server.ca_file is None else str(server.ca_file)
-                )
-                context.wrap_socket(connection, server_hostname=server.host).close()
+                server.trust(server.root).wrap_socket(connection, server_hostname=server.host).close()
     except OSError as error:
         raise LoadError(f"{server.root} cannot be loaded: {_reason(server, error)}") from error
 

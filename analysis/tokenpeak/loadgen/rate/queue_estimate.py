@@ -172,14 +172,14 @@ def estimate_models(seen: Sequence[ProbeSeen], models: int = 8) -> list[QueueMod
     shown = [probe.part(0, max(300, ESTIMATED_FROM // len(probes))) for probe in probes]
     groups = _Groups(shown, bursts)
     most = max(int(_others(probe).max()) + 1 for probe in shown)
-    found: dict[Kind, float] = {}
+    deviances: dict[Kind, float] = {}
 
     def look(slots: int, shapes: Sequence[tuple[float, float]]) -> None:
         parts = [_Occupancy(probe, slots) for probe in shown]
         for free, slowdown in shapes:
             kind = Kind(slots, free, slowdown)
-            if kind not in found:
-                found[kind] = _deviance(parts, kind, groups)
+            if kind not in deviances:
+                deviances[kind] = _deviance(parts, kind, groups)
 
     for slots in (*(slots for slots in SLOTS if slots < most), UNLIMITED):
         look(
@@ -191,16 +191,16 @@ def estimate_models(seen: Sequence[ProbeSeen], models: int = 8) -> list[QueueMod
             ],
         )
     for spread in (1.5, 1.25, 1.1):
-        for best in sorted(found, key=found.__getitem__)[:2]:
+        for best in sorted(deviances, key=deviances.__getitem__)[:2]:
             near = [best.slots + step for step in (-2, -1, 0, 1, 2)] if best.slots < UNLIMITED else [UNLIMITED]
             for slots in near:
                 if slots >= 1:
                     look(slots, _near(best.free, best.slowdown, spread))
-    best = min(found, key=found.__getitem__)
+    best = min(deviances, key=deviances.__getitem__)
     kinds = _around(best)
     for slots in {kind.slots for kind in kinds}:
         look(slots, [(kind.free, kind.slowdown) for kind in kinds if kind.slots == slots])
-    weights = np.exp([-(found[kind] - found[best]) / 2 for kind in kinds])
+    weights = np.exp([-(deviances[kind] - deviances[best]) / 2 for kind in kinds])
     # So many of them, evenly spaced by probability, stand for all.
     marks = (np.arange(models) + 0.5) / models * weights.sum()
     chosen = np.searchsorted(np.cumsum(weights), marks)

@@ -205,10 +205,10 @@ class SustainableRateSearch:
         best, *drawn = estimate_models(free if any(probe.asked.concurrency for probe in free) else probes)
         failed = self._failed_below(probes)
         runs = ModelRuns(best, self.limits, self.arrivals, self.burstiness, failed)
-        found = runs.crossing()
-        if found is None:
+        crossed = runs.crossing()
+        if crossed is None:
             return None
-        crossing, slope = found
+        crossing, slope = crossed
         shift, shift_error = self._correction(best, probes, crossing, failed)
         rate, finite = runs.settled(crossing, slope, shift)
         # Models that are as likely place the rate elsewhere, by the same short run and their own corrections.

@@ -159,9 +159,9 @@ def local_channel() -> Channel:
 class LocalWorker:
     """Carries out assignments, one at a time."""
 
-    def __init__(self, heard: BinaryIO, said: BinaryIO, loop: asyncio.AbstractEventLoop) -> None:
-        self._in = heard
-        self._out = said
+    def __init__(self, incoming: BinaryIO, outgoing: BinaryIO, loop: asyncio.AbstractEventLoop) -> None:
+        self._in = incoming
+        self._out = outgoing
         self._loop = loop
         self._generator: LoadGenerator | None = None
         self._halted: str | None = None

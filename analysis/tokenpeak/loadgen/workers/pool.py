@@ -152,10 +152,6 @@ def from_due(level: LoadLevel) -> bool:
 OnProgress = Callable[[LoadProgress], None]
 
 
-def _ignore(_progress: LoadProgress) -> None:
-    """Show nothing."""
-
-
 class WorkerPool:
     """Workers that are ready for load assignments; `close` ends them. `lost` says which one failed and why."""
 
@@ -189,7 +185,7 @@ class WorkerPool:
     def run(
         self,
         assignment: LoadAssignment,
-        on_progress: OnProgress = _ignore,
+        on_progress: OnProgress = lambda _: None,
         *,
         await_start: Callable[[], float] | None = None,
     ) -> LoadObservation:
@@ -219,12 +215,12 @@ class WorkerPool:
         start = await_start() if await_start is not None else perf_counter() + self.lead_s
         for channel, clock in zip(channels, before, strict=True):
             channel.send(Begin(at_s=start + clock.offset_s))
-        found = self._collect(channels, on_progress)
+        observations = self._collect(channels, on_progress)
         parts: list[Part] = []
         for channel, clock in zip(channels, before, strict=True):
-            if channel in found:
+            if channel in observations:
                 after = clock if self.lost is not None else self._clock(channel)
-                parts.append(Part(name=channel.name, seen=found[channel], clock=mean_clock(clock, after)))
+                parts.append(Part(name=channel.name, seen=observations[channel], clock=mean_clock(clock, after)))
         if not parts:
             assert self.lost is not None
             raise self.lost
@@ -239,7 +235,7 @@ class WorkerPool:
 
     def _collect(self, channels: Sequence[Channel], on_progress: OnProgress) -> dict[Channel, LoadObservation]:
         """Each worker's observation; those of the others, cut short, when one is lost."""
-        found: dict[Channel, LoadObservation] = {}
+        observations: dict[Channel, LoadObservation] = {}
         progress: dict[Channel, LoadProgress] = {}
         inbox: queue.Queue[tuple[Channel, FromWorker | LoadError]] = queue.Queue()
 
@@ -263,11 +259,11 @@ class WorkerPool:
                 self._lose(message)
             elif isinstance(message, LoadObservation):
                 awaited.discard(channel)
-                found[channel] = message
+                observations[channel] = message
             elif isinstance(message, LoadProgress):
                 progress[channel] = message
                 on_progress(merge_progress(progress.values()))
-        return found
+        return observations
 
     def _lose(self, lost: LoadError) -> None:
         """A worker has failed, and with it the run."""

@@ -46,7 +46,7 @@ from tokenpeak.loadgen.workers.messages import (
     encode_to_worker,
     source_digest,
 )
-from tokenpeak.loadgen.workers.pool import OnProgress, WorkerClock, WorkerPool, _ignore, host_share, merge
+from tokenpeak.loadgen.workers.pool import OnProgress, WorkerClock, WorkerPool, host_share, merge
 from tokenpeak.node.machine.words import one_line
 from tokenpeak.spec import Declaration
 
@@ -183,7 +183,7 @@ class RemoteWorkerPool(WorkerPool):
     def run(
         self,
         assignment: LoadAssignment,
-        on_progress: OnProgress = _ignore,
+        on_progress: OnProgress = lambda _: None,
         *,
         await_start: Callable[[], float] | None = None,
     ) -> LoadObservation:
@@ -213,9 +213,9 @@ class _ControllerGoneError(Exception):
 class RemoteWorker:
     """A thread hears, the main thread works."""
 
-    def __init__(self, heard: BinaryIO, said: BinaryIO) -> None:
-        self._in = heard
-        self._out = said
+    def __init__(self, incoming: BinaryIO, outgoing: BinaryIO) -> None:
+        self._in = incoming
+        self._out = outgoing
         self._lock = threading.Lock()
         self._messages: queue.Queue[ToWorker | None] = queue.Queue()
         self._pool: WorkerPool | None = None
