@@ -24,7 +24,7 @@ from tokenpeak.files import delete
 from tokenpeak.node.machine import trust
 from tokenpeak.own_place import require_unmoved, require_working_folder
 from tokenpeak.report.site import build, publish
-from tokenpeak.sweep import secret
+from tokenpeak.sweep import installation
 
 REFUSED = r"Root writes no site to .*, which others could lead elsewhere by a link: .* belongs to user nobody"
 
@@ -274,7 +274,7 @@ def open_state(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @needs_root
 def test_other_user_cannot_open_the_lock(open_state: Path) -> None:
     """As that user tries."""
-    secret.master_secret()
+    installation.master_secret()
     tried = subprocess.run(["test", "-r", str(open_state / LOCK)], user=ATTACKER, group=ATTACKER, check=False)
 
     assert tried.returncode != 0

@@ -10,6 +10,8 @@ from driven_home import Home
 
 from tokenpeak.node import bundle
 from tokenpeak.sweep import installation, secret
+from tokenpeak.node.installation import bundle
+from tokenpeak.sweep import installation
 from tokenpeak.sweep.inventory.nodes import read_inventory
 
 
@@ -34,7 +36,7 @@ def test_rotated_secret_reaches_the_node_and_the_old_one_leaves_it(home: Home, m
     rotated = home.run("install", "--inventory", "lone", "--rotate")
     after = secrets_on(node)
     monkeypatch.setenv("TOKENPEAK_STATE", str(home.state))
-    master = secret.master_secret()
+    master = installation.master_secret()
     one = read_inventory("lone", home.root / "inventory").node("one")
 
     assert 1 == refused.returncode

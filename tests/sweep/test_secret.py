@@ -13,6 +13,8 @@ from tokenpeak import paths
 from tokenpeak.node.bundle import write_bundle
 from tokenpeak.node.engine.engine import trial_key
 from tokenpeak.sweep import secret
+from tokenpeak.node.installation.bundle import write_bundle
+from tokenpeak.sweep import installation
 from tokenpeak.sweep.inventory.nodes import Node
 
 ONE = Node(name="gpu-1", variables={"ansible_host": "10.0.0.1"})
@@ -31,10 +33,10 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_each_node_has_a_secret_of_its_own() -> None:
     """It is the same each time, and another one for another name or address; the master secret is none of them."""
-    master = secret.master_secret()
+    master = installation.master_secret()
     found = [master.of_node(node) for node in (ONE, *OTHERS)]
 
-    assert secret.master_secret().of_node(ONE) == found[0]
+    assert installation.master_secret().of_node(ONE) == found[0]
     assert len({*found, master.value}) == len(found) + 1
 
 
@@ -49,12 +51,12 @@ def test_keys_of_two_launches_differ() -> None:
 
 def test_rotation(tmp_path: Path) -> None:
     """The new secret has another name, the old one's is kept for removal, and the files are this user's alone."""
-    before = secret.master_secret()
-    after = secret.renew_master_secret()
+    before = installation.master_secret()
+    after = installation.renew_master_secret()
 
     assert before.value != after.value
-    assert after == secret.master_secret()
-    assert (before.name,) == secret.retired()
+    assert after == installation.master_secret()
+    assert (before.name,) == installation.retired()
     assert {0o600} == {path.stat().st_mode & 0o777 for path in tmp_path.glob("[mr]*secret*")}
 
 

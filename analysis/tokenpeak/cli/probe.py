@@ -17,12 +17,12 @@ from tokenpeak.node.protocol.answers import UninstallAnswer
 from tokenpeak.records import NodeFacts
 from tokenpeak.sweep.ansible.runner import run_playbook
 from tokenpeak.sweep.installation import install as put
+from tokenpeak.sweep.installation import rotate as replace_secret
 from tokenpeak.sweep.interrupt import Interrupt, interrupt_on_signals
 from tokenpeak.sweep.inventory.nodes import Inventory, read_inventory
 from tokenpeak.sweep.probe import Probe
 from tokenpeak.sweep.probe import probe as probe_nodes
 from tokenpeak.sweep.progress import SIDE, receivers_of
-from tokenpeak.sweep.secret import rotate as replace_secret
 from tokenpeak.sweep.trial.load_hosts import prepare_load_hosts
 from tokenpeak.terminal import echo, echo_lines, echo_text
 

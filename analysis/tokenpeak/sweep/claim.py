@@ -27,8 +27,9 @@ from tokenpeak import paths
 from tokenpeak.errors import FencedError
 from tokenpeak.files import delete, delete_if_possible, sync, write_atomically
 from tokenpeak.paths import inside
+from tokenpeak.names import inside
+from tokenpeak.sweep.installation import master_secret
 from tokenpeak.sweep.interrupt import Interrupt
-from tokenpeak.sweep.secret import master_secret
 
 _NAME = re.compile(r"\.controller-(\d{1,9})\.json")
 SIGN_S = 3.0

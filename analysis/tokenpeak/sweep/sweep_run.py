@@ -13,14 +13,13 @@ from tokenpeak.store.archive import Archive
 from tokenpeak.sweep.archive_keeper import AnswersKeeper, KeptArchive
 from tokenpeak.sweep.claim import SweepClaim
 from tokenpeak.sweep.downtime_budget import DowntimeBudget
-from tokenpeak.sweep.installation import read_provenance
+from tokenpeak.sweep.installation import master_secret, read_provenance
 from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory.nodes import Inventory
 from tokenpeak.sweep.limits import ConcurrencyLimiter, NodeFailures, StoreLimiter, group_limits
 from tokenpeak.sweep.probe import ReadyNode
 from tokenpeak.sweep.progress import Notifier, ProgressDisplay, lacking
 from tokenpeak.sweep.resume import downtime_before_s, open_before_s
-from tokenpeak.sweep.secret import master_secret
 from tokenpeak.sweep.trial.endpoint import EndpointWorker
 from tokenpeak.sweep.trial.execution import TrialSite
 from tokenpeak.sweep.trial.load_hosts import (

@@ -26,13 +26,12 @@ from tokenpeak.sweep.ansible.heartbeat_channel import lease_argvs
 from tokenpeak.sweep.ansible.runner import run_playbook
 from tokenpeak.sweep.apply.applicable import Applicable, SweepResult, applicable
 from tokenpeak.sweep.apply.node_apply import ApplyPlan, ApplySite, answer_of
-from tokenpeak.sweep.installation import is_another, read_provenance, renewal
+from tokenpeak.sweep.installation import is_another, master_secret, read_provenance, renewal
 from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory.checks import bake_of
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
 from tokenpeak.sweep.limits import GroupLimit
 from tokenpeak.sweep.probe import ReadyNode
-from tokenpeak.sweep.secret import master_secret
 
 ROOT = "root"
 

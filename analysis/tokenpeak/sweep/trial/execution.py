@@ -21,11 +21,10 @@ from tokenpeak.paths import inside
 from tokenpeak.records import Production, Provenance, TrialRecord
 from tokenpeak.sweep.ansible.result import Event, NodeResult, restored_by
 from tokenpeak.sweep.claim import SweepClaim
-from tokenpeak.sweep.installation import install, is_another, renewal
+from tokenpeak.sweep.installation import MasterSecret, install, is_another, renewal
 from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
 from tokenpeak.sweep.limits import StoreLimiter
-from tokenpeak.sweep.secret import MasterSecret
 from tokenpeak.sweep.trial.load_hosts import LoadHostScheduler
 from tokenpeak.sweep.trial.play import Assignment, TrialPlay
 from tokenpeak.sweep.trial.record import TrialEvidence, trial_record

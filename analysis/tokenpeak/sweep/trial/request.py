@@ -31,9 +31,8 @@ from tokenpeak.search.history import Proposal
 from tokenpeak.spec.sweep import QualityJob, SweepSpec
 from tokenpeak.spec.workload import ExternalLoad, ExternalWorkload
 from tokenpeak.sweep.claim import SweepClaim
-from tokenpeak.sweep.installation import own_script
+from tokenpeak.sweep.installation import MasterSecret, own_script
 from tokenpeak.sweep.inventory.nodes import Node
-from tokenpeak.sweep.secret import MasterSecret
 from tokenpeak.vllm.command import engine_argv, engine_env
 from tokenpeak.vllm.flags import FlagFacts
 
