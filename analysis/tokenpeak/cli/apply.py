@@ -81,12 +81,12 @@ def apply(
     interrupt = Interrupt()
     with interrupt_on_signals(interrupt, lambda level: echo(STOP_WORDS[level])):
         echo(f"Looking at {', '.join(node.name for node in inventory.nodes)}")
-        found = probe(inventory, cancelled=interrupt.gentle)
+        probed = probe(inventory, cancelled=interrupt.gentle)
         # What keeps a trial off, an engine's port that is taken say, does not keep an apply off.
-        silent = {**found.unreachable, **found.failed}
+        silent = {**probed.unreachable, **probed.failed}
         if silent:
             raise NodeError("\n  ".join(["Nothing was changed.", *(f"{name}: {why}" for name, why in silent.items())]))
-        proposals = propose(result, found.answered, descriptions(rights), config_name)
+        proposals = propose(result, probed.answered, descriptions(rights), config_name)
         refused = [line for proposal in proposals for line in _lines(proposal, despite)]
         if refused:
             echo_lines(["Not applied, and nothing was changed:", *(f"  {line}" for line in refused)])
@@ -95,7 +95,7 @@ def apply(
         if not todo:
             echo("Production runs this config already.")
             return
-        limits, down = group_limits(inventory), not_serving(inventory, found.answered)
+        limits, down = group_limits(inventory), not_serving(inventory, probed.answered)
         kept = [f"  {one.node}: {reason}" for one in todo for reason in forbidden(one.node, limits, down)]
         if kept:
             echo_lines(["Not applied, and nothing was changed:", *kept])
@@ -117,17 +117,17 @@ def apply(
 
 def _lines(proposal: NodeProposal, despite: Sequence[Despite]) -> list[str]:
     """The change of one node, printed; what stands against it is returned."""
-    name, found = proposal.node, proposal.found
-    if found is None:
+    name, proposed = proposal.node, proposal.found
+    if proposed is None:
         return [f"{name}: {proposal.problem}"]
-    if found.edit is not None:
-        before, after = found.described.text, found.edit.shown(found.described)
-        echo_lines(["", f"{name}: {found.config.name}"])
-        echo_text(difference(before, after, f"{name} as it is", f"{name} with {found.config.name}") or "  no change")
-        for note in found.edit.notes:
+    if proposed.edit is not None:
+        before, after = proposed.described.text, proposed.edit.shown(proposed.described)
+        echo_lines(["", f"{name}: {proposed.config.name}"])
+        echo_text(difference(before, after, f"{name} as it is", f"{name} with {proposed.config.name}") or "  no change")
+        for note in proposed.edit.notes:
             echo(f"NOTE {name}: {note}")
-    left = remaining(found.obstacles, despite)
-    for obstacle in found.obstacles:
+    left = remaining(proposed.obstacles, despite)
+    for obstacle in proposed.obstacles:
         if obstacle not in left:
             declared = f"(declared by --despite {obstacle.despite})"
             echo(f"WARNING {name}: {obstacle.reason.upper()}, AND IT IS APPLIED ALL THE SAME {declared}")
@@ -135,8 +135,8 @@ def _lines(proposal: NodeProposal, despite: Sequence[Despite]) -> list[str]:
 
 
 def _changes(proposal: NodeProposal) -> bool:
-    found = proposal.found
-    return found is not None and found.edit is not None and found.edit.changes(found.described)
+    proposed = proposal.found
+    return proposed is not None and proposed.edit is not None and proposed.edit.changes(proposed.described)
 
 
 def conclude(records: Sequence[ApplyRecord], planned: Sequence[str], inventory_name: str, interrupt: Interrupt) -> None:
@@ -169,12 +169,12 @@ def rollback(inventory_name: str, nodes: tuple[str, ...], *, yes: bool, serial: 
     rights = apply_rights(inventory, user)
     interrupt = Interrupt()
     with interrupt_on_signals(interrupt, lambda level: echo(STOP_WORDS[level])):
-        found = probe(inventory, cancelled=interrupt.gentle)
+        probed = probe(inventory, cancelled=interrupt.gentle)
         plans: list[ApplyPlan] = []
         archives: dict[str, Archive | None] = {}
-        problems = {**found.unreachable, **found.failed}
+        problems = {**probed.unreachable, **probed.failed}
         for name, answer in descriptions(rights).items():
-            if name in problems or name not in found.answered:
+            if name in problems or name not in probed.answered:
                 continue
             if isinstance(answer, NodeError) or answer.problem is not None:
                 problems[name] = answer.problem or "" if isinstance(answer, DescribeAnswer) else str(answer)
@@ -185,7 +185,7 @@ def rollback(inventory_name: str, nodes: tuple[str, ...], *, yes: bool, serial: 
                 archive = archive_of_apply(answer.applied.apply_id)
                 if archive is None:
                     echo(f"NOTE {name}: no archive here has apply {answer.applied.apply_id}: this is recorded nowhere.")
-                plan = _plan(found.answered[name], answer, archive)
+                plan = _plan(probed.answered[name], answer, archive)
                 plans.append(plan)
                 archives[plan.apply_id] = archive
         for name, problem in problems.items():

@@ -70,7 +70,7 @@ def archive(
                 "requests": summaries,
                 "engine logs": summaries or not (keep_everything or texts or published),
             }
-            removed = tuple(what for what, is_out in taken_out.items() if is_out)
+            removed = tuple(part for part, is_out in taken_out.items() if is_out)
             packed = pack(folder if keep_everything else clean, target, removed=removed, summaries=summaries)
     echo(f"Packed {folder} into {packed} ({packed.stat().st_size:,} bytes).")
 
@@ -78,13 +78,13 @@ def archive(
 KEEPING = "--texts (logs and free text) or --keep-everything"
 
 
-def say_findings(folder: Path, found: list[str], fate: str) -> None:
+def say_findings(folder: Path, findings: list[str], fate: str) -> None:
     """Say what names machines, people or secrets, and what becomes of it."""
-    if found:
+    if findings:
         echo(f"{folder.name} names machines, people or secrets. {fate}:")
     else:
         echo(f"{folder.name} names no machine, person or secret, as far as its fields and patterns show.")
-    echo_lines(f"  {line}" for line in found)
+    echo_lines(f"  {line}" for line in findings)
 
 
 def _folder(sweep_id: str) -> Path:
@@ -171,10 +171,10 @@ def import_(
     from tokenpeak.exchange.assemble import write_import
     from tokenpeak.exchange.sources import read_sources
 
-    found, own_name = read_sources(sources, gpu=gpu, gpus=gpus, engine_version=engine_version)
-    archive = write_import(found, output, sweep_id=name or own_name)
-    imported = found.imported
-    echo(f"Imported {len(found.runs)} runs ({imported.format}) into {archive.path}")
+    results, own_name = read_sources(sources, gpu=gpu, gpus=gpus, engine_version=engine_version)
+    archive = write_import(results, output, sweep_id=name or own_name)
+    imported = results.imported
+    echo(f"Imported {len(results.runs)} runs ({imported.format}) into {archive.path}")
     for title, lines in (("differs", imported.differences), ("not mapped", imported.unmapped)):
         echo_lines(f"  {title}: {line}" for line in lines)
     echo(f"Look at it: tokenpeak report {archive.path}")

@@ -32,12 +32,12 @@ def check(files: tuple[str, ...]) -> None:
     from tokenpeak.sweep.inventory.checks import inventory_mistakes
 
     sweeps, inventories = _all() if not files else _given(files)
-    found = [each for path in sweeps for each in spec_mistakes(path)]
-    found += [each for folder in inventories for each in inventory_mistakes(folder)]
-    echo_lines(map(str, found))
+    mistakes = [each for path in sweeps for each in spec_mistakes(path)]
+    mistakes += [each for folder in inventories for each in inventory_mistakes(folder)]
+    echo_lines(map(str, mistakes))
     looked = f"{_count(len(sweeps), 'sweep', 'sweeps')}, {_count(len(inventories), 'inventory', 'inventories')}"
-    echo(f"{looked}: {_count(len(found), 'mistake', 'mistakes') if found else 'no mistake found'}")
-    if found:
+    echo(f"{looked}: {_count(len(mistakes), 'mistake', 'mistakes') if mistakes else 'no mistake found'}")
+    if mistakes:
         sys.exit(ExitStatus.USAGE)
 
 
@@ -93,5 +93,5 @@ def schema(kind: str) -> None:
     from tokenpeak.sweep.check_spec import sweep_schema
     from tokenpeak.sweep.inventory.schema import inventory_schema
 
-    found = {"sweep": sweep_schema, "inventory": inventory_schema, "workload": spec_schema.schema}[kind]()
-    echo_text(json.dumps(found, indent=1, ensure_ascii=False))
+    document = {"sweep": sweep_schema, "inventory": inventory_schema, "workload": spec_schema.schema}[kind]()
+    echo_text(json.dumps(document, indent=1, ensure_ascii=False))

@@ -86,13 +86,17 @@ def gate(
     now = read_side(new)
     if both := set(now.sweep_ids) & set(before.sweep_ids):
         raise InputError(f"Sweep {min(both)} is on both sides, and equals itself. Name another.")
-    found = compare(before, now, margin=least, metrics=columns, configs=configs, common=common)
-    echo_lines(lines(found, everything=everything))
-    contents = {json_file: _json(as_json(found)), junit_file: junit(found), markdown_file: markdown(found)}
+    comparison = compare(before, now, margin=least, metrics=columns, configs=configs, common=common)
+    echo_lines(lines(comparison, everything=everything))
+    contents = {
+        json_file: _json(as_json(comparison)),
+        junit_file: junit(comparison),
+        markdown_file: markdown(comparison),
+    }
     for file, content in contents.items():
         if file is not None:
             write_atomically(file, content)
-    sys.exit(found.status)
+    sys.exit(comparison.status)
 
 
 def _json(value: object) -> str:

@@ -118,26 +118,26 @@ def _write_found(hosts: tuple[str, ...], inventory_name: str, port: int) -> None
     if folder.exists():
         raise InputError(f"{folder} is there already, and stays as it is. Name another one by --inventory.")
     surveyed = survey_hosts(list(dict.fromkeys(hosts)), port)
-    found = [(host, host.answer) for host in surveyed if host.answer is not None]
-    for host, answer in found:
+    answered = [(host, host.answer) for host in surveyed if host.answer is not None]
+    for host, answer in answered:
         echo(f"{host.name}: {summary(answer)}")
     for host in surveyed:
         if host.problem is not None:
             echo(f"PROBLEM {host.name}: {host.problem}")
-    if not found:
+    if not answered:
         raise NodeError("No host could be looked at; nothing was written.")
     if home != paths.HOME or not (paths.HOME / "inventory").is_dir():
         make_folder(home, ())
     command = f"tokenpeak init --probe {' '.join(hosts)}"
-    hosts_yml, shared = first_inventory([host for host, _ in found], f"Written by `{command}`. Look through it.")
+    hosts_yml, shared = first_inventory([host for host, _ in answered], f"Written by `{command}`. Look through it.")
     _put(folder / "hosts.yml", hosts_yml)
     _put(folder / "group_vars" / "all.yml", shared)
-    for name in dict.fromkeys(default_sweep(answer.gpus) for _, answer in found):
+    for name in dict.fromkeys(default_sweep(answer.gpus) for _, answer in answered):
         if (home / "sweeps").is_dir() and not (home / "sweeps" / f"{name}.yml").exists():
             _put(home / "sweeps" / f"{name}.yml", paths.EXAMPLE_SWEEPS / f"{name}.yml")
     echo_lines(map(str, inventory_mistakes(folder)))
     echo(f"Next: look through {folder}, then tokenpeak probe --inventory {inventory_name}")
-    if len(found) < len(surveyed):
+    if len(answered) < len(surveyed):
         sys.exit(ExitStatus.ERROR)
 
 

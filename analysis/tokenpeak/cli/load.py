@@ -233,14 +233,14 @@ def calibrate(serve: str | None, **given: Any) -> None:
         _serve(serve)
         return
     setup, server = _prepared(given)
-    found = module.calibrate(
+    measured = module.calibrate(
         lambda point: echo(f"{point.streams} streams: measured", err=True),
         streams=given["streams"] or module.STREAMS,
         seconds=given["seconds"],
         setup=setup,
         server=server,
     )
-    echo_text(module.as_text(found))
+    echo_text(module.as_text(measured))
 
 
 def _prepared(given: dict[str, Any]) -> tuple[Any, Any]:
@@ -274,10 +274,10 @@ def _on_node(inventory_name: str, node_name: str | None, *, placed: bool) -> tup
     setup = node_setup(inventory, node)
     if not placed:
         return setup, None
-    found = probe(inventory.limited_to((node.name,)))
-    ready = found.answered.get(node.name)
+    probed = probe(inventory.limited_to((node.name,)))
+    ready = probed.answered.get(node.name)
     if ready is None:
-        raise NodeError("\n".join(found.complaints()))
+        raise NodeError("\n".join(probed.complaints()))
     return setup, lambda ttft_s, itl_s: node_server(inventory, node, ready, ttft_s, itl_s)
 
 

@@ -51,8 +51,8 @@ def sweep_of(inventory: "Inventory", name: str | None) -> str:
     """The sweep that was named, else the inventory's own; SpecError where there is neither."""
     from tokenpeak.spec.sweep import sweep_names
 
-    if found := name or inventory.default_sweep:
-        return found
+    if sweep := name or inventory.default_sweep:
+        return sweep
     raise SpecError(f"Inventory {inventory.name} names no default sweep; give --sweep. {suggestion('', sweep_names())}")
 
 

@@ -102,7 +102,7 @@ def known_facts(inventory: Inventory) -> list[NodeFacts]:
     A node without either that is this machine is taken for its processors and memory.
     """
     probed = {fact.node: fact for fact in last_facts(inventory.name)}
-    found, without = [], []
+    facts, without = [], []
     for node in inventory.nodes:
         fact = probed.get(node.name) or declared_facts(node)
         if fact is None and node.is_local:
@@ -117,13 +117,13 @@ def known_facts(inventory: Inventory) -> list[NodeFacts]:
             }
             if fact.source == "declared" or not fact.engines:
                 now["engines"] = engine_builds_of(node)
-            found.append(fact.model_copy(update=now))
+            facts.append(fact.model_copy(update=now))
     if without:
         raise FactsError(
             f"Nothing is known of {', '.join(without)}: never probed, and no facts declared. Run "
             f"`tokenpeak probe --inventory {inventory.name}`, or add tokenpeak_facts to {inventory.hosts_path}."
         )
-    return found
+    return facts
 
 
 def _this_machine(name: str, engines: tuple[EngineBuild, ...]) -> NodeFacts:

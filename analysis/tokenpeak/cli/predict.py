@@ -34,9 +34,9 @@ def explain(archives: tuple[Path, ...]) -> None:
 
     Says what binds the fastest config on each kind of hardware, and what to try.
     """
-    found = find_archives(list(archives))
-    for stored in found:
-        if len(found) > 1:
+    stored_archives = find_archives(list(archives))
+    for stored in stored_archives:
+        if len(stored_archives) > 1:
             echo(stored.path.name)
         _explain(stored)
 
@@ -112,7 +112,7 @@ def predict(
     if not plan.fits:
         console.print(f"may not fit: {plan.reason}", markup=False)
         return
-    asked = Demand(
+    demand = Demand(
         input_tokens=input_tokens,
         output_tokens=output_tokens,
         longest_tokens=input_tokens + output_tokens,
@@ -123,7 +123,7 @@ def predict(
         concurrency=concurrency,
         rate_per_s=None,
     )
-    found = predict_run(plan, asked)
+    prediction = predict_run(plan, demand)
     deployment = plan.deployment
     console.print(
         f"{facts.name}: {facts.parameters / 1e9:.2f} B parameters, {facts.active_parameters / 1e9:.2f} B active, "
@@ -134,11 +134,12 @@ def predict(
         f"{activation_peak_bytes(deployment) / GIB:.1f}, graphs {graph_bytes(deployment) / GIB:.1f}, "
         f"KV cache {plan.kv_cache_bytes / GIB:.1f} ({plan.kv_cache_tokens:,} tokens)"
     )
-    speed, limit = found.output_tok_per_s or 0.0, found.limit_output_tok_per_s or 0.0
+    speed, limit = prediction.output_tok_per_s or 0.0, prediction.limit_output_tok_per_s or 0.0
     console.print(
-        f"{speed:,.0f} output tok/s for {concurrency} in flight, mean TTFT {(found.ttft_s or 0) * 1000:,.0f} ms, "
-        f"TPOT {(found.tpot_s or 0) * 1000:.1f} ms, ±{found.uncertainty or 0:.0%} (80%)"
+        f"{speed:,.0f} output tok/s for {concurrency} in flight, mean TTFT {(prediction.ttft_s or 0) * 1000:,.0f} ms, "
+        f"TPOT {(prediction.tpot_s or 0) * 1000:.1f} ms, ±{prediction.uncertainty or 0:.0%} (80%)"
     )
     console.print(
-        f"bound by {(found.binding or '?').replace('_', ' ')}; {speed / limit:.0%} of the hardware's {limit:,.0f} tok/s"
+        f"bound by {(prediction.binding or '?').replace('_', ' ')}; {speed / limit:.0%} of the hardware's "
+        f"{limit:,.0f} tok/s"
     )

@@ -36,44 +36,44 @@ def probe(inventory_name: str, nodes: tuple[str, ...], style: str) -> None:
     inventory = read_inventory(inventory_name, nodes=nodes)
     interrupt = Interrupt()
     with interrupt_on_signals(interrupt, lambda _: None):
-        found = probe_nodes(inventory, cancelled=interrupt.gentle)
+        probed = probe_nodes(inventory, cancelled=interrupt.gentle)
         load = _load_hosts(inventory, interrupt)
     if style == "json":
-        echo_text(json.dumps({**_as_json(found), "load_hosts": load}, indent=2))
+        echo_text(json.dumps({**_as_json(probed), "load_hosts": load}, indent=2))
     else:
-        SafeConsole().print(_table(found))
-        echo_lines((*_power(found), *_missing_builds(found)))
-        echo_lines(f"PROBLEM {complaint}" for complaint in found.complaints())
+        SafeConsole().print(_table(probed))
+        echo_lines((*_power(probed), *_missing_builds(probed)))
+        echo_lines(f"PROBLEM {complaint}" for complaint in probed.complaints())
         echo_lines(f"PROBLEM {problem}" if problem else f"{name} offers load" for name, problem in load.items())
-    if found.complaints() or any(load.values()):
+    if probed.complaints() or any(load.values()):
         sys.exit(ExitStatus.ERROR)
 
 
 def _load_hosts(inventory: Inventory, interrupt: Interrupt) -> dict[str, str | None]:
     """Each load host, and what is wrong with it or None."""
-    found: dict[str, str | None] = {}
+    problems: dict[str, str | None] = {}
     for host in inventory.load_hosts:
         try:
             prepare_load_hosts(replace(inventory, load_hosts=(host,)), say=lambda _: None, cancelled=interrupt.gentle)
-            found[host.name] = None
+            problems[host.name] = None
         except NodeError as error:
-            found[host.name] = str(error)
-    return found
+            problems[host.name] = str(error)
+    return problems
 
 
-def _as_json(found: Probe) -> dict[str, object]:
+def _as_json(probed: Probe) -> dict[str, object]:
     return {
-        "nodes": [ready.facts.model_dump(mode="json") for ready in found.answered.values()],
-        "unreachable": dict(found.unreachable),
-        "failed": dict(found.failed),
+        "nodes": [ready.facts.model_dump(mode="json") for ready in probed.answered.values()],
+        "unreachable": dict(probed.unreachable),
+        "failed": dict(probed.failed),
     }
 
 
-def _table(found: Probe) -> SafeTable:
+def _table(probed: Probe) -> SafeTable:
     table = SafeTable(box=None, pad_edge=False)
     for title in ("node", "hardware", "memory", "engine", "production", "port free"):
         table.add_column(title, overflow="fold")
-    for ready in found.answered.values():
+    for ready in probed.answered.values():
         facts = ready.facts
         table.add_row(
             facts.node + (" (simulated)" if facts.simulated else ""),
@@ -86,18 +86,18 @@ def _table(found: Probe) -> SafeTable:
     return table
 
 
-def _power(found: Probe) -> Iterator[str]:
+def _power(probed: Probe) -> Iterator[str]:
     """A line for each set of power meters: what they measure, and on which nodes."""
     nodes: dict[str, list[str]] = {}
-    for ready in found.answered.values():
+    for ready in probed.answered.values():
         nodes.setdefault(_meters(ready.facts), []).append(ready.facts.node)
     for meters, names in nodes.items():
         yield f"Power is measured of {meters}: {', '.join(names)}"
 
 
-def _missing_builds(found: Probe) -> Iterator[str]:
+def _missing_builds(probed: Probe) -> Iterator[str]:
     """A line for each engine build that a node goes without; one that can start none has that as its problem."""
-    for ready in found.answered.values():
+    for ready in probed.answered.values():
         builds = ready.facts.builds
         if any(build.problem is None for build in builds):
             yield from (

@@ -58,16 +58,16 @@ def record(url: str, model: str, tokens: int | None, tasks: Path | None, output:
     from tokenpeak.records.quality import QualityPasses
     from tokenpeak.spec.sweep import MARGIN_NATS, TOKENS, QualityJob
 
-    found = measure(_server(url, given), model, QualityJob(tokens=tokens or TOKENS, passes=2, tasks=tasks))
-    if not found.passes:
-        raise LoadError(f"The answers could not be measured: {found.measurement.problem}")
-    write_atomically(output, written(QualityPasses(passes=found.passes), output))
-    first, again = found.passes
+    measured = measure(_server(url, given), model, QualityJob(tokens=tokens or TOKENS, passes=2, tasks=tasks))
+    if not measured.passes:
+        raise LoadError(f"The answers could not be measured: {measured.measurement.problem}")
+    write_atomically(output, written(QualityPasses(passes=measured.passes), output))
+    first, again = measured.passes
     own = judge(again, None, Reference(answers=first, floor=floor_of(first, [again], ())), MARGIN_NATS)
     right = sum(answer.right for answer in first.answers)
     echo(
         f"{output}: {len(first.texts)} texts and {len(first.answers)} answers, {right} of them right; "
-        f"{found.measurement.duration_s:.0f} s for two passes"
+        f"{measured.measurement.duration_s:.0f} s for two passes"
     )
     if own.status != "pass":
         echo(f"WARNING nothing can pass against it: {own.reason}")
@@ -95,15 +95,15 @@ def compare(
 
     first, *again = read_passes(reference).passes
     job = QualityJob(tokens=first.budget_tokens, context=first.context, tasks=tasks)
-    found = measure(_server(url, given), model, job)
+    measured = measure(_server(url, given), model, job)
     known = Reference(answers=first, floor=floor_of(first, again, ()))
-    answers = found.passes[0] if found.passes else None
-    verdict = judge(answers, found.measurement.problem, known, margin or MARGIN_NATS)
+    answers = measured.passes[0] if measured.passes else None
+    verdict = judge(answers, measured.measurement.problem, known, margin or MARGIN_NATS)
     if output is not None:
         write_atomically(output, verdict.model_dump_json(indent=1) + "\n")
     echo_lines(_lines(verdict))
     if answers is not None:
-        echo(f"took {found.measurement.duration_s:.1f} s, {found.measurement.tokens:,} tokens")
+        echo(f"took {measured.measurement.duration_s:.1f} s, {measured.measurement.tokens:,} tokens")
     sys.exit(STATUSES[verdict.status])
 
 
@@ -121,9 +121,9 @@ def lm_eval(reference: Path, candidate: Path, metric: str | None, margin: float)
     from tokenpeak.exchange.lm_eval import read_samples
     from tokenpeak.quality.verdict import paired
 
-    found = paired(read_samples(reference, metric), read_samples(candidate, metric), margin=margin / 100)
-    echo(f"{found.status}: {found.reason}")
-    sys.exit(STATUSES[found.status])
+    verdict = paired(read_samples(reference, metric), read_samples(candidate, metric), margin=margin / 100)
+    echo(f"{verdict.status}: {verdict.reason}")
+    sys.exit(STATUSES[verdict.status])
 
 
 def _lines(verdict: "QualityVerdict") -> list[str]:
@@ -135,14 +135,14 @@ def _lines(verdict: "QualityVerdict") -> list[str]:
         "divergence over a long context": verdict.long_kl,
         "regret of generated tokens": verdict.regret,
     }
-    for name, found in rows.items():
-        if found is not None:
-            lines.append(f"  {name:32} {found.estimate:8.4f} nats a token ({found.low:.4f} to {found.high:.4f})")
+    for name, figure in rows.items():
+        if figure is not None:
+            lines.append(f"  {name:32} {figure.estimate:8.4f} nats a token ({figure.low:.4f} to {figure.high:.4f})")
     if verdict.top1_agreement is not None:
         lines.append(f"  {'same likeliest token':32} {verdict.top1_agreement.estimate:8.1%}")
-    if (found := verdict.log_ratio) is not None:
-        ends = f"({exp(found.low):.4f} to {exp(found.high):.4f})"
-        lines.append(f"  {'ratio of perplexities':32} {exp(found.estimate):8.4f} {ends}")
+    if (figure := verdict.log_ratio) is not None:
+        ends = f"({exp(figure.low):.4f} to {exp(figure.high):.4f})"
+        lines.append(f"  {'ratio of perplexities':32} {exp(figure.estimate):8.4f} {ends}")
     if verdict.tasks_right is not None:
         tasks = f"{verdict.tasks_right} of {verdict.tasks}, the reference's {verdict.reference_tasks_right}"
         lines.append(f"  {'right answers':32} {tasks:>8}")

@@ -63,7 +63,7 @@ def replay(
 
     landscapes = [each for path in archives for each in _from_archives(path, metric, workload, level)]
     searchers = list(dict.fromkeys([strategy, *COMPARED]))
-    found: list[dict[str, list[Replay]]] = [
+    replays: list[dict[str, list[Replay]]] = [
         {
             searcher: search_again(
                 landscape,
@@ -77,7 +77,7 @@ def replay(
         }
         for landscape in landscapes
     ]
-    report = _report(landscapes, found, strategy, trials, nodes, seeds)
+    report = _report(landscapes, replays, strategy, trials, nodes, seeds)
     echo_text(json.dumps(report, indent=2) if style == "json" else _text(report))
 
 
@@ -86,7 +86,7 @@ def _from_archives(path: Path, metric: str | None, workload: str | None, level: 
     from tokenpeak.spec.sweep import parse_spec
     from tokenpeak.store.archive import find_archives
 
-    found: list[Landscape] = []
+    landscapes: list[Landscape] = []
     archives = find_archives([path])
     for archive in archives:
         sweep = archive.read_sweep()
@@ -102,16 +102,16 @@ def _from_archives(path: Path, metric: str | None, workload: str | None, level: 
             raw["objective"] = kept | {key: word for key, word in given.items() if word}
         spec = parse_spec(raw, archive.path / "sweep.json")
         try:
-            found += landscapes_of(sweep.sweep_id, sweep, archive.judged_trials(), spec)
+            landscapes += landscapes_of(sweep.sweep_id, sweep, archive.judged_trials(), spec)
         except ArchiveError as error:
             if len(archives) == 1:
                 raise
             echo(f"skipped {error}", err=True)
         for file in archive.malformed:
             echo(f"skipped {file}", err=True)
-    if not found:
+    if not landscapes:
         raise ArchiveError(f"No sweep in {path} has a trial that may be ranked; nothing to replay.")
-    return found
+    return landscapes
 
 
 def _report(

@@ -113,15 +113,17 @@ def _seldom_collected() -> Iterator[None]:
 
 def _given(parameters: tuple[str, ...]) -> dict[str, str]:
     """Name → value; one without a sign or given twice is an InputError."""
-    found: dict[str, str] = {}
+    parameters_by_name: dict[str, str] = {}
     for text in parameters:
         name, sign, value = text.partition("=")
         if not sign or not name:
             raise InputError(f"--param {text!r} is no NAME=VALUE, such as pue=1.1.")
-        if name in found:
-            raise InputError(f"--param gives {name} twice: {found[name]!r} and {value!r}. Give one of them.")
-        found[name] = value
-    return found
+        if name in parameters_by_name:
+            raise InputError(
+                f"--param gives {name} twice: {parameters_by_name[name]!r} and {value!r}. Give one of them."
+            )
+        parameters_by_name[name] = value
+    return parameters_by_name
 
 
 @click.command(short_help="Send the built site to where it is served.")

@@ -74,8 +74,8 @@ def restore(inventory_name: str, nodes: tuple[str, ...], accept: bool, release: 
 
     A node that a running sweep had is held: no trial begins there until --release.
     """
-    asked = {"tokenpeak_restore": {"accept": accept, "release": release}} if accept or release else {}
-    inventory, result = play("restore.yml", inventory_name, nodes, asked)
+    extravars = {"tokenpeak_restore": {"accept": accept, "release": release}} if accept or release else {}
+    inventory, result = play("restore.yml", inventory_name, nodes, extravars)
     unrestored = 0
     for name, node in result.nodes.items():
         if node.is_not_installed:

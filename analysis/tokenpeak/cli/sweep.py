@@ -112,19 +112,19 @@ def _begin(
 def _start(
     spec: SweepSpec, inventory: Inventory, parallel: int, progress: ProgressDisplay, interrupt: Interrupt
 ) -> SweepOutcome:
-    found = prepare(inventory, progress, interrupt)
-    planned = plan_sweep(spec, inventory, found)
+    probed = prepare(inventory, progress, interrupt)
+    planned = plan_sweep(spec, inventory, probed)
     echo_lines(plan_lines(planned.plans))
     echo_lines(planned.notes)
-    return new_sweep(planned, inventory, found, parallel=parallel, progress=progress, interrupt=interrupt)
+    return new_sweep(planned, inventory, probed, parallel=parallel, progress=progress, interrupt=interrupt)
 
 
 def _measure(spec: SweepSpec, endpoint: EndpointSpec, progress: ProgressDisplay, interrupt: Interrupt) -> SweepOutcome:
     """The sweep of a server that is there already."""
     progress.say(f"{endpoint.url} is measured as it is: nothing is launched or stopped, no node is touched")
-    inventory, found = endpoint_inventory(endpoint), look_at(endpoint)
-    planned = plan_sweep(spec, inventory, found)
-    return new_sweep(planned, inventory, found, parallel=1, progress=progress, interrupt=interrupt)
+    inventory, probed = endpoint_inventory(endpoint), look_at(endpoint)
+    planned = plan_sweep(spec, inventory, probed)
+    return new_sweep(planned, inventory, probed, parallel=1, progress=progress, interrupt=interrupt)
 
 
 def _conclude(outcome: SweepOutcome) -> None:

@@ -137,8 +137,8 @@ class AnswersKeeper:
         """What is measured of the next launch of a config; None: nothing."""
         with self._lock:
             answers = self._plans.get(hardware)
-            found = answers.job(config_id, self._launches[hardware]) if answers is not None else None
-        return found.model_copy(update={"tasks": self._tasks}) if found is not None and self._tasks else found
+            job = answers.job(config_id, self._launches[hardware]) if answers is not None else None
+        return job.model_copy(update={"tasks": self._tasks}) if job is not None and self._tasks else job
 
     def settle(self, trial: TrialRecord) -> None:
         """A trial is in the archive: judge what it answered."""

@@ -50,9 +50,9 @@ def spec_mistakes(path: Path) -> list[Mistake]:
 def _refused(written: LocatedYaml, error: TokenpeakError) -> Iterator[Mistake]:
     """The lines of an error that reading raised."""
     if isinstance(error.__cause__, ValidationError):
-        found = complaints(error.__cause__, SweepSpec.model_json_schema())
-        unknown = " ".join(text for _, text in found if "unknown key. Did you mean" in text)
-        for place, text in found:
+        errors = complaints(error.__cause__, SweepSpec.model_json_schema())
+        unknown = " ".join(text for _, text in errors if "unknown key. Did you mean" in text)
+        for place, text in errors:
             # A key that is missing because it is mistyped is one mistake.
             if not (text.endswith("Field required") and str(place[-1]) in unknown):
                 yield _placed(written, text.removeprefix("spec: "), place)

@@ -227,17 +227,17 @@ def _path(archive: Path, generation: int) -> Path:
 
 def _claims(archive: Path) -> dict[int, dict[str, Any]]:
     """Generation → its claim; one that was not written to its end says nothing."""
-    found = ((path, _NAME.fullmatch(path.name)) for path in archive.glob(".controller-*.json"))
-    return {int(match[1]): _read(path) for path, match in found if match}
+    matches = ((path, _NAME.fullmatch(path.name)) for path in archive.glob(".controller-*.json"))
+    return {int(match[1]): _read(path) for path, match in matches if match}
 
 
 def _read(path: Path) -> dict[str, Any]:
     """A claim's content; nothing where there is none, or none that is whole."""
     try:
-        found = json.loads(path.read_text())
+        content = json.loads(path.read_text())
     except (FileNotFoundError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _signed_ns(path: Path) -> int:

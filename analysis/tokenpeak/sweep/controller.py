@@ -38,7 +38,7 @@ _RANDOM_BYTES = 3
 def new_sweep(
     planned: SweepPlan,
     inventory: Inventory,
-    found: Probe,
+    probed: Probe,
     *,
     parallel: int,
     progress: ProgressDisplay,
@@ -56,7 +56,7 @@ def new_sweep(
         progress.say(f"WARNING {doubt} {calibrate_command(inventory, spec.endpoint)}")
     started_at = datetime.now(UTC)
     archive = new_archive(results, f"{started_at:%Y%m%d-%H%M%S}-{spec.name}-{inventory.name}")
-    usable = found.usable
+    usable = probed.usable
     record = SweepRecord(
         sweep_id=archive.path.name,
         name=spec.name,
@@ -85,8 +85,8 @@ def new_sweep(
         claim=claim,
         earlier=(),
         parallel=parallel,
-        left_out=tuple(found.complaints()),
-        not_serving=not_serving(inventory, found.answered),
+        left_out=tuple(probed.complaints()),
+        not_serving=not_serving(inventory, probed.answered),
     )
     with alone(record.sweep_id) as folder, claim.kept():
         return carry_out(job, folder, progress, interrupt)
@@ -129,13 +129,13 @@ def resume_sweep(
         for malformed in archive.malformed:
             progress.say(f"PROBLEM {malformed} Its trial is made again.")
         if spec.endpoint is not None:
-            found = look_at(spec.endpoint)
+            probed = look_at(spec.endpoint)
         else:
             give_back(inventory, archive, trials, answers, claim, progress, interrupt)
-            found = prepare(inventory, progress, interrupt)
-            for name, ready in found.usable.items():
+            probed = prepare(inventory, progress, interrupt)
+            for name, ready in probed.usable.items():
                 require_deadlines(spec, name, ready.declaration, lease_offset_s(inventory, name))
-        usable = unchanged(found.usable, record, progress)
+        usable = unchanged(probed.usable, record, progress)
         if not is_noted:
             if spec.endpoint is None:
                 resume.require_planned(sweep_id, record, own, [ready.facts for ready in usable.values()])
@@ -152,8 +152,8 @@ def resume_sweep(
             earlier=trials,
             parallel=parallel,
             is_resumed=True,
-            not_serving=not_serving(inventory, found.answered),
-            left_out=tuple(found.complaints()),
+            not_serving=not_serving(inventory, probed.answered),
+            left_out=tuple(probed.complaints()),
         )
         return carry_out(job, folder, progress, interrupt)
 

@@ -134,8 +134,8 @@ class ConcurrencyLimiter:
     def _forbidding(self, one: _Waiting, unavailable: frozenset[str]) -> str | None:
         if one.is_to_restore or one.node in self._down:
             return None
-        found = (limit.forbidding(unavailable, one.node) for limit in self._limits)
-        return next((reason for reason in found if reason is not None), None)
+        reasons = (limit.forbidding(unavailable, one.node) for limit in self._limits)
+        return next((reason for reason in reasons if reason is not None), None)
 
 
 FEWEST_TRIALS = 10

@@ -135,13 +135,13 @@ class Probe:
 
 def not_serving(inventory: Inventory, answered: Mapping[str, ReadyNode]) -> frozenset[str]:
     """The probed nodes that do not serve, or did not answer; one without production has nothing to serve."""
-    found = set()
+    names = set()
     for node in inventory.nodes:
         ready = answered.get(node.name)
         production = ready.facts.production if ready is not None else None
         if ready is None or (production is not None and production.manager != "none" and not production.running):
-            found.add(node.name)
-    return frozenset(found)
+            names.add(node.name)
+    return frozenset(names)
 
 
 def probe(
@@ -177,9 +177,9 @@ def probe(
     answered = {name: ready for name, ready in answered.items() if name not in failed}
     if cancelled():
         raise StoppedError("Ended while probing; no production was touched.")
-    found = Probe(answered=answered, unreachable=unreachable, failed=failed)
+    probed = Probe(answered=answered, unreachable=unreachable, failed=failed)
     _keep(inventory.name, [ready.facts for ready in answered.values()])
-    return found
+    return probed
 
 
 def _without_gpus(inventory: Inventory, answered: Mapping[str, ReadyNode]) -> dict[str, str]:
@@ -295,10 +295,10 @@ def prepare(inventory: Inventory, progress: ProgressDisplay, interrupt: Interrup
     model_stores(inventory)
     names = [node.name for node in inventory.nodes]
     progress.say(f"Probing {', '.join(names) if len(names) <= _MOST_NAMED else f'{len(names)} nodes'}")
-    found = probe(inventory, cancelled=interrupt.gentle)
-    if not found.usable:
-        lines = "\n  ".join(found.complaints())
+    probed = probe(inventory, cancelled=interrupt.gentle)
+    if not probed.usable:
+        lines = "\n  ".join(probed.complaints())
         raise NodeError(f"No node of inventory {inventory.name} can run a trial; nothing was stopped.\n  {lines}")
-    for complaint in found.complaints():
+    for complaint in probed.complaints():
         progress.say(f"PROBLEM {complaint}")
-    return found
+    return probed

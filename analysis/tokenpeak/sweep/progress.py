@@ -276,13 +276,13 @@ class Notifier:
 
 def receivers_of(nodes: Sequence[Node]) -> list[dict[str, Any]]:
     """The receivers that the nodes' variables declare, each once. Raises InventoryError for a wrong one."""
-    found: dict[str, dict[str, Any]] = {}
+    receivers: dict[str, dict[str, Any]] = {}
     for node in nodes:
         declared = node.variables.get("tokenpeak_notify") or []
         if wrong := notify.problems(declared):
             raise InventoryError(f"Node {node.name}: {' '.join(wrong)}")
-        found |= {json.dumps(receiver, sort_keys=True): receiver for receiver in declared}
-    return list(found.values())
+        receivers |= {json.dumps(receiver, sort_keys=True): receiver for receiver in declared}
+    return list(receivers.values())
 
 
 def lacking(inventory: Inventory) -> list[str]:

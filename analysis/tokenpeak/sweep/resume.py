@@ -139,7 +139,7 @@ def _given_back_meanwhile_s(
     before = archive.read_end()
     since_unix_s = before.ended_at.timestamp() if before else 0.0
     ours = holder_of(archive.path.name)
-    found = {}
+    down_s = {}
     for name, answer in answers.items():
         known = (answer.last_restoration, *answer.earlier_restorations)
         own = [each for each in known if each is not None and (each.holder or "").startswith(ours) and each.restored]
@@ -148,8 +148,8 @@ def _given_back_meanwhile_s(
         new = [each for each in lost[:-1] if (each.at_unix_s or 0.0) > since_unix_s]
         new += [each for each in lost[-1:] if name in open_s or (each.at_unix_s or 0.0) > since_unix_s]
         if new:
-            found[name] = sum(each.downtime_s or 0.0 for each in new)
-    return found
+            down_s[name] = sum(each.downtime_s or 0.0 for each in new)
+    return down_s
 
 
 def downtime_before_s(archive: Archive, trials: Sequence[TrialRecord]) -> dict[str, float]:
@@ -171,7 +171,7 @@ def open_before_s(archive: Archive, trials: Sequence[TrialRecord]) -> dict[str, 
     if before is not None:
         return dict(before.open_downtime_s)
     last = {trial.node: trial.restoration for trial in trials if trial.restoration is not None}
-    return {node: found.downtime_s or 0.0 for node, found in last.items() if not found.restored}
+    return {node: outcome.downtime_s or 0.0 for node, outcome in last.items() if not outcome.restored}
 
 
 def unchanged(usable: Mapping[str, ReadyNode], record: SweepRecord, progress: ProgressDisplay) -> dict[str, ReadyNode]:
@@ -249,13 +249,13 @@ def require_planned(sweep_id: str, record: SweepRecord, own: SweepSpec, nodes: I
 
 def _settled(own: SweepSpec, recorded: SweepSpec) -> dict[str, Any]:
     """The operator's spec with what planning may have settled as it is recorded: metric per GPU, baselines added."""
-    found = own.model_dump()
+    settled = own.model_dump()
     if recorded.objective.metric == PER_GPU.get(own.objective.metric):
-        found["objective"]["metric"] = recorded.objective.metric
+        settled["objective"]["metric"] = recorded.objective.metric
     count = len(own.search.baseline)
     if recorded.search.baseline[:count] == own.search.baseline:
-        found["search"]["baseline"] = recorded.search.baseline
-    return found
+        settled["search"]["baseline"] = recorded.search.baseline
+    return settled
 
 
 def _configs(spec: SweepSpec, nodes: list[NodeFacts]) -> Iterator[Config]:

@@ -35,8 +35,8 @@ def plan_nodes(
     if spec.endpoint is not None:
         return SweepPlan(spec=spec, plans=build_plan(spec, nodes), notes=())
     kinds = kinds_of(spec, nodes)
-    found = {hardware: baselines(spec, same) for hardware, same in kinds.items()}
-    own = {hardware: extra for hardware, (extra, _) in found.items()}
+    by_hardware = {hardware: baselines(spec, same) for hardware, same in kinds.items()}
+    own = {hardware: extra for hardware, (extra, _) in by_hardware.items()}
     every = [
         config
         for hardware, same in kinds.items()
@@ -48,7 +48,7 @@ def plan_nodes(
     plans = build_plan(spec, nodes, models, own)
     spec, compared = with_reference_first(spec, plans)
     shared = _shares(spec, plans)
-    left_out = dict.fromkeys(note for _, notes in found.values() for note in notes)
+    left_out = dict.fromkeys(note for _, notes in by_hardware.values() for note in notes)
     return SweepPlan(spec=spec, plans=plans, notes=(*left_out, *ranked_by, *compared, *shared))
 
 
@@ -57,22 +57,22 @@ def _shares(spec: SweepSpec, plans: Sequence[Plan]) -> tuple[str, ...]:
     feasible = [plan for plan in plans if plan.feasible]
     if spec.search.budget != "per_sweep" or len(feasible) < 2:
         return ()
-    said = []
+    shares = []
     for hardware, search in limits_of(spec, [(plan, ()) for plan in feasible]).items():
         parts = [f"{search.trials} trials"] if search.trials is not None else []
         parts += [f"{search.gpu_hours:.2g} GPU-hours"] if search.gpu_hours is not None else []
-        said.append(f"{' and '.join(parts)} for {hardware}")
-    return (f"one budget for all, to begin with {'; '.join(said)}; what one search leaves goes to the others",)
+        shares.append(f"{' and '.join(parts)} for {hardware}")
+    return (f"one budget for all, to begin with {'; '.join(shares)}; what one search leaves goes to the others",)
 
 
-def plan_sweep(spec: SweepSpec, inventory: Inventory, found: Probe) -> SweepPlan:
+def plan_sweep(spec: SweepSpec, inventory: Inventory, probed: Probe) -> SweepPlan:
     """The plan for the nodes that can be worked on; raises PlanError when nothing is feasible anywhere."""
-    for name, ready in found.usable.items():
+    for name, ready in probed.usable.items():
         require_deadlines(spec, name, ready.declaration, lease_offset_s(inventory, name))
-    facts = [ready.facts for ready in found.usable.values()]
+    facts = [ready.facts for ready in probed.usable.values()]
     known = model_facts_of(spec, facts) if spec.endpoint is None else {}
-    asked = {name: fact or facts_from_hub(name) for name, fact in known.items()}
-    planned = plan_nodes(spec, facts, {name: fact for name, fact in asked.items() if fact is not None})
+    facts_by_model = {name: fact or facts_from_hub(name) for name, fact in known.items()}
+    planned = plan_nodes(spec, facts, {name: fact for name, fact in facts_by_model.items() if fact is not None})
     feasible = [plan for plan in planned.plans if plan.feasible]
     if not feasible:
         reasons = sorted({f"{dropped.rule}: {dropped.reason}" for plan in planned.plans for dropped in plan.dropped})
@@ -81,7 +81,9 @@ def plan_sweep(spec: SweepSpec, inventory: Inventory, found: Probe) -> SweepPlan
         limits = limits_of(planned.spec, [(plan, ()) for plan in feasible])
         own = {name: planned.spec.model_copy(update={"search": search}) for name, search in limits.items()}
         feasible = [
-            plan.model_copy(update={"estimated_duration_s": cost_of(own[plan.hardware], plan, facts, asked).duration_s})
+            plan.model_copy(
+                update={"estimated_duration_s": cost_of(own[plan.hardware], plan, facts, facts_by_model).duration_s}
+            )
             for plan in feasible
         ]
     return replace(planned, plans=tuple(feasible))

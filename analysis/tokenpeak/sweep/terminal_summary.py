@@ -57,19 +57,21 @@ def precision_lines(
         if best.name == against
         else f"{best.name}, {_percent(spec, mean, baseline[1])}"
     )
-    found = verdict_of(quality, plan.hardware, recommended.config_id)
+    answers = verdict_of(quality, plan.hardware, recommended.config_id)
     return [
         f"At equal precision with {against}: {equal}",
-        f"With {' and '.join(changes)}: {_percent(spec, own, baseline[1])}; {quality_words(found)}",
+        f"With {' and '.join(changes)}: {_percent(spec, own, baseline[1])}; {quality_words(answers)}",
     ]
 
 
-def quality_words(found: AnswersQuality | None) -> str:
+def quality_words(answers: AnswersQuality | None) -> str:
     """What a config's answers are worth, in a few words."""
-    if found is None:
+    if answers is None:
         return "its quality was not measured"
-    words = {"pass": "quality passed", "fail": "quality failed", "unknown": "quality not proven"}[found.verdict.status]
-    kl, ratio = found.verdict.kl, found.verdict.log_ratio
+    words = {"pass": "quality passed", "fail": "quality failed", "unknown": "quality not proven"}[
+        answers.verdict.status
+    ]
+    kl, ratio = answers.verdict.kl, answers.verdict.log_ratio
     if kl is None or ratio is None:
         return words
     return f"{words} ({kl.estimate:.4f} nats a token from the reference, perplexity × {exp(ratio.estimate):.4f})"
@@ -124,9 +126,9 @@ def choice(spec: SweepSpec, ranked: RankedConfigs, plan: Plan, engine_version: s
 
 def value_words(spec: SweepSpec, metric: str, value: float) -> str:
     """A metric's value with its unit."""
-    found = metric_of(metric)
-    unit = found[0].unit.replace("currency", spec.energy.currency) if found else ""
-    return f"{value:,.4g} {unit}" if found and value < 100 else f"{value:,.0f} {unit}"
+    declared = metric_of(metric)
+    unit = declared[0].unit.replace("currency", spec.energy.currency) if declared else ""
+    return f"{value:,.4g} {unit}" if declared and value < 100 else f"{value:,.0f} {unit}"
 
 
 def trial_words(spec: SweepSpec, record: TrialRecord, trials: Iterable[TrialRecord]) -> tuple[str, str]:
@@ -190,8 +192,8 @@ def summary_lines(
         lines += trade_off_lines(spec, ranked)
         history = history_of(trials, spec, plan.hardware)
         lines += _without_value([trial for trial in trials if trial.hardware == plan.hardware], spec)
-        if found := climb_words(plan, history):
-            lines.append(f"  {found}")
+        if climbed := climb_words(plan, history):
+            lines.append(f"  {climbed}")
         recommended = choice(spec, ranked, plan, node.engine_version)
         lines += choice_lines(recommended, ranked)
         if recommended is not None:
@@ -211,13 +213,13 @@ def trade_off_lines(spec: SweepSpec, ranked: RankedConfigs) -> list[str]:
     for trial in ranked.trials:
         if trial.config.config_id in launches:
             launches[trial.config.config_id].append(objective_values(trial, spec))
-    found = trade_offs(launches, objective_directions(spec))
+    front = trade_offs(launches, objective_directions(spec))
     titles = ", ".join(title_of(name) for name in names)
-    lines = [f"  Not beaten in all of {titles}, by means: {len(found)} of {len(launches)} configs"]
-    for config_id, means in list(found.items())[:_SHOWN]:
+    lines = [f"  Not beaten in all of {titles}, by means: {len(front)} of {len(launches)} configs"]
+    for config_id, means in list(front.items())[:_SHOWN]:
         values = ", ".join(value_words(spec, name, mean) for name, mean in zip(names, means, strict=True))
         lines.append(f"      {ranked.configs[config_id].name}: {values}")
-    return [*lines, f"      … and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else lines
+    return [*lines, f"      … and {len(front) - _SHOWN} more"] if len(front) > _SHOWN else lines
 
 
 def choice_lines(recommended: Choice | None, ranked: RankedConfigs) -> list[str]:

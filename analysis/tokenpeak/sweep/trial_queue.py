@@ -185,5 +185,5 @@ class TrialQueue:
 
 def last_number(archive: Path) -> int:
     """The highest trial number that any file of the archive bears, whole or not: numbers are given once."""
-    found = [match for path in (archive / "trials").glob("*") if (match := _NUMBER.match(path.name))]
-    return max((int(match[1]) for match in found), default=0)
+    matches = [match for path in (archive / "trials").glob("*") if (match := _NUMBER.match(path.name))]
+    return max((int(match[1]) for match in matches), default=0)

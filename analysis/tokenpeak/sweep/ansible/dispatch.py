@@ -96,9 +96,9 @@ def step_at_work(
     `ends_with_controller`: so do they where the controller has gone. A node's command goes on then.
     Raises OSError where no controller listens any more.
     """
-    said = StepAtWork()
+    word = StepAtWork()
     if address is None:
-        yield said
+        yield word
         return
     is_over = threading.Event()
 
@@ -106,21 +106,21 @@ def step_at_work(
         has_heard = any(lines)
         if is_over.is_set() or not (has_heard or ends_with_controller):
             return
-        said.is_ended.set()
+        word.is_ended.set()
         end_children()
 
     with _connected(address, {"host": host, "step": step, "round": number}) as (_, lines):
         if "go" not in json.loads(next(lines, "{}")):
-            said.is_ended.set()
-            yield said
+            word.is_ended.set()
+            yield word
             return
         waiting = threading.Thread(target=wait, args=(lines,), name="dispatch", daemon=True)
         waiting.start()
         try:
-            yield said
+            yield word
         finally:
             is_over.set()
-            if said.is_ended.is_set():
+            if word.is_ended.is_set():
                 waiting.join()
 
 

@@ -137,7 +137,7 @@ class LeaseChannel:
                 self._closing.wait(self._beat_s)
                 continue
             assert process.stderr is not None
-            said = OutputReader(process.stderr)
+            errors = OutputReader(process.stderr)
             other: deque[bytes] = deque(maxlen=_KEPT_LINES)
             reader = threading.Thread(target=self._hear, args=(process, other), daemon=True)
             reader.start()
@@ -145,8 +145,8 @@ class LeaseChannel:
             _end(process)
             reader.join(timeout=_CLOSE_TIMEOUT_S)
             if not self._closing.is_set():
-                said.has_ended.wait(REST_S)
-                words = said.data() + b"".join(other)
+                errors.has_ended.wait(REST_S)
+                words = errors.data() + b"".join(other)
                 refusal = _refusal(words)
                 if refusal is not None and refusal.code == lease.FENCED:
                     self._on_fenced(refusal.text)
@@ -199,22 +199,22 @@ class LeaseChannel:
                 return
 
 
-def _ending(said: bytes, status: int, login: Login) -> str:
+def _ending(printed: bytes, status: int, login: Login) -> str:
     """Why a channel's process ended, from what it printed."""
-    words = explained(said.decode(errors="replace"), login) or one_line(_last_words(said)[-WORDS_CHARACTERS:])
+    words = explained(printed.decode(errors="replace"), login) or one_line(_last_words(printed)[-WORDS_CHARACTERS:])
     return words or f"it ended with status {status}"
 
 
-def _last_words(said: bytes) -> str:
+def _last_words(printed: bytes) -> str:
     """The last line that is not empty; of a node command's answer, its error."""
-    lines = [line for line in said.decode(errors="replace").splitlines() if line.strip()]
-    refusal = _refusal(said)
+    lines = [line for line in printed.decode(errors="replace").splitlines() if line.strip()]
+    refusal = _refusal(printed)
     return refusal.text if refusal is not None else lines[-1].strip() if lines else ""
 
 
-def _refusal(said: bytes) -> CommandFailure | None:
+def _refusal(printed: bytes) -> CommandFailure | None:
     """The error in a node command's answer; None where there is no such answer."""
-    answer = answer_in(said)
+    answer = answer_in(printed)
     return None if answer is None else parse(LeaseAnswer, answer).error
 
 

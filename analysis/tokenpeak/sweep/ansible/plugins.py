@@ -152,13 +152,13 @@ class NodeAction(ActionBase):  # type: ignore[misc]  # Ansible has no types
             # A limit of time leaves the process of the connection behind.
             end_children()
             raise
-        found = {name: done[name] for name in ("rc", "stdout", "stderr")} | {"failed": done["rc"] != 0}
-        if found["failed"]:
+        result = {name: done[name] for name in ("rc", "stdout", "stderr")} | {"failed": done["rc"] != 0}
+        if result["failed"]:
             # As of a module: a login shell that runs nothing, or sudo, may be what has printed it.
-            found |= {"module_stdout": done["stdout"][-TAIL_CHARACTERS:], "msg": "non-zero return code"}
-        if found["rc"] == 127:
-            found["msg"] = f"The module interpreter '{argv[0]}' was not found."
-        return found
+            result |= {"module_stdout": done["stdout"][-TAIL_CHARACTERS:], "msg": "non-zero return code"}
+        if result["rc"] == 127:
+            result["msg"] = f"The module interpreter '{argv[0]}' was not found."
+        return result
 
     def _run(self, words: str, given: bytes) -> dict[str, Any]:
         """What Ansible says of the words; a connection that hands no input on has it in a file that goes again."""
@@ -237,8 +237,8 @@ class NodeFiles:
 
     def are_there(self, printed: str) -> bool:
         """Whether the look has printed that each file is there, with this very content and mode, its user's own."""
-        found = unframed(printed, "files", as_small_object)
-        return found is not None and found["files"] == self._expected()
+        answer = unframed(printed, "files", as_small_object)
+        return answer is not None and answer["files"] == self._expected()
 
     def put(self) -> list[str]:
         """The command that puts them there, from `put_input` on its standard input."""

@@ -99,17 +99,17 @@ ANYWHERE = Login(address="HOST")
 """Where the inventory's variables are not known: commands have HOST for the reader to fill in."""
 
 
-def explained(said: str, login: Login) -> str | None:
+def explained(printed: str, login: Login) -> str | None:
     """Why a login failed and what to do, from all that was printed; None for what is no failure of a login."""
-    if found := re.search(r'remote host "([^"]+)"', said):
-        login = replace(login, address=found[1])
-    reason = _host_key(said, login) or _connection(said, login) or _command(said, login)
+    if address := re.search(r'remote host "([^"]+)"', printed):
+        login = replace(login, address=address[1])
+    reason = _host_key(printed, login) or _connection(printed, login) or _command(printed, login)
     return reason and one_line(reason)
 
 
-def with_remedy(said: str, login: Login = ANYWHERE) -> str:
+def with_remedy(printed: str, login: Login = ANYWHERE) -> str:
     """What was printed of a failed login in a sentence; anything else in one line."""
-    return explained(said, login) or one_line(said)
+    return explained(printed, login) or one_line(printed)
 
 
 def missing_python(path: str) -> str:
@@ -120,10 +120,10 @@ def missing_python(path: str) -> str:
     )
 
 
-def _host_key(said: str, login: Login) -> str | None:
-    if "REMOTE HOST IDENTIFICATION HAS CHANGED" in said:
-        found = re.search(r"Offending \S+ key in (.+):\d+", said)
-        place = f" -f {shlex.quote(found[1].strip())}" if found else ""
+def _host_key(printed: str, login: Login) -> str | None:
+    if "REMOTE HOST IDENTIFICATION HAS CHANGED" in printed:
+        match = re.search(r"Offending \S+ key in (.+):\d+", printed)
+        place = f" -f {shlex.quote(match[1].strip())}" if match else ""
         known = shlex.quote(login.as_known)
         return (
             "its host key has changed, so nothing was sent there: somebody set the machine up anew, or another one "
@@ -132,8 +132,8 @@ def _host_key(said: str, login: Login) -> str | None:
             f"new one too (ssh-keygen -lf {_KEY}): ssh-keygen -R {known}{place}, then add it as on first contact: "
             f"{login.scan} >> {login.known_hosts}"
         )
-    if "Host key verification failed" in said or "host key is known for" in said:
-        if "UNKNOWN port 65535" in said:
+    if "Host key verification failed" in printed or "host key is known for" in printed:
+        if "UNKNOWN port 65535" in printed:
             return (
                 "the host key of the machine on the way there (ProxyJump) is unknown or has changed, so nothing was "
                 f"sent. Log in to that machine by hand once, and compare the fingerprint; then try {login.ssh}"
@@ -146,45 +146,45 @@ def _host_key(said: str, login: Login) -> str | None:
     return None
 
 
-def _connection(said: str, login: Login) -> str | None:
-    if found := re.search(r"Permission denied \([a-z,-]+\)", said):
+def _connection(printed: str, login: Login) -> str | None:
+    if match := re.search(r"Permission denied \([a-z,-]+\)", printed):
         return (
-            f"{login.address} accepts no key that was offered for {login.whom} ({found[0]}). Try {login.ssh}; name the "
+            f"{login.address} accepts no key that was offered for {login.whom} ({match[0]}). Try {login.ssh}; name the "
             "user by ansible_user, the key by ansible_ssh_private_key_file, or add the key to the agent (ssh-add)"
         )
-    if "Could not resolve hostname" in said:
+    if "Could not resolve hostname" in printed:
         return f"no address is known for {login.address}: correct ansible_host, or give its name in ~/.ssh/config"
-    if found := _NO_CONNECTION.search(said) if "ssh: connect" in said or "kex_exchange" in said else None:
+    if match := _NO_CONNECTION.search(printed) if "ssh: connect" in printed or "kex_exchange" in printed else None:
         return (
-            f"no SSH connection to {login.address} port {login.port or 22} ({found[0]}). Is the address right, the "
+            f"no SSH connection to {login.address} port {login.port or 22} ({match[0]}). Is the address right, the "
             f"machine up, and the port open to this one? Try {login.ssh}"
         )
     return None
 
 
-def _command(said: str, login: Login) -> str | None:
+def _command(printed: str, login: Login) -> str | None:
     """What keeps commands from running after the login."""
-    if "currently not available" in said or "This account is not available" in said:
+    if "currently not available" in printed or "This account is not available" in printed:
         return (
-            f"{login.whom} has no login shell there ({_line(said, 'available')}). Give one there (usermod --shell "
+            f"{login.whom} has no login shell there ({_line(printed, 'available')}). Give one there (usermod --shell "
             f"/bin/sh {login.user or 'USER'}), or log in as somebody else by ansible_user"
         )
     for pattern in _MISSING_PYTHON:
-        if found := pattern.search(said):
-            return missing_python(found[1])
-    if "not in the sudoers file" in said or "is not allowed to execute" in said:
+        if match := pattern.search(printed):
+            return missing_python(match[1])
+    if "not in the sudoers file" in printed or "is not allowed to execute" in printed:
         return (
             f"{login.whom} may not use sudo there. Let an administrator allow it without a password, or log in as root "
             f"(ansible_user: root); {_LESS}"
         )
-    if any(words in said for words in ("Missing sudo password", "a password is required", "a terminal is required")):
+    if any(words in printed for words in ("Missing sudo password", "a password is required", "a terminal is required")):
         return (
             f"sudo asks {login.whom} for a password there, which nobody types. Let it ask for none: sudo visudo -f "
             f"/etc/sudoers.d/tokenpeak, with the line {login.user or 'USER'} ALL=(root) NOPASSWD: ALL; {_LESS}"
         )
-    if "sudo: not found" in said or "sudo: command not found" in said:
+    if "sudo: not found" in printed or "sudo: command not found" in printed:
         return "there is no sudo there: install it, or log in as root (ansible_user: root) without ansible_become"
-    if "you must have a tty to run sudo" in said:
+    if "you must have a tty to run sudo" in printed:
         return (
             f"sudo wants a terminal there (requiretty in /etc/sudoers): add Defaults:{login.user or 'USER'} !requiretty"
         )
@@ -194,9 +194,9 @@ def _command(said: str, login: Login) -> str | None:
 _LESS = 'for one command alone see "Rights" in playbooks/README.md'
 
 
-def _line(said: str, words: str) -> str:
+def _line(printed: str, words: str) -> str:
     """The line in which these words stand."""
-    return next(line for line in said.splitlines() if words in line).strip()[:_DISPLAY]
+    return next(line for line in printed.splitlines() if words in line).strip()[:_DISPLAY]
 
 
 WORDS_CHARACTERS = 4000
@@ -296,10 +296,10 @@ def as_object(printed: object) -> dict[str, Any] | None:
         return None
     data = printed if isinstance(printed, bytes) else printed.encode(errors="replace")
     try:
-        found = bounded.parse_json(data, "answer", nan="null", most=MOST_PRINTED_BYTES)
+        value = bounded.parse_json(data, "answer", nan="null", most=MOST_PRINTED_BYTES)
     except ArchiveError:
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def failure_words(title: str, result: Mapping[str, Any], login: Login = ANYWHERE) -> str:
@@ -311,8 +311,8 @@ def failure_words(title: str, result: Mapping[str, Any], login: Login = ANYWHERE
     answer = answer_in(result.get("stdout"))
     if answer is not None and (refusal := parse(NodeAnswer, answer).error) is not None:
         return refusal.text[:WORDS_CHARACTERS]
-    if answer is not None and isinstance(said := answer.get("message"), str):
-        return f"{title}: {one_line(said[:WORDS_CHARACTERS])}"
+    if answer is not None and isinstance(sentence := answer.get("message"), str):
+        return f"{title}: {one_line(sentence[:WORDS_CHARACTERS])}"
     if reason := _login_failure(result, login):
         return reason
     if limit_s := _limit_s(result.get("timedout")):

@@ -130,8 +130,8 @@ class _Collector:
 
     def _take(self, kind: str, node: str, data: Mapping[str, Any]) -> None:
         action = data.get("task_action")
-        found = data.get("res")
-        result: dict[str, Any] = dict(found) if isinstance(found, Mapping) else {}
+        raw = data.get("res")
+        result: dict[str, Any] = dict(raw) if isinstance(raw, Mapping) else {}
         if action == _ROUND:
             self._turn(kind, node, result)
         if kind == "start":
@@ -143,8 +143,8 @@ class _Collector:
             spans = {step: tuple(result["span_unix_s"])} if "span_unix_s" in result else {}
             made = replace(made, spans=spans, answers={} if answer is None else {step: answer})
         if kind == "unreachable":
-            said = str(result.get("msg") or "").strip()[:WORDS_CHARACTERS]
-            made = replace(made, unreachable=with_remedy(said or "unreachable", self._login(node)))
+            reason = str(result.get("msg") or "").strip()[:WORDS_CHARACTERS]
+            made = replace(made, unreachable=with_remedy(reason or "unreachable", self._login(node)))
         if kind == "failed" and not data.get("ignore_errors"):
             title = str(data.get("task", "")).rsplit(" : ", 1)[-1]
             words = failure_words(title, result, self._login(node))
@@ -195,9 +195,9 @@ class _Collector:
 def _untaken(kind: str, error: Exception) -> str:
     """Why an event could not be taken in, with its place: what a node sent, or a defect of ours."""
     place = traceback.extract_tb(error.__traceback__)[-1]
-    said = one_line(f"{type(error).__name__}: {error}"[:WORDS_CHARACTERS])
+    defect = one_line(f"{type(error).__name__}: {error}"[:WORDS_CHARACTERS])
     return (
-        f"what Ansible reported of it ({kind}) could not be taken in: {said} ({Path(place.filename).name}, line "
+        f"what Ansible reported of it ({kind}) could not be taken in: {defect} ({Path(place.filename).name}, line "
         f"{place.lineno}). See what its Python and its node script print; if nothing odd, report a defect"
     )
 

@@ -75,10 +75,10 @@ class SweepResult:
         ranked = ranking(self.spec, self.trials, plan.hardware)
         if name is None:
             node = next(facts for facts in self.record.nodes if facts.node in plan.nodes)
-            found = choice(self.spec, ranked, plan, node.engine_version)
-            if found is None:
+            chosen = choice(self.spec, ranked, plan, node.engine_version)
+            if chosen is None:
                 raise PlanError(f"No config gave a valid result on {plan.hardware}, so there is nothing to apply.")
-            return found.config
+            return chosen.config
         tried = {trial.config.config_id: trial.config for trial in self.trials if trial.hardware == plan.hardware}
         for config in tried.values():
             if name in (config.name, config.config_id):
@@ -215,9 +215,9 @@ def _of_quality(
     status = answers.verdict.status if answers is not None else None
     if status == "fail" or (changes and status != "pass"):
         word = {"fail": "failed", "unknown": "is not proven"}.get(str(status), "was not measured")
-        what = f" and it changes {', '.join(changes)}" if changes else ""
+        change = f" and it changes {', '.join(changes)}" if changes else ""
         yield Obstacle(
-            reason=f"the quality of {config.name} {word}{what}",
+            reason=f"the quality of {config.name} {word}{change}",
             remedy="sweep with quality: {reference: …}, or apply a config of equal precision by --config",
         )
 

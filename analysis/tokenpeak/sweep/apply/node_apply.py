@@ -212,8 +212,8 @@ class NodeApply:
             self._status, self._message = "confirmed", answer.message or ""
             return
         refusal = result.answers.get("confirm")
-        said = refusal.error.text if refusal is not None and refusal.error is not None else _words(result)
-        self._give_back(said, "confirming")
+        reason = refusal.error.text if refusal is not None and refusal.error is not None else _words(result)
+        self._give_back(reason, "confirming")
 
     def _observe(self, *, settle_s: float, said: str) -> Observed | None:
         """Production's metrics for as long as a bake takes; None, with the reason noted, where they were not read."""
@@ -296,8 +296,8 @@ class NodeApply:
             )
         except NodeError as error:
             return NodeResult(failure=str(error))
-        found = done.nodes[self._plan.node]
-        return replace(found, failure=found.failure or "the apply was interrupted") if done.cancelled else found
+        result = done.nodes[self._plan.node]
+        return replace(result, failure=result.failure or "the apply was interrupted") if done.cancelled else result
 
     def _fail(self, status: str, message: str, failed_in: str | None) -> None:
         self._status, self._message, self._failed_in = status, message, failed_in

@@ -100,15 +100,15 @@ def result_of(archive: Archive) -> SweepResult:
 def descriptions(rights: ApplyRights) -> dict[str, DescribeAnswer | NodeError]:
     """What each node's production is, or why it did not say."""
     done = run_playbook("describe.yml", rights.inventory, extravars=rights.extravars)
-    found: dict[str, DescribeAnswer | NodeError] = {}
+    described: dict[str, DescribeAnswer | NodeError] = {}
     for name, result in done.nodes.items():
         try:
             answer = answer_of(result, DescribeAnswer)
         except NodeError as error:
-            found[name] = error
+            described[name] = error
             continue
-        found[name] = NodeError(renewal(rights.inventory, name)) if is_another(answer) else answer
-    return found
+        described[name] = NodeError(renewal(rights.inventory, name)) if is_another(answer) else answer
+    return described
 
 
 def propose(
@@ -118,11 +118,13 @@ def propose(
     config_name: str | None,
 ) -> list[NodeProposal]:
     """What would become of each node that was probed."""
-    found = []
+    proposals = []
     for name, node in ready.items():
         answer = answers[name]
         if isinstance(answer, NodeError):
-            found.append(NodeProposal(node=name, ready=node, answer=DescribeAnswer(), found=None, problem=str(answer)))
+            proposals.append(
+                NodeProposal(node=name, ready=node, answer=DescribeAnswer(), found=None, problem=str(answer))
+            )
             continue
         problem = answer.problem or (f"its answer makes no sense: {answer.unusable}" if answer.unusable else None)
         one: Applicable | None = None
@@ -131,8 +133,8 @@ def propose(
                 one = applicable(result, node.facts, answer, config_name)
             except PlanError as error:
                 problem = str(error)
-        found.append(NodeProposal(node=name, ready=node, answer=answer, found=one, problem=problem))
-    return found
+        proposals.append(NodeProposal(node=name, ready=node, answer=answer, found=one, problem=problem))
+    return proposals
 
 
 def new_apply_id() -> str:
@@ -241,13 +243,13 @@ def apply_serially(
     stop: Callable[[], bool] = lambda: False,
 ) -> list[ApplyRecord]:
     """The records of those that were begun, first to last."""
-    found: list[ApplyRecord] = []
+    done: list[ApplyRecord] = []
     for batch in batches(plans, serial, limits, down):
         if stop() or not batch:
             break
         with ThreadPoolExecutor(len(batch)) as pool:
             records = list(pool.map(apply, batch))
-        found += records
+        done += records
         if any(record.status != "confirmed" for record in records):
             break
-    return found
+    return done

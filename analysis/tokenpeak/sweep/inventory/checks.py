@@ -59,8 +59,8 @@ def bake_of(node: Node, bake_s: float | None = None) -> BakeSettings:
     declared = node.variables.get("tokenpeak_bake") or {}
     if bake_s is not None and isinstance(declared, Mapping):
         declared = {**declared, "bake_s": bake_s}
-    found: BakeSettings = parsed(Node(name=node.name, variables={"tokenpeak_bake": declared}), "tokenpeak_bake")
-    return found
+    settings: BakeSettings = parsed(Node(name=node.name, variables={"tokenpeak_bake": declared}), "tokenpeak_bake")
+    return settings
 
 
 def mistakes_in(variable: str, value: Any) -> list[tuple[tuple[str, ...], str]]:
@@ -74,7 +74,7 @@ def mistakes_in(variable: str, value: Any) -> list[tuple[tuple[str, ...], str]]:
 
 def sentences(variable: str, error: ValidationError) -> list[tuple[tuple[str, ...], str]]:
     """Findings of pydantic in a variable, each with its place in it; templates are left to Ansible."""
-    found = []
+    mistakes = []
     unknown = {finding["loc"][:-1] for finding in error.errors() if finding["type"] == "extra_forbidden"}
     for finding in error.errors():
         place = tuple(str(part) for part in finding["loc"] if part != "[key]")
@@ -100,8 +100,8 @@ def sentences(variable: str, error: ValidationError) -> list[tuple[tuple[str, ..
             if kind == "string_pattern_mismatch" and "mounts" in place:
                 wanted = "write /ON/THE/NODE:/IN/THE/CONTAINER, with :ro where it only reads"
             text = f"{name} is {given!r}; {wanted}" if wanted else f"{name}: {words}{shown}"
-        found.append((place, text))
-    return found
+        mistakes.append((place, text))
+    return mistakes
 
 
 def _keys_at(annotation: Any, place: tuple[str, ...]) -> list[str]:
@@ -111,8 +111,8 @@ def _keys_at(annotation: Any, place: tuple[str, ...]) -> list[str]:
         return _keys_at(fields.get(place[0]), place[1:]) if place else list(fields)
     # An optional type, one with metadata, or the items of a list or mapping: the last of its parts that has keys.
     is_container = get_origin(annotation) in (dict, tuple)
-    found = [_keys_at(part, place[1:] if is_container else place) for part in get_args(annotation)]
-    return next((keys for keys in reversed(found) if keys), [])
+    keys_of_parts = [_keys_at(part, place[1:] if is_container else place) for part in get_args(annotation)]
+    return next((keys for keys in reversed(keys_of_parts) if keys), [])
 
 
 _GROUP_KEYS = ("hosts", "children", "vars")
@@ -126,8 +126,8 @@ def inventory_files(folder: Path, nodes: tuple[str, ...] = ()) -> list[Path]:
     """The YAML files of an inventory: hosts.yml, group_vars, and host_vars of these nodes, or of all."""
     below = [path for name in ("group_vars", "host_vars") for path in sorted((folder / name).rglob("*.y*ml"))]
     others = folder / "host_vars"
-    asked = [path for path in below if not nodes or others not in path.parents or {path.stem, *path.parts} & {*nodes}]
-    return [folder / "hosts.yml", *(path for path in asked if path.is_file())]
+    chosen = [path for path in below if not nodes or others not in path.parents or {path.stem, *path.parts} & {*nodes}]
+    return [folder / "hosts.yml", *(path for path in chosen if path.is_file())]
 
 
 def inventory_mistakes(folder: Path, nodes: tuple[str, ...] = ()) -> list[Mistake]:
@@ -135,7 +135,7 @@ def inventory_mistakes(folder: Path, nodes: tuple[str, ...] = ()) -> list[Mistak
 
     A file beyond the bounds of a YAML file is left to Ansible.
     """
-    found: list[Mistake] = []
+    mistakes: list[Mistake] = []
     files: list[LocatedYaml] = []
     for path in inventory_files(folder, nodes):
         if path.is_file() and path.read_bytes().startswith(b"$ANSIBLE_VAULT"):
@@ -146,18 +146,18 @@ def inventory_mistakes(folder: Path, nodes: tuple[str, ...] = ()) -> list[Mistak
             files.append(written)
         except InputError as error:
             if isinstance(error.__cause__, yaml.MarkedYAMLError | ValueError | RecursionError):
-                found += unreadable(path, error)
+                mistakes += unreadable(path, error)
     own = {name for each in files for name in _names_in_templates(each.path.read_text())}
     for each in files:
         if each.path.name == "hosts.yml" and each.path.parent == folder:
-            found += _Hosts(each, own, nodes).mistakes()
+            mistakes += _Hosts(each, own, nodes).mistakes()
         else:
             values = each.values()
             if isinstance(values, dict):
-                found += _of_variables(each, (), values, own)
+                mistakes += _of_variables(each, (), values, own)
             elif values is not None:
-                found.append(each.mistake("these are no variables; write NAME: VALUE"))
-    return sorted(found)
+                mistakes.append(each.mistake("these are no variables; write NAME: VALUE"))
+    return sorted(mistakes)
 
 
 def _names_in_templates(text: str) -> set[str]:
@@ -236,10 +236,10 @@ def _of_variables(
         if value is None or (isinstance(value, str) and "{{" in value):
             continue
         if name == "tokenpeak_notify":
-            found: list[tuple[tuple[str, ...], str]] = [((), text) for text in notify.problems(value)]
+            mistakes: list[tuple[tuple[str, ...], str]] = [((), text) for text in notify.problems(value)]
         else:
-            found = mistakes_in(name, value) or [*_content(name, value, written.path)]
-        for where, text in found:
+            mistakes = mistakes_in(name, value) or [*_content(name, value, written.path)]
+        for where, text in mistakes:
             yield written.mistake(text, *place, name, *where)
 
 

@@ -112,13 +112,13 @@ def survey_hosts(hosts: Sequence[str], port: int) -> list[Surveyed]:
             },
             logins=lambda: {name: Login(address=host.address, user=host.user) for name, host in nodes.items()},
         )
-    found = []
+    surveyed = []
     for name, host in nodes.items():
         result = done.nodes[name]
         answer = result.answer(SurveyAnswer)
         problem = result.unreachable or result.failure or (None if answer else "it said nothing")
-        found.append(replace(host, answer=None if problem else answer, problem=problem))
-    return found
+        surveyed.append(replace(host, answer=None if problem else answer, problem=problem))
+    return surveyed
 
 
 def _is_no_host(host: str) -> bool:
@@ -190,21 +190,21 @@ def default_sweep(gpus: Sequence[Gpu]) -> str:
 def variables_of(host: Surveyed) -> Iterator[Variable]:
     """The variables of a host that was looked at, in the order in which they are written."""
     assert host.answer is not None
-    found = host.answer
-    server = found.servers[0] if found.servers else None
+    answer = host.answer
+    server = answer.servers[0] if answer.servers else None
     yield Variable(name="ansible_host", value=host.name)
-    user = host.user or (found.user if not found.is_root else None)
+    user = host.user or (answer.user if not answer.is_root else None)
     if user:
         yield Variable(name="ansible_user", value=user)
-    if found.is_root and host.user not in (None, "root"):
+    if answer.is_root and host.user not in (None, "root"):
         yield Variable(name="ansible_become", value=True, comment="By sudo, which asked for no password.")
-    yield Variable(name="tokenpeak_python", value=found.python)
-    yield _state_folder(found)
-    yield Variable(name="tokenpeak_default_sweep", value=default_sweep(found.gpus))
-    yield from _model(found, server)
-    yield from _engine(found, server)
+    yield Variable(name="tokenpeak_python", value=answer.python)
+    yield _state_folder(answer)
+    yield Variable(name="tokenpeak_default_sweep", value=default_sweep(answer.gpus))
+    yield from _model(answer, server)
+    yield from _engine(answer, server)
     yield Variable(name="tokenpeak_engine_env", value={"VLLM_NO_USAGE_STATS": "1"})
-    if server is not None and server.runs_as and found.is_root:
+    if server is not None and server.runs_as and answer.is_root:
         yield Variable(
             name="tokenpeak_engine_user", value=server.runs_as, comment="Whom the engine runs as: who runs production."
         )
@@ -214,22 +214,22 @@ def variables_of(host: Surveyed) -> Iterator[Variable]:
         comment="Where the engine listens and the load is sent to: let only the load host reach this port.",
     )
     yield Variable(name="tokenpeak_port", value=8099)
-    yield production(found)
-    yield _facts(found)
+    yield production(answer)
+    yield _facts(answer)
 
 
-def _state_folder(found: SurveyAnswer) -> Variable:
-    if found.is_root:
+def _state_folder(answer: SurveyAnswer) -> Variable:
+    if answer.is_root:
         return Variable(name="tokenpeak_state_dir", value="/var/lib/tokenpeak")
     return Variable(
         name="tokenpeak_state_dir",
-        value=str(PurePosixPath(found.home) / _OWN_STATE),
+        value=str(PurePosixPath(answer.home) / _OWN_STATE),
         comment="In the home of a user without root, who can borrow only what is that user's own.",
     )
 
 
-def _model(found: SurveyAnswer, server: FoundServer | None) -> Iterator[Variable]:
-    loaded, served = server.model if server else None, found.served_name
+def _model(answer: SurveyAnswer, server: FoundServer | None) -> Iterator[Variable]:
+    loaded, served = server.model if server else None, answer.served_name
     is_path = bool(loaded) and str(loaded).startswith("/")
     name = (
         loaded
@@ -249,10 +249,10 @@ def _model(found: SurveyAnswer, server: FoundServer | None) -> Iterator[Variable
         yield Variable(name="tokenpeak_model_path", value=loaded)
 
 
-def _engine(found: SurveyAnswer, server: FoundServer | None) -> Iterator[Variable]:
+def _engine(answer: SurveyAnswer, server: FoundServer | None) -> Iterator[Variable]:
     own = server.engine if server else None
-    engines = [own] if own else list(found.engines[:1])
-    others = [_shown(one) for one in found.engines if one not in engines]
+    engines = [own] if own else list(answer.engines[:1])
+    others = [_shown(one) for one in answer.engines if one not in engines]
     comment = f"Also there: {'; '.join(others)}." if others else ""
     if not engines:
         engines, comment = [_ENGINE], "No vLLM was found: write its command, or an image in tokenpeak_engines."
@@ -268,31 +268,32 @@ def _engine(found: SurveyAnswer, server: FoundServer | None) -> Iterator[Variabl
     yield Variable(name="tokenpeak_engines", value={"found": build}, comment=comment)
 
 
-def production(found: SurveyAnswer) -> Variable:
+def production(answer: SurveyAnswer) -> Variable:
     """What production is: one unit or container, several together, a process, or nothing."""
-    doubts = [note for server in found.servers for note in server.notes]
+    doubts = [note for server in answer.servers for note in server.notes]
     value: dict[str, Any]
-    if not found.servers:
+    if not answer.servers:
         value = {"manager": "none"}
         doubts.append(
-            f"Nothing serves at {found.url}. What should be stopped during a trial, if anything, belongs here"
+            f"Nothing serves at {answer.url}. What should be stopped during a trial, if anything, belongs here"
         )
-    elif len(found.servers) > 1:
-        value = _several(found.servers, doubts)
+    elif len(answer.servers) > 1:
+        value = _several(answer.servers, doubts)
     else:
-        value = _one(found.servers[0], doubts)
-        if not found.is_root and value["manager"] == "systemd" and "user" not in value:
+        value = _one(answer.servers[0], doubts)
+        if not answer.is_root and value["manager"] == "systemd" and "user" not in value:
             doubts.append(f"{value['unit']} is a unit of the system, which root alone may stop")
     if value["manager"] != "none":
-        value["url"] = found.url
-        if found.served_name is None:
+        value["url"] = answer.url
+        if answer.served_name is None:
             doubts.append(
-                f"{found.url} names no model: it may want a key (api_key_file), or answer something else (answers_with)"
+                f"{answer.url} names no model: it may want a key (api_key_file), or answer something else "
+                "(answers_with)"
             )
-    if found.front:
-        doubts.append(f"In front of it, at {found.url}: {found.front}")
-        if found.listens_as:
-            value["listens_as"] = found.listens_as
+    if answer.front:
+        doubts.append(f"In front of it, at {answer.url}: {answer.front}")
+        if answer.listens_as:
+            value["listens_as"] = answer.listens_as
     return Variable(name="tokenpeak_production", value=value, comment=". ".join(doubts) + ("." if doubts else ""))
 
 
@@ -334,14 +335,14 @@ def _several(servers: Sequence[FoundServer], doubts: list[str]) -> dict[str, Any
     }
 
 
-def _facts(found: SurveyAnswer) -> Variable:
+def _facts(answer: SurveyAnswer) -> Variable:
     gpus = [
         {
             name: getattr(gpu, name)
             for name in ("index", "name", "vram_bytes", "power_limit_w", "compute_capability")
             if getattr(gpu, name) is not None
         }
-        for gpu in found.gpus
+        for gpu in answer.gpus
     ]
     comment = (
         "For planning without a node; a probe replaces it." if gpus else "No GPU was found by nvidia-smi or amd-smi."
@@ -354,14 +355,16 @@ def _shown(engine: FoundEngine) -> str:
     return f"{engine.runtime} image {engine.image}" if engine.image else f"{' '.join(engine.command)}{version}"
 
 
-def summary(found: SurveyAnswer) -> str:
+def summary(answer: SurveyAnswer) -> str:
     """What was found, in a line."""
-    boards = found.gpus[0].name if found.gpus else "no GPU"
-    count = f"{len(found.gpus)}× " if len(found.gpus) > 1 else ""
-    engine = next((server.engine for server in found.servers if server.engine), None) or next(iter(found.engines), None)
+    boards = answer.gpus[0].name if answer.gpus else "no GPU"
+    count = f"{len(answer.gpus)}× " if len(answer.gpus) > 1 else ""
+    engine = next((server.engine for server in answer.servers if server.engine), None) or next(
+        iter(answer.engines), None
+    )
     words = [f"{count}{boards}", f"engine {_shown(engine)}" if engine else "no engine"]
-    servers = [f"{server.manager} {server.unit or server.pid or ''}".strip() for server in found.servers]
-    serves = f" serves {found.served_name}" if found.served_name else ""
+    servers = [f"{server.manager} {server.unit or server.pid or ''}".strip() for server in answer.servers]
+    serves = f" serves {answer.served_name}" if answer.served_name else ""
     words.append(f"production: {' and '.join(servers)}{serves}" if servers else "no production")
     return one_line(", ".join(words))
 

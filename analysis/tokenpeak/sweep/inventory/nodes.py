@@ -126,7 +126,7 @@ class Resolution:
     def answer(self) -> "ResolvedHosts":
         """What was found; raises InventoryError when Ansible cannot read the inventory."""
         try:
-            found, words = self._process.communicate(timeout=_RESOLVE_TIMEOUT_S)
+            printed, words = self._process.communicate(timeout=_RESOLVE_TIMEOUT_S)
         except subprocess.TimeoutExpired as error:
             self._process.kill()
             self._process.communicate()
@@ -135,7 +135,7 @@ class Resolution:
             ) from error
         if self._process.returncode != 0:
             raise InventoryError(f"Ansible could not read {self.hosts_path}:\n{words.strip()[-2000:]}")
-        answer: ResolvedHosts = json.loads(found)
+        answer: ResolvedHosts = json.loads(printed)
         return answer
 
 
@@ -234,16 +234,16 @@ class Node:
     @property
     def limits(self) -> dict[str, float]:
         """The maxima of a lease and of a trial's deadline that the inventory declares, as in the node's declaration."""
-        found = {}
+        limits = {}
         for name in ("lease_max_s", "trial_deadline_max_s"):
             value = self.variables.get(f"tokenpeak_{name}")
             if value is None:
                 continue
             try:
-                found[name] = float(value)
+                limits[name] = float(value)
             except (TypeError, ValueError):
                 raise InventoryError(f"tokenpeak_{name} of node {self.name} is {value!r}; give seconds.") from None
-        return found
+        return limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,8 +310,8 @@ def inventory_of(name: str, path: Path, answer: "ResolvedHosts", nodes: tuple[st
         for variable, reason in answer["failures"].get(host.name, {}).items():
             if variable in _OF_THE_PROBE:
                 continue
-            what = f"Variable {variable}" if variable else "Variables"
-            raise InventoryError(f"{what} of node {host.name} in {path.parent}: {reason}")
+            subject = f"Variable {variable}" if variable else "Variables"
+            raise InventoryError(f"{subject} of node {host.name} in {path.parent}: {reason}")
     for node in inventory.nodes:
         if secret := secret_in_environment("tokenpeak_engine_env", node.variables.get("tokenpeak_engine_env")):
             raise InventoryError(f"Node {node.name} in {path.parent}: {secret}.")
@@ -333,11 +333,11 @@ def _inventory(name: str, path: Path, answer: "ResolvedHosts") -> Inventory:
         for host in sorted(answer["groups"])
     }
     for host in hosts.values():
-        for what in (host.name, *(host.variables.get(name) for name in ("ansible_host", "ansible_user"))):
-            if what is not None and (str(what).startswith("-") or wrong_word(str(what))):
+        for words in (host.name, *(host.variables.get(name) for name in ("ansible_host", "ansible_user"))):
+            if words is not None and (str(words).startswith("-") or wrong_word(str(words))):
                 raise InventoryError(
-                    f"Host {visible(host.name)} in {path.parent} has {visible(str(what))!r} for its name, ansible_host "
-                    "or ansible_user, which ssh would take for an option or two words: give a name or an address."
+                    f"Host {visible(host.name)} in {path.parent} has {visible(str(words))!r} for its name, "
+                    "ansible_host or ansible_user, which ssh would take for an option or two words: give a name or an address."
                 )
     nodes = tuple(node for host, node in hosts.items() if LOAD_HOSTS not in answer["groups"][host])
     if not nodes:

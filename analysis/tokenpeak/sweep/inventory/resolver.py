@@ -92,8 +92,8 @@ def resolve(request: ResolutionRequest) -> ResolvedHosts:
     HostVars(inventory=inventory, variable_manager=manager, loader=loader)
     connection = PlayContext()
     for host in hosts:
-        asked = request["nodes"] is None or host.name in request["nodes"]
-        if not asked and request["always"] not in answer["groups"][host.name]:
+        is_wanted = request["nodes"] is None or host.name in request["nodes"]
+        if not is_wanted and request["always"] not in answer["groups"][host.name]:
             continue
         try:
             variables = manager.get_vars(host=host)
@@ -109,7 +109,7 @@ def resolve(request: ResolutionRequest) -> ResolvedHosts:
                 rendered[name] = templar.template(variables[name])
             except AnsibleError as error:
                 answer["failures"].setdefault(host.name, {})[name] = str(error)
-        if template is not None and asked and request["always"] not in answer["groups"][host.name]:
+        if template is not None and is_wanted and request["always"] not in answer["groups"][host.name]:
             with contextlib.suppress(AnsibleError):
                 answer["texts"][host.name] = str(templar.template(template))
     return answer

@@ -92,18 +92,18 @@ class _TemplatesToo(DescribedSchema):
 
     def model_schema(self, schema: Any) -> Any:
         """The schema of a model; those of what is more than an inventory's stay as they are."""
-        found = super().model_schema(schema)
+        made = super().model_schema(schema)
         if schema["cls"].__module__ != InventoryVariables.__module__:
-            return found
-        for name, place in found["properties"].items():
+            return made
+        for name, place in made["properties"].items():
             words = {key: place.pop(key) for key in ("description", "default") if key in place}
             place.pop("title", None)
             kinds = [kind for kind in place.get("anyOf", [place]) if kind != {"type": "null"}]
             null = [{"type": "null"}] if schema["cls"] is InventoryVariables else []
             if words.get("default", 0) is None:
                 del words["default"]
-            found["properties"][name] = {"anyOf": [*kinds, _TEMPLATE, *null], **words}
-        return found
+            made["properties"][name] = {"anyOf": [*kinds, _TEMPLATE, *null], **words}
+        return made
 
 
 def argument_specs(role: str) -> str:

@@ -108,13 +108,13 @@ def _gpus_behind(endpoint: EndpointSpec) -> tuple[Gpu, ...]:
         return ()
     inventory = read_inventory(endpoint.inventory)
     probed = {facts.node: facts for facts in last_facts(inventory.name)}
-    found: list[Gpu] = []
+    gpus: list[Gpu] = []
     for node in inventory.nodes:
         facts = probed.get(node.name) or declared_facts(node)
         if facts is None:
             return ()
-        found += facts.gpus
-    return tuple(replace(gpu, index=index) for index, gpu in enumerate(found))
+        gpus += facts.gpus
+    return tuple(replace(gpu, index=index) for index, gpu in enumerate(gpus))
 
 
 def _server(endpoint: EndpointSpec, environment: Mapping[str, str]) -> Server:
@@ -218,9 +218,9 @@ def _write_job(request: TrialRequest, folder: Path, started_at_unix_s: float) ->
 
 def _offer(files: RequestFiles, cancelled: Callable[[], bool]) -> str | None:
     """Run the load client to its end; why it did not end well, or None."""
-    said = files.folder / "client.log"
+    log_path = files.folder / "client.log"
     argv = [str(Path(sys.executable).with_name("tokenpeak")), "load", "--job", str(files.job)]
-    with said.open("wb") as log:
+    with log_path.open("wb") as log:
         process = subprocess.Popen(
             argv,
             cwd=paths.HOME,
@@ -244,8 +244,8 @@ def _offer(files: RequestFiles, cancelled: Callable[[], bool]) -> str | None:
                 _end(process)
     if status == 0:
         return None
-    with said.open("rb") as log:
-        log.seek(max(0, said.stat().st_size - _LOG_TAIL_BYTES))
+    with log_path.open("rb") as log:
+        log.seek(max(0, log_path.stat().st_size - _LOG_TAIL_BYTES))
         last = log.read(_LOG_TAIL_BYTES).decode(errors="replace").strip()
     return last or f"The load client ended with status {status}."
 

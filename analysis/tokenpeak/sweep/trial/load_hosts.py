@@ -77,8 +77,8 @@ def prepare_load_hosts(
     except HostLostError as error:
         host = next(host for host in inventory.load_hosts if host.name == error.name)
         reason = explained(str(error), Login.of(host.name, host.variables))
-        said = f"Load host {error.name}: {reason}." if reason else str(error)
-        raise NodeError(f"{said} Nothing was stopped.") from error
+        sentence = f"Load host {error.name}: {reason}." if reason else str(error)
+        raise NodeError(f"{sentence} Nothing was stopped.") from error
     except LoadError as error:
         raise NodeError(f"{error} Nothing was stopped.") from error
 

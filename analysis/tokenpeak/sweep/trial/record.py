@@ -209,11 +209,11 @@ def _wrong_engine(evidence: TrialEvidence, log: str) -> Failure | None:
     if evidence.launch.failure_phase == WRONG_ENGINE:
         message = evidence.launch.message or "Another engine than asked for was started."
         return Failure(phase="launch", cause=WRONG_ENGINE, message=message)
-    asked, logged = evidence.request.asked_version, startup_facts(log).engine_version
-    if evidence.launch.engine_version is not None or not evidence.launch.ready or is_version(asked, logged):
+    wanted, logged = evidence.request.asked_version, startup_facts(log).engine_version
+    if evidence.launch.engine_version is not None or not evidence.launch.ready or is_version(wanted, logged):
         return None
     return Failure(
-        phase="launch", cause=WRONG_ENGINE, message=f"vLLM {asked} was asked for, and the engine's log says {logged}."
+        phase="launch", cause=WRONG_ENGINE, message=f"vLLM {wanted} was asked for, and the engine's log says {logged}."
     )
 
 
@@ -384,8 +384,8 @@ def _tdp_w(evidence: TrialEvidence) -> float | None:
     if evidence.request.node.tdp_w is not None:
         return evidence.request.node.tdp_w
     known = [gpu_facts(gpu.name) for gpu in evidence.request.facts.gpus]
-    found = [gpu.tdp_w for gpu in known if gpu is not None]
-    return sum(found) if found and len(found) == len(known) else None
+    powers = [gpu.tdp_w for gpu in known if gpu is not None]
+    return sum(powers) if powers and len(powers) == len(known) else None
 
 
 def _ready_s(launch: LaunchAnswer) -> float | None:

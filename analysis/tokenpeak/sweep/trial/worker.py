@@ -258,13 +258,13 @@ class Worker(threading.Thread, ABC):
         """Write the trial to the archive; on a full disk it waits for room, while production serves."""
         is_shown = False
         while True:
-            asked = self._shared.site.interrupt.gentle()
+            is_ending = self._shared.site.interrupt.gentle()
             try:
                 kept = result.record, result.requests_parquet, result.log_text, result.answers
                 self._shared.archive.write_trial(*kept)
                 return
             except ArchiveError as error:
-                if asked:
+                if is_ending:
                     raise
                 if not is_shown:
                     self._shared.progress.say(
