@@ -9,8 +9,6 @@ import pytest
 from driven_home import Home
 
 from tokenpeak.node import bundle
-from tokenpeak.sweep import installation, secret
-from tokenpeak.node.installation import bundle
 from tokenpeak.sweep import installation
 from tokenpeak.sweep.inventory.nodes import read_inventory
 

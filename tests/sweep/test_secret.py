@@ -12,8 +12,6 @@ import yaml
 from tokenpeak import paths
 from tokenpeak.node.bundle import write_bundle
 from tokenpeak.node.engine.engine import trial_key
-from tokenpeak.sweep import secret
-from tokenpeak.node.installation.bundle import write_bundle
 from tokenpeak.sweep import installation
 from tokenpeak.sweep.inventory.nodes import Node
 

@@ -27,7 +27,6 @@ from tokenpeak import paths
 from tokenpeak.errors import FencedError
 from tokenpeak.files import delete, delete_if_possible, sync, write_atomically
 from tokenpeak.paths import inside
-from tokenpeak.names import inside
 from tokenpeak.sweep.installation import master_secret
 from tokenpeak.sweep.interrupt import Interrupt
 

@@ -22,15 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from tokenpeak import paths
-from tokenpeak.node.bundle import script_digest, write_bundle
-from tokenpeak.node.protocol.answers import NodeAnswer
-from tokenpeak.own_place import git_environment
-from tokenpeak.atomic import write_atomically
-from tokenpeak.deletion import delete
 from tokenpeak.errors import NodeError
-from tokenpeak.git import environment
-from tokenpeak.node.installation.bundle import script_digest, write_bundle
+from tokenpeak.files import delete, write_atomically
+from tokenpeak.node.bundle import script_digest, write_bundle
 from tokenpeak.node.protocol.answers import NodeAnswer, StatusAnswer
+from tokenpeak.own_place import git_environment
 from tokenpeak.records import Provenance
 from tokenpeak.sweep.ansible.runner import PlaybookResult, run_playbook
 from tokenpeak.sweep.inventory.nodes import Inventory, Node

@@ -337,7 +337,8 @@ def _inventory(name: str, path: Path, answer: "ResolvedHosts") -> Inventory:
             if words is not None and (str(words).startswith("-") or wrong_word(str(words))):
                 raise InventoryError(
                     f"Host {visible(host.name)} in {path.parent} has {visible(str(words))!r} for its name, "
-                    "ansible_host or ansible_user, which ssh would take for an option or two words: give a name or an address."
+                    "ansible_host or ansible_user, which ssh would take for an option or two words: give a name or an "
+                    "address."
                 )
     nodes = tuple(node for host, node in hosts.items() if LOAD_HOSTS not in answer["groups"][host])
     if not nodes:
