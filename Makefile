@@ -25,7 +25,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # alone, so that nothing exported answers for whoever types.
 VALUES := INVENTORY SWEEP RESUME PARALLEL ARCHIVE INSTALL_USER SERIAL SWEEP_ID TARGET DEST FORMAT NEW \
   REGRESSION HOURS PLAN DRY_RUN YES ACCEPT RELEASE ROTATE TEXTS KEEP_EVERYTHING \
-  ORDER FAULTS FAULT_NODES SEED RUNS REVISION RENEW NODES
+  ORDER FAULTS FAULT_NODES SEED RUNS NODES
 LISTS := NODE DESPITE FILES AGAINST ONLY E2E
 ACTS := YES ACCEPT RELEASE ROTATE TEXTS KEEP_EVERYTHING DEST DESPITE
 typed = $(filter command,$(origin $(1)))
@@ -188,10 +188,6 @@ faults: $(READY) ## Strike at sweeps in every phase and print the fault matrix (
 chaos: $(READY) ## Strike at RUNS sweeps with faults drawn from SEED (ONLY=seed: again)
 	PYTHONPATH=.:tests $(BIN)/python -m tests.chaos.run --seed $(SEED) --runs $(RUNS) $(if $(ONLY),--only $(ONLY))
 
-.PHONY: mutants
-mutants: $(VENV)/.mutants ## Judge the fast tests by 300 mutants; goes on where cut short (hours; REVISION=, ONLY=ids, RENEW=1)
-	$(BIN)/python -m tests.mutants.$(if $(RENEW),sample,run $(if $(REVISION),--revision=$(REVISION)) $(addprefix --only=,$(ONLY)))
-
 .PHONY: many-nodes
 many-nodes: $(READY) ## Sweep many nodes, kill the controller of 50 at work (NODES="1 12 50 200": an hour)
 	NODES=$(NODES) $(BIN)/pytest -v -s -m many_nodes tests/many_nodes
@@ -211,8 +207,6 @@ lock: $(UV) ## Compile the locks: exact versions and hashes, no addresses
 	  --no-emit-index-url --no-annotate --custom-compile-command "make lock" --upgrade -q -o requirements.lock && \
 	$(UV) pip compile --group notebook --constraint requirements.lock --override notebooks/overrides.in \
 	  --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" --upgrade -q -o notebooks/requirements.lock && \
-	$(UV) pip compile --group mutants --constraint requirements.lock \
-	  --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" --upgrade -q -o tests/mutants/requirements.lock && \
 	$(PYTHON) .ci/lock_engine $(UV)
 
 .PHONY: clean
@@ -254,10 +248,4 @@ $(READY): requirements.lock pyproject.toml | $(UV)
 $(VENV)/.jupyter: $(READY) notebooks/requirements.lock
 	@echo "Adding Jupyter from notebooks/requirements.lock (once) …"
 	@$(index); $(UV) pip install -q --require-hashes --no-deps --python $(BIN)/python -r notebooks/requirements.lock
-	@touch $@
-
-# Nor is what makes mutants.
-$(VENV)/.mutants: $(READY) tests/mutants/requirements.lock
-	@echo "Adding cosmic-ray from tests/mutants/requirements.lock (once) …"
-	@$(index); $(UV) pip install -q --require-hashes --no-deps --python $(BIN)/python -r tests/mutants/requirements.lock
 	@touch $@

@@ -23,7 +23,6 @@ ADVISORY = {
 LOCKS = (
     "requirements.lock",
     "notebooks/requirements.lock",
-    "tests/mutants/requirements.lock",
     "playbooks/roles/cpu_engine/files/engine.lock",
 )
 

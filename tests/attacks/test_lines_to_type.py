@@ -190,15 +190,10 @@ printf '%s\\n' "${0##*/}" "$@" >> words
 def checkout(tmp_path: Path) -> Path:
     """A folder with the Makefile, whose environment is there and whose programs note the words that they get."""
     shutil.copy(paths.ROOT / "Makefile", tmp_path)
-    for name in (
-        "requirements.lock",
-        "pyproject.toml",
-        "notebooks/requirements.lock",
-        "tests/mutants/requirements.lock",
-    ):
+    for name in ("requirements.lock", "pyproject.toml", "notebooks/requirements.lock"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    for name in (".tokenpeak/locked-uv/bin/uv", ".venv/.ready", ".venv/.jupyter", ".venv/.mutants"):
+    for name in (".tokenpeak/locked-uv/bin/uv", ".venv/.ready", ".venv/.jupyter"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / ".venv" / "bin").mkdir()

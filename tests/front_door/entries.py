@@ -418,7 +418,7 @@ ENTRIES = (
 )
 DEVELOP = (
     *("check", "test", "integration", "golden", "e2e", "bench", "faults", "chaos"),
-    *("mutants", "many-nodes", "front-door", "wheel", "lock"),
+    *("many-nodes", "front-door", "wheel", "lock"),
 )
 """Development targets: `make -n` expands them to commands that exist."""
 

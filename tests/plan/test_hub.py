@@ -97,7 +97,7 @@ def test_file_of_somebody_who_means_harm(hub: str, path: str, tmp_path: Path) ->
 
 def test_file_that_drips(hub: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A byte now and then holds nobody beyond a limit of the whole."""
-    monkeypatch.setattr("tokenpeak.predict.model.ANSWER_LIMIT_S", 0.1)
+    monkeypatch.setattr("tokenpeak.predict.model.HUB_ANSWER_LIMIT_S", 0.1)
     monkeypatch.setitem(ENDLESS, "/evil/drip/resolve/main/config.json", (time.sleep(0.02) or b" " for _ in range(100)))
     began = time.monotonic()
 

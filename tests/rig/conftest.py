@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -132,6 +133,16 @@ class RigNode:
             "production_ready_s": 20,
             **changes,
         }
+
+    def answers(self) -> bool:
+        """Whether production gives a real completion by its model."""
+        body = json.dumps({"model": "prod", "prompt": "x", "max_tokens": 1}).encode()
+        request = urllib.request.Request(f"http://{self.address}:8000/v1/completions", body)
+        try:
+            with urllib.request.urlopen(request, timeout=2) as response:
+                return json.load(response)["model"] == "prod"
+        except OSError:
+            return False
 
     def production_unit(self, *, enabled: bool) -> dict[str, Any]:
         """A small server as production's systemd unit; started."""

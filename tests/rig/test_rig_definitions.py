@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from tests.rig.conftest import PYTHON, SERVER, RigNode
 
-from tokenpeak.node.engine import serving
 from tokenpeak.node.machine import clock
 from tokenpeak.node.production.managers.systemd import DROP_IN
 
@@ -25,10 +24,6 @@ Restart=always
 [Install]
 WantedBy=multi-user.target
 """
-
-
-def answers(node: RigNode) -> bool:
-    return serving.complete(f"http://{node.address}:8000", "prod", timeout_s=2) is None
 
 
 def request_of(node: RigNode, *words: str, **changes: Any) -> dict[str, Any]:
@@ -78,7 +73,7 @@ def test_systemd_unit(rig_node: RigNode) -> None:
     rig_node.sh("systemctl", "start", "prod.service")
     url = f"http://{rig_node.address}:8000"
     rig_node.declare(production={"manager": "systemd", "unit": "prod.service", "url": url})
-    assert clock.wait_until(lambda: answers(rig_node), 60)
+    assert clock.wait_until(rig_node.answers, 60)
     before = fingerprint(rig_node)
     old = [word.format(rig_node.address) for word in OLD]
     assert old == arguments(rig_node)
@@ -114,7 +109,7 @@ def test_systemd_unit(rig_node: RigNode) -> None:
     assert undone["changed"], undone
     assert before == fingerprint(rig_node)
     assert old == arguments(rig_node)
-    assert answers(rig_node)
+    assert rig_node.answers()
 
 
 def test_unit_of_a_user(rig_node: RigNode) -> None:
@@ -131,7 +126,7 @@ def test_unit_of_a_user(rig_node: RigNode) -> None:
     rig_node.sh(*systemctl, "start", "prod.service")
     url = f"http://{rig_node.address}:8000"
     rig_node.declare(production={"manager": "systemd", "unit": "prod.service", "user": "serving", "url": url})
-    assert clock.wait_until(lambda: answers(rig_node), 60)
+    assert clock.wait_until(rig_node.answers, 60)
     before = fingerprint(rig_node, *systemctl)
 
     changed = rig_node.node("change", request_of(rig_node, "--say", "new"))
@@ -150,7 +145,7 @@ def test_disk_that_is_full_when_the_definition_is_put_back(boot: Callable[..., R
     """Putting back needs no room: the file that was is there under a second name."""
     node = boot(disk="80m")
     node.declare(production=node.production_unit(enabled=True))
-    assert clock.wait_until(lambda: answers(node), 60)
+    assert clock.wait_until(node.answers, 60)
     node.node("change", request_of(node, "--say", "one"))
     confirm(node)
     one = fingerprint(node)
@@ -164,7 +159,7 @@ def test_disk_that_is_full_when_the_definition_is_put_back(boot: Callable[..., R
     assert changed["changed"], changed
     assert one == fingerprint(node)
     assert ["--say", "one"] == arguments(node)[-2:]
-    assert answers(node)
+    assert node.answers()
 
 
 @pytest.mark.parametrize("by", ["restore", "guard"])
@@ -172,7 +167,7 @@ def test_drop_in_that_systemd_does_not_load(rig_node: RigNode, by: str) -> None:
     """A definition with which systemd neither starts nor stops the unit: the former one is back, and serves."""
     declared = rig_node.production_unit(enabled=True)
     rig_node.declare(production=declared)
-    assert clock.wait_until(lambda: answers(rig_node), 20)
+    assert clock.wait_until(rig_node.answers, 20)
     before = fingerprint(rig_node)
     changed = rig_node.node("change", request_of(rig_node, "--say", "new", lease_s=20))
     rig_node.sh("systemctl", "stop", "prod.service")
@@ -189,5 +184,5 @@ def test_drop_in_that_systemd_does_not_load(rig_node: RigNode, by: str) -> None:
     assert changed["changed"], changed
     assert "bad-setting" == loaded
     assert (True, by, "put_back") == (outcome["restored"], outcome["by"], outcome["definition"]), outcome
-    assert answers(rig_node)
+    assert rig_node.answers()
     assert before == fingerprint(rig_node)

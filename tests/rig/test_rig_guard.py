@@ -1,7 +1,6 @@
 """Production comes back on machines with a real systemd, whatever dies."""
 
 import json
-import urllib.request
 
 import pytest
 from tests.rig.conftest import PYTHON, STATE, RigNode
@@ -11,30 +10,19 @@ from tokenpeak.node.machine import clock
 pytestmark = [pytest.mark.faults, pytest.mark.xdist_group("rig")]
 
 
-def answers(node: RigNode) -> bool:
-    """Whether production gives a real completion by its model."""
-    body = json.dumps({"model": "prod", "prompt": "x", "max_tokens": 1}).encode()
-    url = f"http://{node.address}:8000/v1/completions"
-    try:
-        with urllib.request.urlopen(urllib.request.Request(url, body), timeout=2) as response:
-            return json.load(response)["model"] == "prod"
-    except OSError:
-        return False
-
-
 def processes(node: RigNode, word: str) -> list[str]:
     """Command lines on the node that hold a word."""
     return [line for line in node.sh("ps", "-ww", "-eo", "args").splitlines() if word in line]
 
 
 def given_back(node: RigNode, within_s: float) -> bool:
-    return clock.wait_until(lambda: answers(node) and node.read("record.json") is None, within_s, poll_s=0.2)
+    return clock.wait_until(lambda: node.answers() and node.read("record.json") is None, within_s, poll_s=0.2)
 
 
 def test_power_loss(rig_node: RigNode) -> None:
     """After a power loss in the middle of a trial, the node boots into production, though it is not enabled."""
     rig_node.declare(production=rig_node.production_unit(enabled=False))
-    assert clock.wait_until(lambda: answers(rig_node), 60)
+    assert clock.wait_until(rig_node.answers, 60)
     assert rig_node.node("launch", rig_node.launch_request(lease_s=600))["ready"]
 
     rig_node.testnode("kill")
@@ -50,7 +38,7 @@ def test_power_loss(rig_node: RigNode) -> None:
 def test_guard_is_killed(rig_node: RigNode) -> None:
     """A guard that is killed comes back by itself and does its work."""
     rig_node.declare(production=rig_node.production_unit(enabled=True))
-    assert clock.wait_until(lambda: answers(rig_node), 60)
+    assert clock.wait_until(rig_node.answers, 60)
     assert rig_node.node("launch", rig_node.launch_request(lease_s=6))["ready"]
     guard = rig_node.read("guard.json")
     assert guard is not None
@@ -69,7 +57,7 @@ def test_launch_killed_while_production_stops(rig_node: RigNode) -> None:
     rig_node.sh("sed", "-i", "s/Restart=always/ExecStop=sleep 8/", "/etc/systemd/system/prod.service")
     rig_node.sh("systemctl", "daemon-reload")
     rig_node.declare(production=production)
-    assert clock.wait_until(lambda: answers(rig_node), 60)
+    assert clock.wait_until(rig_node.answers, 60)
     rig_node.write("/root/request.json", json.dumps(rig_node.launch_request(lease_s=3)))
 
     launch = f"{PYTHON} {STATE}/tokenpeak-node.pyz launch --state {STATE} --request /root/request.json"
@@ -102,7 +90,7 @@ def test_production_that_is_started_and_dies_at_once(rig_node: RigNode) -> None:
     """Somebody's start that lasts a tenth of a second, as where the engine has the memory, is noticed all the same."""
     production = rig_node.production_unit(enabled=True)
     rig_node.declare(production=production)
-    assert clock.wait_until(lambda: answers(rig_node), 60)
+    assert clock.wait_until(rig_node.answers, 60)
     launched = rig_node.node("launch", rig_node.launch_request())
     rig_node.sh("sleep", "2")
     before = rig_node.read("overlap.json")
@@ -171,3 +159,31 @@ def test_key_is_not_shown(rig_node: RigNode) -> None:
     assert 64 == len(key)
     assert key not in shown
     assert "600" == rig_node.sh("stat", "-c", "%a", f"{STATE}/engine.env").strip()
+
+
+def test_guard_masked_and_stopped(rig_node: RigNode) -> None:
+    """Somebody masks and stops the guard's units during a trial: the lease's channel sees that one watches again."""
+    rig_node.declare(production=rig_node.production_unit(enabled=True))
+    assert clock.wait_until(rig_node.answers, 60)
+    assert rig_node.node("launch", rig_node.launch_request(lease_s=20))["ready"]
+    unit = next(name for name in rig_node.sh("ls", "/etc/systemd/system").split() if name.startswith("tokenpeak-guard"))
+    stem = unit.rsplit(".", 1)[0]
+    script = (
+        f"cd /etc/systemd/system && rm {stem}.service {stem}.timer && systemctl mask -q {stem}.service {stem}.timer && "
+        f"systemctl daemon-reload && systemctl stop {stem}.service {stem}.timer"
+    )
+    rig_node.sh("sh", "-c", script)
+    status = rig_node.node("status")
+    assert not status["guard_alive"]
+    assert f"systemctl unmask {stem}.service {stem}.timer" in status["problem"]
+
+    beats = """for i in 1 2 3; do echo "{\\"number\\": $i, \\"holder\\": \\"sweep-1\\"}"; sleep 1; done"""
+    heard = rig_node.sh("sh", "-c", f"({beats}) | {PYTHON} {STATE}/tokenpeak-node.pyz lease --state {STATE}")
+    guarded = rig_node.node("status")["guard_alive"]
+
+    assert '"renewals": 3' in heard
+    assert guarded
+    assert given_back(rig_node, 60), "and it gives the node back when the controller falls silent"
+    assert [] == processes(rig_node, "--port 8099")
+    rig_node.sh("sh", "-c", f"rm -f /etc/systemd/system/{stem}.*; systemctl daemon-reload")
+    assert rig_node.node("install")["guard"] == "systemd"

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 from tests.rig.conftest import PYTHON, SECRET, SERVER, RigNode, production_unit
-from tests.rig.test_rig_playbooks import answers
 
 from tokenpeak.node.machine import clock
 
@@ -65,7 +64,7 @@ def test_port_of_production_is_taken_during_a_trial(rig_node: RigNode) -> None:
 def test_port_of_the_engine_is_taken_while_it_loads(rig_node: RigNode) -> None:
     """Another user's process that answers where the engine will is not recorded as the engine."""
     rig_node.declare(production=rig_node.production_unit(enabled=True), engine={"command": [PYTHON, SERVER, "serve"]})
-    assert clock.wait_until(lambda: answers(rig_node), 10)
+    assert clock.wait_until(rig_node.answers, 10)
     take(rig_node, 8099)
     # It takes the port once the launch has found that free and production is down.
     rig_node.sh("systemctl", "stop", "stranger.service")

@@ -5,7 +5,6 @@ import subprocess
 
 import pytest
 from tests.rig.conftest import PYTHON, SECRET, SERVER, STATE, RigNode
-from tests.rig.test_rig_playbooks import answers
 
 from tokenpeak import paths
 from tokenpeak.node.machine import clock
@@ -35,7 +34,7 @@ def limited(rig_node: RigNode) -> RigNode:
         engine=ENGINE,
         guard_command=COMMAND,
     )
-    assert clock.wait_until(lambda: answers(rig_node), 10)
+    assert clock.wait_until(rig_node.answers, 10)
     return rig_node
 
 
@@ -66,7 +65,7 @@ def test_trial_needs_the_guard_command_alone(limited: RigNode) -> None:
     assert during["guard_alive"]
     assert "engine" == user
     assert finished["restoration"]["restored"]  # type: ignore[index]
-    assert answers(limited)
+    assert limited.answers()
 
 
 @pytest.mark.parametrize(
@@ -95,7 +94,7 @@ def test_user_cannot_do_more(limited: RigNode, argv: list[str]) -> None:
 
     assert 0 != done.returncode, done.stdout
     assert before == limited.sh("sha256sum", COMMAND, f"{STATE}/tokenpeak-node.pyz")
-    assert answers(limited)
+    assert limited.answers()
 
 
 def test_engine_is_asked_as_its_own_user(limited: RigNode) -> None:
@@ -148,7 +147,7 @@ def by_commands(limited: RigNode) -> RigNode:
     url = f"http://{limited.address}:8000"
     production = {"manager": "command", "start": ["/opt/start"], "stop": ["/opt/stop"], "url": url}
     limited.write(f"{STATE}/node.json", json.dumps({**declared, "production": production}))
-    assert clock.wait_until(lambda: answers(limited), 10)
+    assert clock.wait_until(limited.answers, 10)
     return limited
 
 
@@ -160,7 +159,7 @@ def in_a_scope(node: RigNode, command: str, request: object) -> "subprocess.Pope
 
 
 def is_stopped(node: RigNode) -> bool:
-    return "stopped" in (node.read("record.json") or {}) and not answers(node)
+    return "stopped" in (node.read("record.json") or {}) and not node.answers()
 
 
 def test_end_of_the_callers_session_ends_nothing(by_commands: RigNode) -> None:
@@ -175,7 +174,7 @@ def test_end_of_the_callers_session_ends_nothing(by_commands: RigNode) -> None:
     assert json.loads(said)["restoration"]["restored"], said + err
     assert "caller-finish" not in group
     assert "/system.slice/run-" in group
-    assert answers(by_commands)
+    assert by_commands.answers()
 
 
 @pytest.mark.parametrize("how", [("kill", "--signal=STOP"), ("kill", "--signal=KILL"), ("freeze",)])
@@ -187,7 +186,7 @@ def test_caller_that_is_stopped_in_the_midst(limited: RigNode, how: tuple[str, .
 
     limited.sh("systemctl", *how, "caller-launch.scope")
 
-    assert clock.wait_until(lambda: answers(limited) and limited.read("record.json") is None, 40, poll_s=0.5)
+    assert clock.wait_until(lambda: limited.answers() and limited.read("record.json") is None, 40, poll_s=0.5)
     limited.sh("systemctl", "kill", "--signal=KILL", "caller-launch.scope")
     limited.sh("systemctl", "thaw", "caller-launch.scope")
     launching.kill()
@@ -203,5 +202,5 @@ def test_command_that_is_stopped_with_the_mutex(limited: RigNode, how: tuple[str
 
     limited.sh("systemctl", *how, unit)
 
-    assert clock.wait_until(lambda: answers(limited) and limited.read("record.json") is None, 40, poll_s=0.5)
+    assert clock.wait_until(lambda: limited.answers() and limited.read("record.json") is None, 40, poll_s=0.5)
     launching.communicate(timeout=30)

@@ -5,23 +5,24 @@ Docker is a daemon of the test's own, in a network of its own, with an image tha
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from html import unescape
 from pathlib import Path
 
 import pytest
 import yaml
 from tests.rig.conftest import RigNode
-from tests.rig.deployed import Network, ask, docker_in, own_network, texts_of
 from tests.rig.engine_image import engine_tar
 
 from tokenpeak import paths
-from tokenpeak.report.blocks.deployment_forms import systemd_unit
-from tokenpeak.report.blocks.serving_command import ServingCommand
 from tokenpeak.sim.install import install
 
 pytestmark = pytest.mark.e2e
@@ -39,6 +40,93 @@ SPEC = {
     ],
     "search": {"anchor_every": None, "baseline": []},
 }
+
+
+def texts_of(page: Path) -> dict[str, str]:
+    """Each form of a page's command by its title, as it is copied from the HTML."""
+    found = re.findall(r'data-title="([^"]+)".*?<code>(.*?)</code>', page.read_text(), re.DOTALL)
+    return {title: unescape(text) for title, text in found}
+
+
+def ask(model: str) -> str:
+    """A program that prints a completion of port 8000, asked for with nothing of the package."""
+    return (
+        "import json,urllib.request as u;"
+        f"body=json.dumps({{'model': '{model}', 'prompt': 'The', 'max_tokens': 2}}).encode();"
+        "r=u.Request('http://127.0.0.1:8000/v1/completions', body, {'Content-Type': 'application/json'});"
+        "print(u.urlopen(r, timeout=30).read().decode())"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """A network of its own, with nothing at port 8000."""
+
+    name: str
+
+    def argv(self, *words: str) -> list[str]:
+        """The command that runs these words there."""
+        return ["nsenter", f"--net=/run/netns/{self.name}", *words]
+
+    def completion(self, model: str, within_s: float = 60) -> dict[str, object]:
+        """What the server at port 8000 answers."""
+        deadline, done = time.monotonic() + within_s, None
+        while time.monotonic() < deadline:
+            argv = self.argv(sys.executable, "-c", ask(model))
+            done = subprocess.run(argv, capture_output=True, text=True, check=False)
+            if done.returncode == 0:
+                answer = json.loads(done.stdout)
+                assert isinstance(answer, dict)
+                return answer
+            time.sleep(0.5)
+        raise AssertionError(done.stderr if done else "never asked")
+
+
+@contextmanager
+def own_network() -> Iterator[Network]:
+    """A network with a loopback; gone afterwards."""
+    made = Network(name=f"tpsn{os.getpid()}")
+    subprocess.run(["ip", "netns", "add", made.name], check=True)
+    subprocess.run(["ip", "-n", made.name, "link", "set", "lo", "up"], check=True)
+    try:
+        yield made
+    finally:
+        subprocess.run(["ip", "netns", "del", made.name], check=True)
+
+
+@contextmanager
+def docker_in(network: Network, folder: Path, images: dict[str, Path]) -> Iterator[dict[str, str]]:
+    """The environment in which `docker` speaks to a daemon in this network, which has these images of tar files.
+
+    The daemon accepts `--gpus`, because NVIDIA's hook is on its path; this one does nothing.
+    """
+    (tools := folder / "tools").mkdir()
+    hook = tools / "nvidia-container-runtime-hook"
+    hook.write_text("#!/bin/sh\nexit 0\n")
+    hook.chmod(0o755)
+    socket = f"unix://{folder}/docker.sock"
+    places = [f"--{name}={folder / name}" for name in ("data-root", "exec-root", "pidfile")]
+    argv = network.argv("dockerd", "--storage-driver=vfs", "--iptables=false", *places, "-H", socket)
+    environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "DOCKER_HOST": socket, "HOME": str(folder)}
+    with (folder / "dockerd.log").open("w") as log:
+        daemon = subprocess.Popen(argv, env=environment, stdout=log, stderr=log, start_new_session=True)
+    try:
+        for _ in range(120):
+            if subprocess.run(["docker", "info"], env=environment, capture_output=True, check=False).returncode == 0:
+                break
+            time.sleep(0.5)
+        else:
+            pytest.skip(f"no Docker daemon starts here: {(folder / 'dockerd.log').read_text()[-300:]}")
+        for name, tar in images.items():
+            subprocess.run(["docker", "import", tar, name], env=environment, capture_output=True, check=True)
+        yield environment
+        left = subprocess.run(["docker", "ps", "-aq"], env=environment, capture_output=True, text=True, check=True)
+        if left.stdout.split():
+            words = ["docker", "rm", "-f", *left.stdout.split()]
+            subprocess.run(words, env=environment, capture_output=True, check=True)
+    finally:
+        daemon.send_signal(signal.SIGTERM)
+        daemon.wait(30)
 
 
 @pytest.fixture(scope="module")
@@ -152,33 +240,3 @@ def shim() -> str:
     )
     settings = "export TOKENPEAK_SIM_GPU_COUNT=2 TOKENPEAK_SIM_START_S=0.3\n"
     return f'#!/bin/sh\n{exports}{settings}exec {sys.executable} -m tokenpeak.sim.engine "$@"\n'
-
-
-NASTY = ("plain", "", "two words", "100%", "$HOME ${USER} $$", "a'b", 'say "x"', "back\\slash \\n", "semi;colon", ";")
-NASTY += ('{"a": "b\\"c", "d": [1]}', "# no comment", "é→", "tab\there", "--x=%h")
-
-
-def test_unit_keeps_every_word(rig_node: RigNode) -> None:
-    """Systemd starts the program with the words that were given, whatever is in them, and its variables too."""
-    rig_node.write(
-        "/root/said.py",
-        "import json,os,sys\njson.dump([sys.argv[1:], os.environ['GIVEN']], open('/root/said.json','w'))\n",
-    )
-    command = ServingCommand(
-        program=("/usr/bin/python3", "/root/said.py"),
-        arguments=NASTY,
-        env={"GIVEN": "50% of $HOME 'and' \"so\" \\n é"},
-        image="",
-        name="said",
-        model="plain",
-        folder=None,
-        gpus=1,
-    )
-    rig_node.write(
-        "/etc/systemd/system/said.service", systemd_unit(command).replace("Restart=on-failure", "Type=oneshot")
-    )
-    rig_node.sh("systemctl", "daemon-reload")
-    rig_node.sh("systemctl", "start", "said")
-
-    said = json.loads(rig_node.sh("cat", "/root/said.json"))
-    assert [list(NASTY), command.env["GIVEN"]] == said

@@ -2,7 +2,6 @@
 
 import pytest
 from tests.rig.conftest import PYTHON, SERVER, RigNode
-from tests.rig.test_rig_playbooks import answers
 
 from tokenpeak.node.machine import clock
 
@@ -35,7 +34,7 @@ def everything(node: RigNode) -> tuple[list[str], list[str]]:
 def test_node_is_as_it_was_before(rig_node: RigNode) -> None:
     """Files and units after install, trial, finish and uninstall are those before; sudoers is left, and said."""
     production = rig_node.production_unit(enabled=True)
-    assert clock.wait_until(lambda: answers(rig_node), 10)
+    assert clock.wait_until(rig_node.answers, 10)
     rig_node.write("/etc/sudoers.d/tokenpeak", f"tuner ALL=(root) NOPASSWD: {COMMAND}\n")
     rig_node.sh("useradd", "-m", "engine")
     before = everything(rig_node)
@@ -54,4 +53,4 @@ def test_node_is_as_it_was_before(rig_node: RigNode) -> None:
     assert removed["removed"], removed
     assert ["/etc/sudoers.d/tokenpeak still names"] == [words.partition(" /")[0] for words in removed["left"]]
     assert before == everything(rig_node)
-    assert answers(rig_node)
+    assert rig_node.answers()
