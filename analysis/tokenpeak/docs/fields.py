@@ -118,8 +118,6 @@ class Examples:
 
 
 HEADS = ("Key", "Type", "Unit", "Default", "Example", "Is")
-OF_IMPORTS = ("ExternalWorkload", "ExternalLoad")
-"""Parts that only an import's record has."""
 _TYPES = {
     "string": "text",
     "integer": "whole number",
@@ -160,7 +158,7 @@ class SchemaTables:
         """Note the parts that a field refers to, and where."""
         if "$ref" in node:
             name = node["$ref"].rpartition("/")[2]
-            if name not in self._places and name not in OF_IMPORTS and "properties" in self._part(name):
+            if name not in self._places and "properties" in self._part(name):
                 self._places[name] = place
                 self._order.append(name)
         for key in ("anyOf", "oneOf"):

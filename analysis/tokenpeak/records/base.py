@@ -35,7 +35,7 @@ _GONE = {
     "spec": ("node_screening",),
     "search": ("prefer", "stop_hopeless"),
     "energy": ("hours", "kg_co2_per_gpu_hour", "kg_co2_per_kwh_market"),
-    "endpoint": ("api_key_file",),
+    "endpoint": ("api_key_file", "verify_tls"),
     "dataset": ("format", "min_input_tokens", "min_output_tokens", "max_output_tokens"),
     "level": (
         *("cooldown_s", "start_rate_per_s", "tolerance", "confidence"),

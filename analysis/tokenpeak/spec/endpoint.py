@@ -46,10 +46,8 @@ class EndpointSpec(Declaration):
     """An environment variable of the controller's that holds the API key."""
     headers: Annotated[dict[str, str], AfterValidator(_headers)] = {}
     """Sent with every request; `${NAME}` in a value stands for an environment variable."""
-    verify_tls: bool = True
-    """Whether an https server must show a certificate that is trusted."""
     ca_file: str | None = None
-    """Certificates to trust besides the system's."""
+    """Certificates to trust besides the system's, such as a server's own."""
     metrics_url: Url | None = None
     """None: /metrics beside the API. A server without one leaves the engine's side out."""
     inventory: str | None = None

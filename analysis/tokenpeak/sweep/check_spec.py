@@ -167,11 +167,21 @@ def sweep_schema() -> dict[str, Any]:
     for span in (definitions["SearchSpec"]["properties"]["time"], properties["max_downtime"]):
         span["anyOf"].append(_SPAN)
     _short_forms_of_energy(definitions)
+    _without_imports(definitions)
     # What is inherited and never allowed.
     for name, refused in {"MaxRateLoad": ("requests", "duration_s"), "StagedLoad": ("duration_s",)}.items():
         for key in refused:
             del definitions[name]["properties"][key]
     return {"$schema": _DIALECT, **schema, "title": "TokenPeak sweep"}
+
+
+def _without_imports(definitions: dict[str, Any]) -> None:
+    """Leave out what another tool asked, which nobody can write."""
+    plan = definitions["WorkloadPlan"]["properties"]
+    for choices, name in ((plan["workload"], "ExternalWorkload"), (plan["levels"]["items"], "ExternalLoad")):
+        choices["oneOf"].remove({"$ref": f"#/$defs/{name}"})
+        del definitions[name]
+    del plan["workload"]["discriminator"]["mapping"]["external"]
 
 
 def _short_forms_of_energy(definitions: dict[str, Any]) -> None:

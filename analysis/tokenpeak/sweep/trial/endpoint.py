@@ -122,7 +122,6 @@ def _server(endpoint: EndpointSpec, environment: Mapping[str, str]) -> Server:
         endpoint.url,
         api_key=_api_key(endpoint, environment),
         headers=_headers(endpoint, environment),
-        verify=endpoint.verify_tls,
         ca_file=_path(endpoint.ca_file),
     )
 
@@ -202,7 +201,6 @@ def _write_job(request: TrialRequest, folder: Path, started_at_unix_s: float) ->
         model=endpoint.model,
         api_key_file=None if key is None else files.api_key,
         headers=_headers(endpoint, os.environ),
-        verify_tls=endpoint.verify_tls,
         ca_file=_path(endpoint.ca_file),
         hosts=request.load_hosts,
         runs=load_runs(request.spec, holdout=request.proposal.holdout),
