@@ -92,11 +92,11 @@ class Function:
 
     def arguments(self) -> dict[str, dict[str, Any]]:
         """Flag → facts of each `add_argument` call, loops over a config's fields unrolled."""
-        found: dict[str, dict[str, Any]] = {}
+        arguments: dict[str, dict[str, Any]] = {}
         for node in ast.walk(self.function):
             if isinstance(node, ast.For) and (config := self._looped(node)):
                 for name in self.release.fields(config):
-                    found[name] = _facts(self._field_keywords((config, name)))
+                    arguments[name] = _facts(self._field_keywords((config, name)))
             elif isinstance(node, ast.Call) and _called(node) == "add_argument":
                 words = [str(word.value) for word in node.args if isinstance(word, ast.Constant)]
                 long = [word for word in words if word.startswith("--")]
@@ -106,8 +106,8 @@ class Function:
                 if short := [word for word in words if word not in long]:
                     facts["short"] = short
                 for word in long:
-                    found[word[2:].replace("-", "_")] = facts
-        return found
+                    arguments[word[2:].replace("-", "_")] = facts
+        return arguments
 
     def _looped(self, node: ast.For) -> str | None:
         """The config class whose keywords `for key, value in frontend_kwargs.items()` runs over."""

@@ -122,7 +122,7 @@ def _find(config: object, names: tuple[str, ...], depth: int = 0) -> Any:
         parts: list[Any] = list(config.values())
     else:
         parts = config if isinstance(config, list) else []
-    return next((found for part in parts if (found := _find(part, names, depth + 1)) is not None), None)
+    return next((value for part in parts if (value := _find(part, names, depth + 1)) is not None), None)
 
 
 def _level(config: object, path: Path, requests: int | None) -> ExternalLoad:
@@ -131,9 +131,9 @@ def _level(config: object, path: Path, requests: int | None) -> ExternalLoad:
     asked = phases[-1] if isinstance(phases, list) and phases else config
 
     def number(*names: str) -> float | None:
-        found = _find(asked, names)
-        found = found[0] if isinstance(found, list) and found else found
-        return Fields({"level": found}, path, "input_config").number("level") if _plain(found) else None
+        value = _find(asked, names)
+        value = value[0] if isinstance(value, list) and value else value
+        return Fields({"level": value}, path, "input_config").number("level") if _plain(value) else None
 
     concurrency, rate = number("concurrency"), number("request_rate", "rate")
     return ExternalLoad(
@@ -149,11 +149,11 @@ def _plain(value: object) -> bool:
 
 
 def _model(config: object) -> str:
-    found = _find(config, ("model_names", "model_name", "model", "models"))
-    found = found.get("items") if isinstance(found, Mapping) else found
-    found = found[0] if isinstance(found, list) and found else found
-    found = found.get("name") if isinstance(found, Mapping) else found
-    return str(found)[:200] if isinstance(found, str) and found else "unknown"
+    model = _find(config, ("model_names", "model_name", "model", "models"))
+    model = model.get("items") if isinstance(model, Mapping) else model
+    model = model[0] if isinstance(model, list) and model else model
+    model = model.get("name") if isinstance(model, Mapping) else model
+    return str(model)[:200] if isinstance(model, str) and model else "unknown"
 
 
 FORMAT = JsonFormat(

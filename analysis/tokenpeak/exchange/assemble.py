@@ -39,10 +39,10 @@ from tokenpeak.store.archive import Archive
 UNKNOWN_CLIENT = ClientHealth(processes=None, dispatch_delay_s=Distribution(n=None), loop_lag_s=Distribution(n=None))
 
 
-def write_import(found: Import, folder: Path, *, sweep_id: str | None) -> Archive:
+def write_import(source: Import, folder: Path, *, sweep_id: str | None) -> Archive:
     """The archive of an import at `folder`/SWEEP_ID; an archive that is there already is refused."""
-    imported_at = found.imported_at or datetime.now(UTC).replace(microsecond=0)
-    name = sweep_id or f"{imported_at:%Y%m%d-%H%M%S}-{found.name}-import"
+    imported_at = source.imported_at or datetime.now(UTC).replace(microsecond=0)
+    name = sweep_id or f"{imported_at:%Y%m%d-%H%M%S}-{source.name}-import"
     if not is_name(name):
         raise ArchiveError(
             f"{shown(name)} is no name of an archive. Give letters, digits, dots and dashes: --name my-results."
@@ -54,32 +54,32 @@ def write_import(found: Import, folder: Path, *, sweep_id: str | None) -> Archiv
     staging = folder / f".{name}.importing-{os.getpid()}"
     delete(staging)
     try:
-        _write(found, Archive(staging), name, imported_at)
+        _write(source, Archive(staging), name, imported_at)
         staging.rename(target)
     finally:
         delete_if_possible(staging)
     return Archive(target)
 
 
-def _write(found: Import, archive: Archive, sweep_id: str, imported_at: datetime) -> None:
-    if not found.runs:
+def _write(source: Import, archive: Archive, sweep_id: str, imported_at: datetime) -> None:
+    if not source.runs:
         raise ArchiveError("Nothing to import: the files hold no run.")
-    nodes = {node.name: _node(node) for node in found.nodes}
-    trials = _trials(found, nodes, sweep_id, imported_at)
+    nodes = {node.name: _node(node) for node in source.nodes}
+    trials = _trials(source, nodes, sweep_id, imported_at)
     provenance = trials[0][0].provenance
     archive.write_sweep(
         SweepRecord(
             sweep_id=sweep_id,
-            name=found.name,
+            name=source.name,
             inventory="import",
             started_at=imported_at,
             simulated=False,
-            study=found.study,
-            spec=_spec(found),
+            study=source.study,
+            spec=_spec(source),
             nodes=tuple(nodes.values()),
-            plans=_plans([trial for trial, _ in trials], nodes, found.theoretical),
+            plans=_plans([trial for trial, _ in trials], nodes, source.theoretical),
             provenance=provenance,
-            imported=found.imported,
+            imported=source.imported,
         )
     )
     scratch = archive.path / ".requests.parquet"
@@ -126,12 +126,12 @@ Pending = tuple[Config, int, list[ForeignRun]]
 
 
 def _trials(
-    found: Import, nodes: dict[str, NodeFacts], sweep_id: str, imported_at: datetime
+    source: Import, nodes: dict[str, NodeFacts], sweep_id: str, imported_at: datetime
 ) -> list[tuple[TrialRecord, pl.DataFrame | None]]:
     """Runs of equal node, config and replicate as one trial; a run that repeats another's level opens the next one."""
     labels = {node.node: label for label, same in hardware_groups(nodes.values()).items() for node in same}
     grouped: dict[tuple[str, str, int], Pending] = {}
-    for run in found.runs:
+    for run in source.runs:
         if run.node not in nodes:
             raise ArchiveError(f"Run of {run.config!r} names node {run.node!r}, which the import does not describe.")
         config = _config(run)
@@ -160,7 +160,7 @@ def _trials(
                     started_at=started_at,
                     duration_s=None,
                     startup=startup,
-                    runs=tuple(_run(index, run, found, imported_at) for index, run in enumerate(runs)),
+                    runs=tuple(_run(index, run, source, imported_at) for index, run in enumerate(runs)),
                     provenance=provenance,
                 ),
                 _requests(runs),
@@ -175,13 +175,13 @@ def _taken(pending: Pending | None, run: ForeignRun) -> bool:
     )
 
 
-def _run(index: int, run: ForeignRun, found: Import, imported_at: datetime) -> RunRecord:
+def _run(index: int, run: ForeignRun, source: Import, imported_at: datetime) -> RunRecord:
     return RunRecord(
         run_index=index,
         workload=run.workload,
         level=run.level,
         level_label=run.level.label,
-        slo=run.slo or Slo.model_validate(dict(found.slo)),
+        slo=run.slo or Slo.model_validate(dict(source.slo)),
         started_at=run.started_at or imported_at,
         started_s=None,
         seed=None,
@@ -228,11 +228,11 @@ def _ordered(choices: dict[str, dict[str, object]]) -> list[dict[str, object]]:
         return list(choices.values())
 
 
-def _spec(found: Import) -> dict[str, object]:
+def _spec(source: Import) -> dict[str, object]:
     """A spec that describes what was run; it cannot be run again, since its workloads are another tool's."""
     axes: dict[str, dict[str, dict[str, object]]] = {}
     workloads: dict[str, tuple[dict[str, object], dict[str, dict[str, object]]]] = {}
-    for run in found.runs:
+    for run in source.runs:
         for axis, choice in run.choices.items():
             flags = {axis: run.flags[axis]} if axis in run.flags else {}
             axes.setdefault(axis, {}).setdefault(choice, {"name": choice, "flags": flags})
@@ -241,17 +241,17 @@ def _spec(found: Import) -> dict[str, object]:
             workload["max_output_tokens"] = None  # the runs differ in it; the record of each has its own
         levels.setdefault(run.level.label, run.level.model_dump(mode="json", exclude_none=True))
     raw = {
-        "name": found.name,
-        "description": found.description,
+        "name": source.name,
+        "description": source.description,
         "axes": {axis: _ordered(choices) for axis, choices in axes.items()},
         "workloads": [
             {"workload": workload, "levels": list(levels.values())} for workload, levels in workloads.values()
         ],
-        "objective": dict(found.objective),
-        "slo": dict(found.slo),
-        "energy": dict(found.energy),
+        "objective": dict(source.objective),
+        "slo": dict(source.slo),
+        "energy": dict(source.energy),
     }
     try:
-        return parse_spec(raw, Path(f"{found.name}.yml")).model_dump(mode="json")
+        return parse_spec(raw, Path(f"{source.name}.yml")).model_dump(mode="json")
     except SpecError as error:
         raise ArchiveError(f"The import makes no sense as a sweep: {error}") from error

@@ -168,9 +168,9 @@ def with_derived(values: Mapping[str, float]) -> dict[str, float]:
 
 def startup_of(values: Mapping[str, float]) -> StartupFacts:
     """What the figures say of the engine's start."""
-    found = {name: values[f"startup_{name}"] for name in STARTUP if f"startup_{name}" in values}
+    facts = {name: values[f"startup_{name}"] for name in STARTUP if f"startup_{name}" in values}
     return StartupFacts.model_validate(
-        {name: value if name == "max_concurrency" else int(value) for name, value in found.items()}
+        {name: value if name == "max_concurrency" else int(value) for name, value in facts.items()}
     )
 
 

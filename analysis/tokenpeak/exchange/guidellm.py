@@ -123,7 +123,7 @@ def _distribution(metrics: Fields, theirs: str, ours: str, scale: float) -> dict
     own = _successful(metrics, theirs)
     if own is None or not own.number("count"):
         return {}
-    found: dict[str, float | None] = {
+    statistics: dict[str, float | None] = {
         f"{ours}_n": own.number("count"),
         f"{ours}_mean": own.number("mean", scale=scale),
         f"{ours}_std": own.number("std_dev", scale=scale),
@@ -133,8 +133,8 @@ def _distribution(metrics: Fields, theirs: str, ours: str, scale: float) -> dict
     if percentiles is not None:
         for name in STATISTICS:
             if name[0] == "p" and (value := percentiles.number(name, scale=scale)) is not None:
-                found[f"{ours}_{name}"] = value
-    return {name: value for name, value in found.items() if value is not None}
+                statistics[f"{ours}_{name}"] = value
+    return {name: value for name, value in statistics.items() if value is not None}
 
 
 def _level(config: Fields | None, values: Mapping[str, float]) -> ExternalLoad:

@@ -68,7 +68,7 @@ def _run(fields: Fields) -> tuple[ForeignRun, ForeignNode]:
     if (experts := fields.count("ep")) and experts > 1:
         flags["enable_expert_parallel"] = True
     framework, precision = fields.text("framework"), fields.text("precision")
-    choices = {name: found for name, found in (("framework", framework), ("precision", precision)) if found}
+    choices = {name: value for name, value in (("framework", framework), ("precision", precision)) if value}
     shape = "-".join(f"{length:g}" for length in (isl, osl) if length)
     return (
         ForeignRun(

@@ -20,7 +20,7 @@ def read_samples(path: Path, metric: str | None = None) -> dict[tuple[str, str],
     the metric.
     """
     files = [path] if path.is_file() else sorted(path.rglob("samples_*.jsonl"))
-    found: dict[tuple[str, str], bool] = {}
+    answers: dict[tuple[str, str], bool] = {}
     for file in files:
         match = _FILE.fullmatch(file.name)
         task = match["task"] if match is not None else file.stem
@@ -31,10 +31,10 @@ def read_samples(path: Path, metric: str | None = None) -> dict[tuple[str, str],
             if not isinstance(sample, dict) or "doc_id" not in sample:
                 raise LoadError(f"{file}, line {number}: no sample of lm-eval, which has a doc_id.")
             name = f"{sample['doc_id']} {sample.get('filter', '')}".strip()
-            found[task, name] = _right(sample, metric, f"{file}, line {number}")
-    if not found:
+            answers[task, name] = _right(sample, metric, f"{file}, line {number}")
+    if not answers:
         raise LoadError(f"{path} has no samples: run lm-eval with --log_samples and give its output folder.")
-    return found
+    return answers
 
 
 def _right(sample: Mapping[str, Any], metric: str | None, where: str) -> bool:

@@ -128,12 +128,12 @@ def _objective(runs: Sequence[ForeignRun]) -> dict[str, str]:
 
 
 def _files(read: Sequence[_Read]) -> list[SourceFile]:
-    found: dict[str, SourceFile] = {}
+    files: dict[str, SourceFile] = {}
     for each in read:
         for path in each.files:
             file = source_file(path, path.parent.parent)
-            found.setdefault(f"{file.name} {file.sha256}", file)
-    return list(found.values())
+            files.setdefault(f"{file.name} {file.sha256}", file)
+    return list(files.values())
 
 
 def _parts(source: Path) -> list[Path]:
@@ -142,13 +142,13 @@ def _parts(source: Path) -> list[Path]:
         raise ArchiveError(f"{source}: no such file or folder.")
     if not source.is_dir() or _folder_reader(source):
         return [source]
-    found = [path for path in sorted(source.iterdir()) if path.suffix in (".json", ".txt", ".log") and path.is_file()]
-    if not found:
+    paths = [path for path in sorted(source.iterdir()) if path.suffix in (".json", ".txt", ".log") and path.is_file()]
+    if not paths:
         raise ArchiveError(
             f"{source}: nothing to import in it. Known: results of vllm bench serve (JSON or printed), folders of "
             "vllm bench sweep and auto_tune.sh, GuideLLM, AIPerf and InferenceX JSON, and CSV by a mapping file."
         )
-    return found[:MOST_FILES]
+    return paths[:MOST_FILES]
 
 
 def _folder_reader(folder: Path) -> Callable[[Path], _Read] | None:

@@ -243,16 +243,16 @@ def _joined(table: TableEntry, root: Path) -> list[tuple[int, dict[str, str]]]:
     for other in others:
         by_key.setdefault(other.get(key, ""), []).append(other)
     empty = dict.fromkeys(heads, "")
-    found = []
+    joined = []
     for number, row in rows:
         if key not in row:
             raise ArchiveError(f"{table.file}: no column {key!r} to join {table.join.file} by.")
-        found += [(number, {**empty, **other, **row}) for other in by_key.get(row[key], [{}])]
-        if len(found) > MOST_ROWS:
+        joined += [(number, {**empty, **other, **row}) for other in by_key.get(row[key], [{}])]
+        if len(joined) > MOST_ROWS:
             raise ArchiveError(
                 f"{table.file}: joined with {table.join.file} by {key!r} it gives more than {MOST_ROWS:,} rows."
             )
-    return found
+    return joined
 
 
 def _run(table: TableEntry, mapping: Mapping_, row: dict[str, str], place: str) -> ForeignRun:
@@ -260,17 +260,17 @@ def _run(table: TableEntry, mapping: Mapping_, row: dict[str, str], place: str) 
         return value_of(value, row, place)
 
     def text(value: Value) -> str | None:
-        found = read(value)
-        return None if found is None else str(found)
+        cell = read(value)
+        return None if cell is None else str(cell)
 
-    axes = {axis: found for axis, value in table.axes.items() if (found := read(value)) is not None}
-    flags = {flag: found for flag, value in table.flags.items() if (found := read(value)) is not None}
-    flags |= {axis: found for axis, found in axes.items() if axis not in table.labels}
-    choices = {axis: _word(found) for axis, found in axes.items()}
+    axes = {axis: cell for axis, value in table.axes.items() if (cell := read(value)) is not None}
+    flags = {flag: cell for flag, value in table.flags.items() if (cell := read(value)) is not None}
+    flags |= {axis: cell for axis, cell in axes.items() if axis not in table.labels}
+    choices = {axis: _word(cell) for axis, cell in axes.items()}
     values = {
-        name: number_of(found, f"{place}: {name}")
+        name: number_of(cell, f"{place}: {name}")
         for name, value in table.fields.items()
-        if (found := read(value)) is not None
+        if (cell := read(value)) is not None
     }
     node = text(table.node) or "node"
     if node not in mapping.nodes:
@@ -285,7 +285,7 @@ def _run(table: TableEntry, mapping: Mapping_, row: dict[str, str], place: str) 
             config=text(table.config) or ", ".join(f"{axis}={word}" for axis, word in choices.items()) or "as-run",
             model=text(table.model) or "unknown",
             flags=flags,
-            env={name: found for name, value in table.env.items() if (found := text(value)) is not None},
+            env={name: cell for name, value in table.env.items() if (cell := text(value)) is not None},
             engine_version=text(table.engine_version),
             choices=choices,
             replicate=None if replicate is None else int(number_of(replicate, f"{place}: replicate")),
@@ -303,7 +303,7 @@ def _run(table: TableEntry, mapping: Mapping_, row: dict[str, str], place: str) 
 
 
 def _known(values: dict[str, Value], row: dict[str, str], place: str) -> dict[str, Scalar]:
-    return {key: found for key, value in values.items() if (found := value_of(value, row, place)) is not None}
+    return {key: cell for key, value in values.items() if (cell := value_of(value, row, place)) is not None}
 
 
 def _word(value: Scalar) -> str:
@@ -320,19 +320,19 @@ def _values(table: TableEntry) -> dict[str, Value]:
         ("workload.", table.workload),
         ("level.", table.level),
     )
-    found = {prefix + name: value for prefix, values in groups for name, value in values.items()}
+    values = {prefix + name: value for prefix, values in groups for name, value in values.items()}
     names = ("node", "config", "model", "engine_version", "replicate", "slo_met")
-    return found | {name: value for name in names if (value := getattr(table, name)) is not None}
+    return values | {name: value for name in names if (value := getattr(table, name)) is not None}
 
 
 def _known_columns(table: TableEntry) -> dict[str, str]:
     """Field → the column that it is from, in words."""
-    found = {}
+    columns = {}
     for name, value in _values(table).items():
         if isinstance(value, Cell):
             how = f" × {value.scale:g}" if value.scale is not None else " by table" if value.map is not None else ""
-            found[name] = f"{value.column}{how}"
-    return found
+            columns[name] = f"{value.column}{how}"
+    return columns
 
 
 def _unmapped(table: TableEntry, rows: Sequence[tuple[int, dict[str, str]]]) -> list[str]:

@@ -84,7 +84,7 @@ def _objects(text: str, path: Path) -> list[Any]:
     lines = [line for line in text.splitlines() if line.strip()]
     if len(lines) > 1 and all(line.lstrip().startswith("{") and line.rstrip().endswith("}") for line in lines):
         return [parse_json(line, path) for line in lines]
-    decoder, found, at = json.JSONDecoder(), [], 0
+    decoder, objects, at = json.JSONDecoder(), [], 0
     stripped = text.strip()
     if stripped.startswith("{") and "}{" in stripped.replace("\n", "").replace(" ", ""):
         while at < len(stripped):
@@ -92,12 +92,12 @@ def _objects(text: str, path: Path) -> list[Any]:
                 _, end = decoder.raw_decode(stripped, at)
             except (ValueError, RecursionError):
                 break
-            found.append(parse_json(stripped[at:end], path))
+            objects.append(parse_json(stripped[at:end], path))
             while end < len(stripped) and stripped[end].isspace():
                 end += 1
             at = end
         if at >= len(stripped):
-            return found
+            return objects
     raw = parse_json(text, path)
     return list(raw) if isinstance(raw, list) else [raw]
 
@@ -114,7 +114,7 @@ def read_vllm_bench(path: Path) -> tuple[list[ForeignRun], list[str]]:
 def run_of(fields: Fields, **known: Any) -> ForeignRun:
     """One result as a run; `known` fills what the result itself does not say."""
     fields.ignore(IGNORED)
-    values = {ours: found for theirs, ours in FIGURES.items() if (found := fields.number(theirs)) is not None}
+    values = {ours: value for theirs, ours in FIGURES.items() if (value := fields.number(theirs)) is not None}
     for count in ("requests_ok", "requests_failed", "input_tokens", "output_tokens"):
         if count in values and values[count] != int(values[count]):
             fields.refuse(count, f"must be a whole number, not {values[count]!r}")
@@ -231,8 +231,8 @@ def read_printed(path: Path) -> tuple[list[ForeignRun], list[str]]:
     pieces = text.split(HEAD)
     if len(pieces) < 2:
         raise ArchiveError(f"{path}: no {HEAD!r} in it.")
-    found = [printed_run(piece, path, before) for before, piece in pairwise(pieces)]
-    return [run for run, _ in found], [label for _, unread in found for label in unread]
+    runs = [printed_run(piece, path, before) for before, piece in pairwise(pieces)]
+    return [run for run, _ in runs], [label for _, unread in runs for label in unread]
 
 
 def printed_run(block: str, path: Path, before: str = "", **known: object) -> tuple[ForeignRun, list[str]]:

@@ -121,5 +121,5 @@ class Plan(Record):
         """A plan of an archive that has no `gpus` yet: its label begins with their number."""
         if not isinstance(data, dict) or "gpus" in data:
             return data
-        found = re.match(r"(\d+)x ", str(data.get("hardware")))
-        return {**data, "gpus": int(found[1]) if found else 1}
+        match = re.match(r"(\d+)x ", str(data.get("hardware")))
+        return {**data, "gpus": int(match[1]) if match else 1}

@@ -114,9 +114,9 @@ class Database:
     @property
     def client(self) -> tuple[str, dict[str, str]]:
         """Arguments for `psql` to connect here: a connection string without a password, and variables with it."""
-        found = self._connection.info.get_parameters()
+        parameters = self._connection.info.get_parameters()
         # An older client knows fewer of them.
-        parts = {name: str(found[name]) for name in CLIENT_PARAMETERS if found.get(name)}
+        parts = {name: str(parameters[name]) for name in CLIENT_PARAMETERS if parameters.get(name)}
         parts["options"] = f"{parts.get('options', '')} -csearch_path={SCHEMA}".strip()
         password = self._connection.info.password
         return make_conninfo("", **parts), {"PGPASSWORD": password} if password else {}
@@ -262,7 +262,7 @@ class Database:
             if row is None or row[0] is None:
                 return []
             query = sql.SQL("SELECT sweep_id FROM {} ORDER BY started_at").format(sql.Identifier(SCHEMA, "sweeps"))
-            return [str(found[0]) for found in self._connection.execute(query).fetchall()]
+            return [str(row[0]) for row in self._connection.execute(query).fetchall()]
 
     def _comment(self) -> None:
         """Give every table, view and column its meaning as a comment, when meanings have changed."""
@@ -379,7 +379,7 @@ def _with_json(table: SqlTable, rows: Iterable[tuple[object, ...]]) -> Iterator[
 
 def _without_nul(text: str) -> str:
     """JSON text without U+0000, which an engine's words and another's archive may hold."""
-    return _ESCAPE.sub(lambda found: NO_NUL if found[0] == "\\u0000" else found[0], text)
+    return _ESCAPE.sub(lambda match: NO_NUL if match[0] == "\\u0000" else match[0], text)
 
 
 def _rows_of(frames: Frames, table: SqlTable, sweep_id: str) -> Iterator[pl.DataFrame]:
