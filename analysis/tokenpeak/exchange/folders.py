@@ -79,7 +79,7 @@ def read_vllm_sweep(folder: Path) -> tuple[list[ForeignRun], list[str], list[Pat
 
 
 def _server_flags(fields: Fields, raw: Mapping[str, Any], load: str) -> dict[str, Flag]:
-    """What a combination set of the server: its own keys follow the run's number, and `load` names the client's."""
+    """The server's flags of a combination: its own keys follow the run's number, and `load` names the client's."""
     flags: dict[str, Flag] = {}
     for key in _after(raw, RUN_NUMBER):
         name = key.lstrip("-").replace("-", "_")

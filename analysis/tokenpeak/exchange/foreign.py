@@ -68,7 +68,7 @@ class ForeignRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Import:
-    """What a source gave: its runs, its nodes, and where everything is from."""
+    """All of a source: its runs, its nodes, and where everything is from."""
 
     name: str
     description: str = ""
@@ -125,7 +125,7 @@ STATISTIC_OF = {"mean": "mean", "median": "p50", "std": "std"} | {name: name for
 
 
 def unknown_target(name: str) -> str | None:
-    """What is wrong with a figure's name; None when nothing is."""
+    """The mistake in a figure's name; None when there is none."""
     return None if name in TARGETS else f"no figure is called {name!r}. {suggestion(name, TARGETS)}"
 
 
@@ -167,7 +167,7 @@ def with_derived(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def startup_of(values: Mapping[str, float]) -> StartupFacts:
-    """What the figures say of the engine's start."""
+    """Facts of the engine's start among the figures."""
     facts = {name: values[f"startup_{name}"] for name in STARTUP if f"startup_{name}" in values}
     return StartupFacts.model_validate(
         {name: value if name == "max_concurrency" else int(value) for name, value in facts.items()}

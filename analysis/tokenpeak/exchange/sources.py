@@ -61,7 +61,7 @@ JSON_FORMATS = (guidellm.FORMAT, aiperf.FORMAT, inferencex.FORMAT, OWN)
 
 @dataclass(kw_only=True)
 class _Read:
-    """What one source gave."""
+    """Runs and facts of one source."""
 
     format: str
     tool: str

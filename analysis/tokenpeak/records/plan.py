@@ -66,7 +66,7 @@ class Dropped(Record):
 
 
 class Prediction(Record):
-    """What the performance model predicts for a config under the sweep's objective run; None where it has no figure."""
+    """The performance model's prediction of a config under the sweep's objective run; None where it has no figure."""
 
     output_tok_per_s: float | None = None
     ttft_s: float | None = None
@@ -74,7 +74,7 @@ class Prediction(Record):
     tpot_s: float | None = None
     kv_cache_tokens: int | None = None
     binding: str | None = None
-    """What limits it: weights_bandwidth, kv_bandwidth, compute, interconnect, launch_overhead, kv_capacity, client."""
+    """Its limit: weights_bandwidth, kv_bandwidth, compute, interconnect, launch_overhead, kv_capacity, client."""
     limit_output_tok_per_s: float | None = None
     """The most that the hardware could give for this workload."""
     uncertainty: float | None = None

@@ -23,7 +23,7 @@ class ScoredText(Record):
 
 
 class GeneratedAnswer(Record):
-    """What the launch answered to a question, greedily, with the log-probabilities that decoding gave."""
+    """The answer of a launch to a question, greedily, with the log-probabilities that decoding gave."""
 
     name: str
     kind: str
@@ -62,7 +62,7 @@ class QualityAnswers(Record):
 
 
 class QualityPasses(Record):
-    """What one launch answered: a pass, and of a reference a second one, with fewer requests at a time."""
+    """Answers of one launch: a pass, and of a reference a second one, with fewer requests at a time."""
 
     format_version: int = FORMAT_VERSION
     passes: tuple[QualityAnswers, ...]
@@ -151,7 +151,7 @@ class AnswersQuality(Record):
     """Launches whose answers were measured; empty where another sweep's measurement was used."""
     is_reference: bool
     changes: tuple[str, ...] = ()
-    """What they have otherwise than the reference, in words."""
+    """Their differences from the reference, in words."""
     verdict: QualityVerdict
 
 

@@ -149,7 +149,7 @@ class LoadHostHealth(Record):
 
 
 class NetworkHealth(Record):
-    """What the network did to a run, by the kernels of the load generator and of the server."""
+    """Losses and outages of the network in a run, by the kernels of the load generator and of the server."""
 
     segments: int
     """TCP segments sent and received."""
@@ -161,7 +161,7 @@ class NetworkHealth(Record):
 
 
 class ClientHealth(Record):
-    """What the load client knows of its own error in this run; all None in an import, whose client was another."""
+    """The load client's own errors in this run; all None in an import, whose client was another."""
 
     processes: int | None = 1
     cpu_s: float | None = None
@@ -177,7 +177,7 @@ class ClientHealth(Record):
 
 
 class EngineCounters(Record):
-    """What the engine's own /metrics say of a run; None where this version does not export it."""
+    """Figures of a run from the engine's own /metrics; None where this version does not export it."""
 
     prompt_tok_per_s: float | None = None
     generation_tok_per_s: float | None = None
@@ -277,7 +277,7 @@ class SteadyStateRecord(Record):
     the engine is overloaded, and 0 where it is not."""
     growth_error: float | None
     margin: float
-    """What `steady` excludes: an overload of this share of capacity."""
+    """The least that `steady` excludes: an overload of this share of capacity."""
     requests_needed: int
     """A run of so many requests distinguishes an overload of the margin from a steady state."""
 
@@ -319,7 +319,7 @@ class RunRecord(Record):
     """Every limit of the SLO held; None when no SLO is given or too few requests were measured."""
     client: ClientHealth
     max_rate: MaxRate | None = None
-    """What the search found, for a level of that kind; `summary` is then its longest probe at a sustainable rate."""
+    """Result of the search, for a level of that kind; `summary` is then its longest probe at a sustainable rate."""
     turns: tuple[TurnSummary, ...] = ()
     """Per turn, for conversations."""
     failure_messages: dict[str, str] = {}

@@ -31,7 +31,7 @@ class Imported(Record):
     """Where an archive's figures come from when TokenPeak did not measure them."""
 
     format: str
-    """What was read: vllm_bench, vllm_printed, vllm_sweep, auto_tune, guidellm, aiperf, inferencex or table."""
+    """The format: vllm_bench, vllm_printed, vllm_sweep, auto_tune, guidellm, aiperf, inferencex or table."""
     tool: str | None = None
     """The tool that measured, with its version where the files name it."""
     title: str | None = None
@@ -47,15 +47,15 @@ class Imported(Record):
     differences: tuple[str, ...] = ()
     """Metrics that this source defines otherwise, with how."""
     unmapped: tuple[str, ...] = ()
-    """What the source has and this format has no place for, with the reason where it is known."""
+    """Parts of the source that this format has no place for, with the reason where it is known."""
     unknown: tuple[str, ...] = ()
-    """What the source does not say and a reader would want to know."""
+    """Facts that a reader would want and the source does not give."""
     cautions: tuple[str, ...] = ()
-    """What a reader must know before taking a figure."""
+    """Warnings to read before taking a figure."""
 
 
 class SweepRecord(Record):
-    """What a sweep set out to do, written before its first trial."""
+    """The plan of a sweep, written before its first trial."""
 
     format_version: int = FORMAT_VERSION
     sweep_id: PathName
@@ -115,7 +115,7 @@ class EndRecord(Record):
 
 BakeStatus = Literal["passed", "slower", "failing", "not_judged"]
 Despite = Literal["simulated", "interrupted", "shorter_context"]
-"""What an apply can be declared to go on with: results of simulated nodes on such nodes, a sweep that did not end, and
+"""Obstacles that an apply can go on with: results of simulated nodes on such nodes, a sweep that did not end, and
 a context that is shorter than production's."""
 
 
@@ -141,7 +141,7 @@ class BakeFigure(Record):
 
 
 class Bake(Record):
-    """What production's own metrics say after an apply; not judged: too little traffic, or another kind of it."""
+    """Judgement of an apply by production's own metrics; not judged: too little traffic, or another kind of it."""
 
     status: BakeStatus
     reason: str
@@ -165,7 +165,7 @@ class ApplyRecord(Record):
     """None of a rollback."""
     simulated: bool
     despite: tuple[Despite, ...] = ()
-    """What was declared to be no obstacle."""
+    """Obstacles that were declared to be none."""
     who: str
     """User and host of the controller."""
     started_at: datetime
@@ -176,7 +176,7 @@ class ApplyRecord(Record):
     message: str
     before: ProductionDefinition | None = None
     after: ProductionDefinition | None = None
-    """What was to be, where it was put back."""
+    """As it was to be, where it was put back."""
     engine_version: str | None = None
     phases: tuple[Phase, ...] = ()
     downtime_s: float | None = None

@@ -27,7 +27,7 @@ class Failure(Record):
 
 
 class StartupFacts(Record):
-    """What the engine said in its start-up log."""
+    """Facts of the engine's start, from its log."""
 
     engine_version: str | None = None
     """That it reported itself, by `/version`, else by its log."""
@@ -49,7 +49,7 @@ class StartupFacts(Record):
 
 
 class IdlePower(Record):
-    """What a boundary draws with production stopped and no engine started; the 95% interval is the sensor's."""
+    """A boundary's power with production stopped and no engine started; the 95% interval is the sensor's."""
 
     boundary: EnergyBoundary
     power_w: float
@@ -102,7 +102,7 @@ class TrialRecord(Record):
 
     @property
     def orchestration_s(self) -> float:
-        """What the trial cost apart from the engine's and production's own start and the load."""
+        """The time that the trial cost apart from the engine's and production's own start and the load."""
         return sum(phase.duration_s for phase in self.phases if phase.kind == "orchestration")
 
 
@@ -115,7 +115,7 @@ class FailureCause:
     """Whose it is: the config's, which would fail again; nobody knows whose, so that another launch shows it; or that
     of the node, the network, the disk or the controller, which is never the config's."""
     advice: str | None
-    """What a user does; None where that follows from the engine's own words, which `vllm/data/errors.toml` explains."""
+    """The next step; None where that follows from the engine's own words, which `vllm/data/errors.toml` explains."""
     is_engine: bool = False
     """It lies in config and engine together, so that a gate counts it against the engine."""
     climb: Literal["too_high", "too_low"] | None = None
@@ -192,4 +192,4 @@ TRANSIENT_CAUSES = frozenset(code for code, cause in FAILURE_CAUSES.items() if c
 ENGINE_CAUSES = frozenset(code for code, cause in FAILURE_CAUSES.items() if cause.is_engine)
 """Failures that lie in config and engine; all others may be the machine's."""
 UNEXPLAINED_CAUSES = frozenset({"unknown", "refused", "stopped"})
-"""What an engine's failure is called where neither its log nor its end says why: whoever knows more is right."""
+"""Causes of an engine's failure where neither its log nor its end says why: whoever knows more is right."""

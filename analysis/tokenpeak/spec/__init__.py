@@ -1,9 +1,6 @@
-"""What a user writes: sweep specs with axes, workloads, load levels, SLOs and windows, validated field by field."""
+"""Sweep specs as a user writes them: axes, workloads, load levels, SLOs and windows, validated field by field."""
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-)
+from pydantic import BaseModel, ConfigDict
 
 
 class Declaration(BaseModel):
