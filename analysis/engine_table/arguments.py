@@ -14,6 +14,7 @@ ACTIONS = {
     "append": "append",
 }
 TYPES = {"int": "int", "float": "float", "str": "str", "loads": "json", "nullable_str": "str", **SIZES}
+DTYPES = {"half": "float16", "float16": "float16", "bfloat16": "bfloat16", "float32": "float32", "float": "float32"}
 
 
 def flags(release: Release) -> dict[str, dict[str, Any]]:
@@ -225,9 +226,6 @@ def _kind_of_type(node: ast.expr) -> str | None:
     if name.startswith("nullable_kvs"):
         return "str"
     return TYPES.get(name, "json" if name in ("from_cli", "validate_json", "union_dict_and_str") else None)
-
-
-DTYPES = {"half": "float16", "float16": "float16", "bfloat16": "bfloat16", "float32": "float32", "float": "float32"}
 
 
 def methods(release: Release) -> dict[str, dict[str, Any]]:

@@ -30,6 +30,8 @@ QUANTIZATION = "vllm/model_executor/layers/quantization/"
 ARG_FUNCTIONS = ("add_cli_args", "make_arg_parser", "subparser_init", "_customize_cli_kwargs")
 WRAPPERS = ("Optional", "Union", "Annotated", "SkipValidation")
 SIZES = {"human_readable_int": "size", "human_readable_int_or_auto": "size_or_auto"}
+BLOCK = 1 << 19
+PLATFORMS = ("1", "2014", *(f"_2_{minor}" for minor in (17, 24, 28, 31, 34, 35)))
 
 
 def wanted(path: str) -> bool:
@@ -244,10 +246,6 @@ def _name(node: ast.expr) -> str:
     if isinstance(node, ast.Subscript):
         return _name(node.value)
     return str(node.value) if isinstance(node, ast.Constant) else ""
-
-
-BLOCK = 1 << 19
-PLATFORMS = ("1", "2014", *(f"_2_{minor}" for minor in (17, 24, 28, 31, 34, 35)))
 
 
 def wheel_url(release: str, python: str = "3.12") -> str:

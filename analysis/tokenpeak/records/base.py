@@ -1,4 +1,7 @@
-"""The base of all records, and a distribution of a figure."""
+"""The base of all records, a distribution of a figure, and specs of older archives as today's.
+
+Settings that no sweep has any more are left out where an archive is read.
+"""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -9,6 +12,17 @@ from tokenpeak.paths import NAME
 
 FORMAT_VERSION = 3
 PathName = Annotated[str, Field(pattern=NAME)]
+_GONE = {
+    "spec": ("node_screening",),
+    "search": ("prefer", "stop_hopeless"),
+    "energy": ("hours", "kg_co2_per_gpu_hour", "kg_co2_per_kwh_market"),
+    "endpoint": ("api_key_file", "verify_tls"),
+    "dataset": ("format", "min_input_tokens", "min_output_tokens", "max_output_tokens"),
+    "level": (
+        *("cooldown_s", "start_rate_per_s", "tolerance", "confidence"),
+        *("screening_requests", "confirming_requests", "max_probes"),
+    ),
+}
 
 
 class Record(BaseModel):
@@ -29,19 +43,6 @@ class Distribution(Record):
     p90: float | None = None
     p95: float | None = None
     p99: float | None = None
-
-
-_GONE = {
-    "spec": ("node_screening",),
-    "search": ("prefer", "stop_hopeless"),
-    "energy": ("hours", "kg_co2_per_gpu_hour", "kg_co2_per_kwh_market"),
-    "endpoint": ("api_key_file", "verify_tls"),
-    "dataset": ("format", "min_input_tokens", "min_output_tokens", "max_output_tokens"),
-    "level": (
-        *("cooldown_s", "start_rate_per_s", "tolerance", "confidence"),
-        *("screening_requests", "confirming_requests", "max_probes"),
-    ),
-}
 
 
 def _without(part: str, raw: object) -> object:

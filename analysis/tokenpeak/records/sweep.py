@@ -1,4 +1,4 @@
-"""Sweep record and its end record: what was asked, by which software, where an import came from."""
+"""Sweep, its end and applies of its result: what was asked, by which software, where an import came from."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -9,6 +9,11 @@ from tokenpeak.node.protocol.parts import Phase, Restoration
 from tokenpeak.records.base import FORMAT_VERSION, PathName, Record, spec_of
 from tokenpeak.records.node import NodeFacts
 from tokenpeak.records.plan import GROUPS_OF_GPUS, Config, Plan
+
+BakeStatus = Literal["passed", "slower", "failing", "not_judged"]
+Despite = Literal["simulated", "interrupted", "shorter_context"]
+"""Obstacles that an apply can go on with: results of simulated nodes on such nodes, a sweep that did not end, and
+a context that is shorter than production's."""
 
 
 class Provenance(Record):
@@ -111,12 +116,6 @@ class EndRecord(Record):
     left_out_nodes: tuple[str, ...] = ()
     """Nodes that failed so often in a row that the sweep went on without them."""
     problems: tuple[str, ...] = ()
-
-
-BakeStatus = Literal["passed", "slower", "failing", "not_judged"]
-Despite = Literal["simulated", "interrupted", "shorter_context"]
-"""Obstacles that an apply can go on with: results of simulated nodes on such nodes, a sweep that did not end, and
-a context that is shorter than production's."""
 
 
 class ProductionDefinition(Record):

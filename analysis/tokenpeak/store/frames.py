@@ -1,7 +1,8 @@
 """Archives as Polars frames: the one path from raw files to everything that is computed or shown.
 
 Besides the columns of tables.py, `configs` and `trials` and `runs` have a column `axis_NAME` for each axis of their
-sweeps, holding the alternative's name.
+sweeps, holding the alternative's name. An analyst gets each axis as a value of its own type, and each request's
+latencies, too.
 """
 
 import json
@@ -37,6 +38,33 @@ from tokenpeak.store.rows import (
     with_idle_power,
 )
 from tokenpeak.store.tables import CONFIGS, NODES, RECORDS, RUNS, SERIES, SWEEPS, TRIALS
+
+VALUE = "value_"
+"""Prefix of an axis's name in the column of its values; `axis_` stands before that of the words for them."""
+VALUE_MEANING = "The value of axis {}, a number where all are; the engine's default where it is known and none was set"
+LATENCIES = {
+    name: f"{BY_NAME[name].title}: {BY_NAME[name].formula}; null for a failed request"
+    for name in REQUEST_METRICS
+    if BY_NAME[name].unit == "s"
+}
+"""Meaning of each column that `requests` gets here."""
+_FLAGS_OF_PLAN = {
+    "max_model_len": "max_model_len",
+    "gpu_memory_utilization": "gpu_memory_utilization",
+    "block_size": "block_size",
+    "enable_prefix_caching": "prefix_caching",
+    "enable_chunked_prefill": "chunked_prefill",
+}
+_FLAGS_OF_DEPLOYMENT = {
+    "max_num_seqs": "max_num_seqs",
+    "max_num_batched_tokens": "max_num_batched_tokens",
+    "tensor_parallel_size": "tensor_parallel",
+    "pipeline_parallel_size": "pipeline_parallel",
+    "data_parallel_size": "data_parallel",
+    "enforce_eager": "eager",
+}
+Key = tuple[str, str, str]
+"""sweep_id, hardware, config_id."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,34 +278,6 @@ def _run_frame(rows: list[Row], specs: Mapping[str, SweepSpec]) -> pl.DataFrame:
     """The runs with their trials' axes."""
     choices = pl.Series("choices", [row["choices"] for row in rows], dtype=pl.String)
     return _with_axes(_frame(RUNS, rows).with_columns(choices), specs).drop("choices")
-
-
-VALUE = "value_"
-"""Prefix of an axis's name in the column of its values; `axis_` stands before that of the words for them."""
-VALUE_MEANING = "The value of axis {}, a number where all are; the engine's default where it is known and none was set"
-LATENCIES = {
-    name: f"{BY_NAME[name].title}: {BY_NAME[name].formula}; null for a failed request"
-    for name in REQUEST_METRICS
-    if BY_NAME[name].unit == "s"
-}
-"""Meaning of each column that `requests` gets here."""
-_FLAGS_OF_PLAN = {
-    "max_model_len": "max_model_len",
-    "gpu_memory_utilization": "gpu_memory_utilization",
-    "block_size": "block_size",
-    "enable_prefix_caching": "prefix_caching",
-    "enable_chunked_prefill": "chunked_prefill",
-}
-_FLAGS_OF_DEPLOYMENT = {
-    "max_num_seqs": "max_num_seqs",
-    "max_num_batched_tokens": "max_num_batched_tokens",
-    "tensor_parallel_size": "tensor_parallel",
-    "pipeline_parallel_size": "pipeline_parallel",
-    "data_parallel_size": "data_parallel",
-    "enforce_eager": "eager",
-}
-Key = tuple[str, str, str]
-"""sweep_id, hardware, config_id."""
 
 
 def for_analysis(frames: Frames) -> Frames:

@@ -1,4 +1,4 @@
-"""Engine core: V0 or V1 by release, variables, device and features, and the defaults that follow from it.
+"""Engine core, V0 or V1 by release, variables, device and features; and the model runner with its CUDA graphs.
 
 Up to 0.7 the core is V0 unless VLLM_USE_V1 is 1, from 0.11 it is V1 alone. Between them the engine takes V1 for what V1
 knows. Sources, all engine/arg_utils.py: `_is_v1_supported_oracle` in 0.8.5 1292-1499, 0.9.2 1306-1505 and 0.10.2
@@ -15,7 +15,6 @@ from tokenpeak.vllm.renames import speculative_config
 
 CORE_VARIABLES = ("VLLM_ATTENTION_BACKEND", "VLLM_FLASH_ATTN_VERSION", "VLLM_USE_V1")
 """Variables that the core depends on."""
-
 V0_FLAGS: tuple[tuple[str, object, tuple[int, int]], ...] = (
     ("logits_processor_pattern", None, (0, 10)),
     ("preemption_mode", None, (0, 10)),
@@ -31,7 +30,6 @@ V0_FLAGS: tuple[tuple[str, object, tuple[int, int]], ...] = (
     ("collect_detailed_traces", None, (0, 9)),
 )
 """Flags whose other values V1 lacks: name, default, last minor release in which that is so."""
-
 V1_BACKENDS: Mapping[str, tuple[int, int]] = {
     **dict.fromkeys(
         (
@@ -47,6 +45,12 @@ V1_BACKENDS: Mapping[str, tuple[int, int]] = {
     ),
 }
 """Attention backends of V1, each with the first minor release that takes it."""
+SECOND_SINCE_0_24 = frozenset({"qwen3", "deepseek_v2", "qwen2_moe", "granitemoe", "llama", "mistral"})
+"""Model types that 0.24 to 0.27 give the second runner (0.24.0 config/vllm.py 68-77); 0.22 only a dense qwen3."""
+SECOND_MIXTURES_0_28 = frozenset({"deepseek_v2", "deepseek_v4", "granitemoe", "qwen2_moe"})
+"""Mixtures of experts that 0.28 and 0.29 give it; they give it to all dense models (0.28.0 config/vllm.py 69-80)."""
+SECOND_SPECULATES = ("eagle", "eagle3", "mtp", "dflash", "dspark")
+"""Speculation that the second runner knows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,16 +229,6 @@ def batch_defaults(engine: CoreFacts, *, v1: bool, device: str, memory_gib: floa
     if memory_gib >= 70 and ("a100" not in device.casefold() or engine.minor < (0, 9)):
         return 8192, 1024
     return 2048, 256
-
-
-SECOND_SINCE_0_24 = frozenset({"qwen3", "deepseek_v2", "qwen2_moe", "granitemoe", "llama", "mistral"})
-"""Model types that 0.24 to 0.27 give the second runner (0.24.0 config/vllm.py 68-77); 0.22 only a dense qwen3."""
-
-SECOND_MIXTURES_0_28 = frozenset({"deepseek_v2", "deepseek_v4", "granitemoe", "qwen2_moe"})
-"""Mixtures of experts that 0.28 and 0.29 give it; they give it to all dense models (0.28.0 config/vllm.py 69-80)."""
-
-SECOND_SPECULATES = ("eagle", "eagle3", "mtp", "dflash", "dspark")
-"""Speculation that the second runner knows."""
 
 
 @dataclass(frozen=True, kw_only=True)

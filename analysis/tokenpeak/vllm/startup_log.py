@@ -1,4 +1,4 @@
-"""Start-up log of an engine: the facts of its start, and why it failed.
+"""Start-up log of an engine: the facts of its start, and why it failed, by the table of errors in data/errors.toml.
 
 vLLM's words by release: up to 0.8 the V0 engine logs KV blocks, V1 up to 0.31 logs tokens and concurrency on lines of
 their own, 0.32 logs both on one line with the device's name first.
@@ -18,6 +18,93 @@ from pathlib import Path
 from tokenpeak.records import FAILURE_CAUSES, Failure, StartupFacts
 
 TABLE = Path(__file__).parent / "data" / "errors.toml"
+_NUMBER = r"[\d.,]+(?: [KMGT]?i?B)?"
+GIB = 2**30
+EVIDENCE_LINES = 6
+EVIDENCE_CHARACTERS = 500
+VALUE_CHARACTERS = 200
+KV_BLOCK_SIZES = (1, 8, 16, 32, 64, 128, 256)
+LINE_CHARACTERS = 4096
+"""Characters of a line that are looked through: the engine chooses how long it is."""
+_COUNT = r"(\d[\d,]{0,14})"
+_AMOUNT = r"(\d{1,6}(?:\.\d{1,9})?)"
+"""Numbers that are read of a log: no other text is one, and these fit a record's 64 bits."""
+_VERSION = re.compile(
+    r"LLM engine \(v(?P<engine>[^)\s]{1,60})\)"  # 0.7.3 engine/llm_engine.py, V1 v1/engine/core.py
+    r"|API server version (?P<server>\d\S{1,60})"  # entrypoints/openai/api_server.py up to 0.31
+    r"|█\s{1,20}version (?P<banner>\d\S{1,60})"  # 0.32.0 entrypoints/utils.py
+)
+_KV_TOKENS = re.compile(rf"\bKV cache size: {_COUNT} tokens")  # v1/core/kv_cache_utils.py since 0.8
+_KV_BLOCKS = re.compile(r"# (?!CPU)\w{1,20} blocks: (\d{1,12})")  # 0.7.3 executor/executor_base.py
+_CONCURRENCY = re.compile(rf"Maximum concurrency for {_COUNT} tokens per request: {_AMOUNT}x")
+_KV_BYTES = re.compile(
+    rf"Available KV cache memory: {_AMOUNT} GiB"  # v1/worker/gpu_worker.py since 0.9
+    rf"|memory reserved for KV Cache is {_AMOUNT}GiB"  # 0.8.5 worker/worker.py
+    rf"|(?:Explicitly|Auto) set \({_AMOUNT}/[\d.]{{1,20}}\) GiB for KV cache"  # 0.32.0 v1/worker/cpu_worker.py
+)
+_WEIGHTS_TIME = re.compile(rf"Loading weights took {_AMOUNT} seconds")  # model_loader/default_loader.py since 0.8
+_WEIGHTS = re.compile(
+    # 0.7.3 worker/model_runner.py says GB and means GiB; the time stands there since 0.8
+    rf"(?:Loading model weights|Model loading) took {_AMOUNT} (?:GB|GiB)(?: memory)?(?: and {_AMOUNT} seconds)?"
+)
+_COMPILED = re.compile(rf"torch\.compile (?:takes|took) {_AMOUNT} s in total")  # compilation/monitor.py
+_GRAPHS = re.compile(
+    rf"Graph capturing finished in [\d.]{{1,20}} secs, took {_AMOUNT} GiB"  # v1/worker/gpu_model_runner.py
+)
+_PREFIX = re.compile(
+    r"^(?:\([^()]{0,80}pid=\d{1,10}\)\s{0,8})?"
+    r"(?:(?:ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[?[^\]]{1,100}\]\s?)?"
+)
+_EXCEPTION = re.compile(r"^(?:[A-Za-z_][\w.]{0,200}\.)?[A-Z]\w{0,100}(?:Error|Exception|Interrupt|Exit|Warning)(?::|$)")
+FOLLOWED: tuple[re.Pattern[str], ...] = tuple(
+    re.compile(text)
+    for text in (
+        # 0.8.5 v1/engine/core_client.py, 0.11.2 and later v1/engine/utils.py
+        r"Engine core initialization failed\. ?(?:See root cause above\.)?",
+        # 0.32.0 v1/engine/utils.py
+        r"Frontend process failed during engine core initialization",
+        # 0.8.5 and later v1/engine/exceptions.py
+        r"EngineDeadError|EngineCore encountered an issue",
+        # 0.8.5 and later v1/executor/multiproc_executor.py
+        r"WorkerProc initialization failed due to an exception in a background process",
+        # 0.7.3 and 0.8.5 entrypoints/openai/api_server.py
+        r"Engine process failed to start",
+    )
+)
+"""Lines that only say that the cause stands further up."""
+DIED = re.compile(
+    # 0.8.5 and later v1/executor/multiproc_executor.py; the exit code since 0.32.0
+    r"Worker proc \S{1,200} died unexpectedly(?: \(exit code: (?P<code>-?\d{1,9})\))?"
+    # 0.32.0 v1/engine/utils.py: Failed core proc(s): {'EngineCore': -9}
+    r"|Failed core proc\(s\): \{'[^'\s]{1,100}': (?P<core>-?\d{1,9})\b"
+)
+"""A process of the engine that ended without a word."""
+TIMED_OUT = re.compile(
+    # torch 2.13 torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp
+    r"Watchdog caught collective operation timeout"
+    # 0.7.3 and later v1/executor/multiproc_executor.py
+    r"|RPC call to \S{1,200} timed out"
+    # torch 2.13 torch/csrc/distributed/c10d/TCPStore.cpp
+    r"|wait timeout after \d{1,12}ms"
+)
+"""Processes of the engine that gave up waiting for each other."""
+WAITING = re.compile(
+    # 0.8.5 and later distributed/device_communicators/shm_broadcast.py; a long compilation says it too
+    r"No available shared memory broadcast block found in"
+    # 0.7.3 and later distributed/device_communicators/pynccl.py
+    r"|vLLM is using nccl==|NCCL (?:INFO|WARN)"
+)
+"""Processes of the engine that wait for each other; only a deadline makes it a hang."""
+ENDED_BY: dict[int, str] = {
+    signal.SIGKILL: "the kernel for want of memory, or somebody",
+    signal.SIGTERM: "somebody",
+    signal.SIGINT: "somebody",
+}
+ASKED_BY = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+"""Signals that ask a process to end: no engine sends them to itself."""
+LEAKED = re.compile(r"nanobind|^ - (?:leaked|\.\.\. skipped)|resource_tracker|^\s{1,40}warnings\.warn")
+LOG_LIMIT_BYTES = 16 << 20
+"""Of an engine's log, unpacked; a node sends 8 MiB at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,109 +133,10 @@ def is_own_sentence(text: str) -> bool:
     return any(pattern.fullmatch(text) for pattern in _own_sentences())
 
 
-_NUMBER = r"[\d.,]+(?: [KMGT]?i?B)?"
-
-
 @cache
 def _own_sentences() -> tuple[re.Pattern[str], ...]:
     parts = (re.split(r"\{\w+\}", symptom.says) for symptom in symptoms())
     return tuple(re.compile(_NUMBER.join(map(re.escape, each))) for each in parts)
-
-
-GIB = 2**30
-EVIDENCE_LINES = 6
-EVIDENCE_CHARACTERS = 500
-VALUE_CHARACTERS = 200
-KV_BLOCK_SIZES = (1, 8, 16, 32, 64, 128, 256)
-
-LINE_CHARACTERS = 4096
-"""Characters of a line that are looked through: the engine chooses how long it is."""
-
-_COUNT = r"(\d[\d,]{0,14})"
-_AMOUNT = r"(\d{1,6}(?:\.\d{1,9})?)"
-"""Numbers that are read of a log: no other text is one, and these fit a record's 64 bits."""
-
-_VERSION = re.compile(
-    r"LLM engine \(v(?P<engine>[^)\s]{1,60})\)"  # 0.7.3 engine/llm_engine.py, V1 v1/engine/core.py
-    r"|API server version (?P<server>\d\S{1,60})"  # entrypoints/openai/api_server.py up to 0.31
-    r"|█\s{1,20}version (?P<banner>\d\S{1,60})"  # 0.32.0 entrypoints/utils.py
-)
-_KV_TOKENS = re.compile(rf"\bKV cache size: {_COUNT} tokens")  # v1/core/kv_cache_utils.py since 0.8
-_KV_BLOCKS = re.compile(r"# (?!CPU)\w{1,20} blocks: (\d{1,12})")  # 0.7.3 executor/executor_base.py
-_CONCURRENCY = re.compile(rf"Maximum concurrency for {_COUNT} tokens per request: {_AMOUNT}x")
-_KV_BYTES = re.compile(
-    rf"Available KV cache memory: {_AMOUNT} GiB"  # v1/worker/gpu_worker.py since 0.9
-    rf"|memory reserved for KV Cache is {_AMOUNT}GiB"  # 0.8.5 worker/worker.py
-    rf"|(?:Explicitly|Auto) set \({_AMOUNT}/[\d.]{{1,20}}\) GiB for KV cache"  # 0.32.0 v1/worker/cpu_worker.py
-)
-_WEIGHTS_TIME = re.compile(rf"Loading weights took {_AMOUNT} seconds")  # model_loader/default_loader.py since 0.8
-_WEIGHTS = re.compile(
-    # 0.7.3 worker/model_runner.py says GB and means GiB; the time stands there since 0.8
-    rf"(?:Loading model weights|Model loading) took {_AMOUNT} (?:GB|GiB)(?: memory)?(?: and {_AMOUNT} seconds)?"
-)
-_COMPILED = re.compile(rf"torch\.compile (?:takes|took) {_AMOUNT} s in total")  # compilation/monitor.py
-_GRAPHS = re.compile(
-    rf"Graph capturing finished in [\d.]{{1,20}} secs, took {_AMOUNT} GiB"  # v1/worker/gpu_model_runner.py
-)
-_PREFIX = re.compile(
-    r"^(?:\([^()]{0,80}pid=\d{1,10}\)\s{0,8})?"
-    r"(?:(?:ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[?[^\]]{1,100}\]\s?)?"
-)
-_EXCEPTION = re.compile(r"^(?:[A-Za-z_][\w.]{0,200}\.)?[A-Z]\w{0,100}(?:Error|Exception|Interrupt|Exit|Warning)(?::|$)")
-
-FOLLOWED: tuple[re.Pattern[str], ...] = tuple(
-    re.compile(text)
-    for text in (
-        # 0.8.5 v1/engine/core_client.py, 0.11.2 and later v1/engine/utils.py
-        r"Engine core initialization failed\. ?(?:See root cause above\.)?",
-        # 0.32.0 v1/engine/utils.py
-        r"Frontend process failed during engine core initialization",
-        # 0.8.5 and later v1/engine/exceptions.py
-        r"EngineDeadError|EngineCore encountered an issue",
-        # 0.8.5 and later v1/executor/multiproc_executor.py
-        r"WorkerProc initialization failed due to an exception in a background process",
-        # 0.7.3 and 0.8.5 entrypoints/openai/api_server.py
-        r"Engine process failed to start",
-    )
-)
-"""Lines that only say that the cause stands further up."""
-
-DIED = re.compile(
-    # 0.8.5 and later v1/executor/multiproc_executor.py; the exit code since 0.32.0
-    r"Worker proc \S{1,200} died unexpectedly(?: \(exit code: (?P<code>-?\d{1,9})\))?"
-    # 0.32.0 v1/engine/utils.py: Failed core proc(s): {'EngineCore': -9}
-    r"|Failed core proc\(s\): \{'[^'\s]{1,100}': (?P<core>-?\d{1,9})\b"
-)
-"""A process of the engine that ended without a word."""
-
-TIMED_OUT = re.compile(
-    # torch 2.13 torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp
-    r"Watchdog caught collective operation timeout"
-    # 0.7.3 and later v1/executor/multiproc_executor.py
-    r"|RPC call to \S{1,200} timed out"
-    # torch 2.13 torch/csrc/distributed/c10d/TCPStore.cpp
-    r"|wait timeout after \d{1,12}ms"
-)
-"""Processes of the engine that gave up waiting for each other."""
-
-WAITING = re.compile(
-    # 0.8.5 and later distributed/device_communicators/shm_broadcast.py; a long compilation says it too
-    r"No available shared memory broadcast block found in"
-    # 0.7.3 and later distributed/device_communicators/pynccl.py
-    r"|vLLM is using nccl==|NCCL (?:INFO|WARN)"
-)
-"""Processes of the engine that wait for each other; only a deadline makes it a hang."""
-
-ENDED_BY: dict[int, str] = {
-    signal.SIGKILL: "the kernel for want of memory, or somebody",
-    signal.SIGTERM: "somebody",
-    signal.SIGINT: "somebody",
-}
-
-ASKED_BY = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
-"""Signals that ask a process to end: no engine sends them to itself."""
-
-LEAKED = re.compile(r"nanobind|^ - (?:leaked|\.\.\. skipped)|resource_tracker|^\s{1,40}warnings\.warn")
 
 
 def startup_facts(log: str) -> StartupFacts:
@@ -297,10 +285,6 @@ def _signal(lines: list[str], exit_status: int | None) -> int | None:
         if 128 < status < 160:
             return status - 128
     return None
-
-
-LOG_LIMIT_BYTES = 16 << 20
-"""Of an engine's log, unpacked; a node sends 8 MiB at most."""
 
 
 def unpacked_log(packed: str) -> str:
