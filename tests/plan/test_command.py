@@ -65,12 +65,10 @@ def test_command_line_begins_with_what_the_inventory_says() -> None:
         # Numbers, sizes, lists and JSON
         ("0.33.0", {"max_model_len": -1}, ("--max-model-len=-1",)),
         ("0.33.0", {"cudagraph_capture_sizes": "[1,2,4]"}, ("--cudagraph-capture-sizes", "1", "2", "4")),
-        ("0.33.0", {"compilation_config": '{"mode":3}'}, ("--compilation-config", '{"mode":3}')),
         # Renamed, folded, unfolded
         ("0.33.0", {"cuda_graph_sizes": "[1,8]"}, ("--cudagraph-capture-sizes", "1", "8")),
         # What says nothing is left out
         ("0.33.0", {"swap_space": 4}, ()),
-        ("0.33.0", {"num_scheduler_steps": 1}, ()),
     ],
 )
 def test_flags_are_written_in_the_release_s_words(
@@ -108,11 +106,7 @@ def test_wrong_flag_is_named_with_what_to_write(version: str, flags: dict[str, A
     text = complaint(version, **flags)
 
     assert [] == [word for word in words if word not in text]
-
-
-def test_error_holds_no_key() -> None:
-    """The value of a flag that carries a secret is not repeated."""
-    assert "secret-value" not in complaint("0.33.0", api_key="secret-value")
+    assert "secret-value" not in text
 
 
 def test_forced_config_is_passed_as_written() -> None:
@@ -147,7 +141,6 @@ def test_paste_command_is_quoted_for_a_shell() -> None:
     ("program", "named"),
     [
         (("/opt/vllm/bin/vllm", "serve"), ["org/model"]),
-        (("python3", "-m", "vllm", "serve"), ["org/model"]),
         (("python3", "-m", "vllm.entrypoints.openai.api_server"), ["--model", "org/model"]),
     ],
 )
@@ -190,9 +183,7 @@ def test_table_and_the_engine_s_own_help_agree_on_form() -> None:
     ("flag", "first", "last"),
     [
         ("swap_space", "0.7.3", "0.17.1"),
-        ("num_scheduler_steps", "0.7.3", "0.9.2"),
         ("speculative_model", "0.7.3", "0.7.3"),
-        ("disable_log_requests", "0.7.3", "0.16.0"),
         ("kv_cache_memory_bytes", "0.10.2", "0.33.0"),
         ("VLLM_ATTENTION_BACKEND", "0.7.3", "0.14.1"),
     ],
@@ -206,7 +197,6 @@ def test_flags_come_and_go(flag: str, first: str, last: str) -> None:
     ("version", "release"),
     [
         ("0.8.5.post1", "0.8.5"),
-        ("0.32.0+cpu", "0.32.0"),
         ("0.10.1", "0.10.2"),
         ("0.99.0", "0.33.0"),
         ("0.6.6", "0.7.3"),

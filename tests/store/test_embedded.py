@@ -57,22 +57,14 @@ def user_of(folder: Path, environment: Mapping[str, str] = MappingProxyType({}))
     return process
 
 
-def test_last_user_stops_the_server(base: Path) -> None:
-    """The server outlives one of two users and ends with the second."""
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_last_user_stops_the_server(base: Path, is_killed: bool) -> None:
+    """The server outlives one of two users, also one that a SIGKILL ended, and ends with the second."""
     other = user_of(base / "postgres")
     with running_server(base / "postgres") as conninfo:
-        other.communicate("")
-        assert answers(conninfo)
-
-    assert not answers(conninfo)
-
-
-def test_a_killed_user_keeps_no_server(base: Path) -> None:
-    """After a SIGKILL the server's data are used again, and the next user stops it."""
-    other = user_of(base / "postgres")
-    other.send_signal(signal.SIGKILL)
-    other.communicate()
-    with running_server(base / "postgres") as conninfo:
+        if is_killed:
+            other.send_signal(signal.SIGKILL)
+        other.communicate("" if not is_killed else None)
         assert answers(conninfo)
 
     assert not answers(conninfo)
