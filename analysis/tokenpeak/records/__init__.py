@@ -32,10 +32,10 @@ from tokenpeak.records.node import (
     Container,
     EngineBuild,
     HardwareKey,
+    ModelName,
     NodeFacts,
     hardware_groups,
 )
-from tokenpeak.records.plan import Config, Dropped, ModelName, Plan, PlannedConfig, Prediction, config_hash
 from tokenpeak.records.run import (
     BY_THE_ENGINE,
     OVERLOADED,
@@ -62,13 +62,19 @@ from tokenpeak.records.sweep import (
     ApplyRecord,
     Bake,
     BakeFigure,
+    Config,
     Despite,
+    Dropped,
     EndRecord,
     Imported,
+    Plan,
+    PlannedConfig,
+    Prediction,
     ProductionDefinition,
     Provenance,
     SourceFile,
     SweepRecord,
+    config_hash,
 )
 from tokenpeak.records.trial import (
     ENGINE_CAUSES,

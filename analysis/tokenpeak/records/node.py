@@ -9,7 +9,14 @@ from typing import Literal, NamedTuple
 from tokenpeak.node.engine.builds import ONLY
 from tokenpeak.node.protocol.parts import InstalledEngine, MachineFacts
 from tokenpeak.records.base import Record
-from tokenpeak.records.plan import ModelName
+
+
+class ModelName(Record):
+    """Which model a config serves, and under which name requests ask for it."""
+
+    name: str
+    revision: str | None = None
+    served_name: str
 
 
 class HardwareKey(NamedTuple):

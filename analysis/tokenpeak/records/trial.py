@@ -6,10 +6,9 @@ from typing import Literal
 
 from tokenpeak.node.protocol.parts import EnergyBoundary, Phase, Restoration, Series
 from tokenpeak.records.base import FORMAT_VERSION, PathName, Record
-from tokenpeak.records.plan import Config, Prediction
 from tokenpeak.records.quality import QualityMeasurement
 from tokenpeak.records.run import RunRecord
-from tokenpeak.records.sweep import Provenance
+from tokenpeak.records.sweep import Config, Prediction, Provenance
 
 
 class Failure(Record):

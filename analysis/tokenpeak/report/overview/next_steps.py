@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tokenpeak.records.plan import GROUPS_OF_GPUS
+from tokenpeak.records.sweep import GROUPS_OF_GPUS
 from tokenpeak.report.blocks.block import Part, Steps, code, link
 from tokenpeak.report.load import rates
 from tokenpeak.report.overview.gain import precision_gain, random_weights
