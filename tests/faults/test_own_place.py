@@ -1,10 +1,7 @@
 """Faults that have a place of their own: broken engines, full disks, a production that will not start, a lost lease."""
 
-import contextlib
 import copy
 import json
-import os
-import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.faults.bench import LEASE_S, MACHINE, SLACK_S, SPEC, Bench, Controller
+from tests.faults.bench import LEASE_S, MACHINE, SLACK_S, SPEC, Bench
 from tests.faults.conftest import boot_node, number_of
 from tests.faults.test_matrix import PHASES
 from tests.rig.conftest import STATE
@@ -135,23 +132,6 @@ def test_disk_full_while_recording(small: Bench, record_property: Record) -> Non
     small.check_as_it_was()
 
 
-@pytest.mark.faults_ci
-def test_production_refuses_once(bench: Bench, record_property: Record) -> None:
-    """The guard tries again when production did not start at once."""
-    record_property("cell", "production refuses to start once")
-    controller, before = bench.begin(PHASES["under load"])
-    bench.node.sh("touch", "/root/refuse")
-    struck = time.monotonic()
-    recovered_s = bench.recovered_s(struck, within_s=20 + LEASE_S + bench.production_start_s + SLACK_S)
-    controller.wait(400)
-    record_property("recovered_s", round(recovered_s, 2))
-
-    archive = bench.finish_sweep(before=before, controller=controller)
-
-    bench.check_archive(archive)
-    bench.check_as_it_was()
-
-
 def test_production_refuses_always(bench: Bench, record_property: Record) -> None:
     """Loud, with an exit status, and the guard keeps trying until production starts."""
     record_property("cell", "production refuses to start, always")
@@ -202,63 +182,4 @@ def test_guard_fires_twice(bench: Bench, record_property: Record) -> None:
     assert restored["restoration"]["restored"]
     assert served_by == main_pid(bench)
     bench.check_archive(bench.finish_sweep(before=before, controller=controller))
-    bench.check_as_it_was()
-
-
-def lease_processes(controller: Controller) -> list[int]:
-    """The controller's channel to the node."""
-    found = []
-    for children in Path(f"/proc/{controller.process.pid}/task").glob("*/children"):
-        for pid in children.read_text().split():
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if words[0] == b"ssh" and b" lease " in words[-2]:
-                found.append(int(pid))
-    return found
-
-
-def ansible_processes(controller: Controller) -> list[int]:
-    """Ansible's processes below the controller, its first one first."""
-    found, below = [], [controller.process.pid]
-    for pid in below:
-        # A process may end while it is looked at.
-        with contextlib.suppress(OSError):
-            for children in Path(f"/proc/{pid}/task").glob("*/children"):
-                below += map(int, children.read_text().split())
-            if b"ansible-playbook" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.append(pid)
-    return found
-
-
-@pytest.mark.faults_ci
-def test_ansible_is_killed_alone(bench: Bench, record_property: Record) -> None:
-    """Another run of Ansible gives production back, and the trial is made again."""
-    record_property("cell", "Ansible's process killed under load, alone")
-    controller, before = bench.begin(PHASES["under load"])
-    os.kill(ansible_processes(controller)[0], signal.SIGKILL)
-    controller.wait(400)
-
-    archive = bench.finish_sweep(before=before, controller=controller)
-    bench.check_archive(archive)
-    bench.check_as_it_was()
-
-
-@pytest.mark.parametrize("how", ["killed", "stuck"])
-def test_lease_channel_is_lost_alone(bench: Bench, how: str, record_property: Record) -> None:
-    """A channel that ends is opened again and the trial goes on; one that hangs costs the trial, not production."""
-    record_property("cell", f"lease channel {how}, alone")
-    controller, before = bench.begin(PHASES["engine starting"])
-    channel = lease_processes(controller)
-    assert 1 == len(channel)
-    os.kill(channel[0], signal.SIGKILL if how == "killed" else signal.SIGSTOP)
-    if how == "stuck":
-        # The trial may be over before the lease is; production is given back either way.
-        clock.wait_until(lambda: not bench.is_armed(), LEASE_S + bench.production_start_s + SLACK_S + 20, poll_s=0.1)
-        os.kill(channel[0], signal.SIGCONT)
-    controller.wait(400)
-
-    archive = bench.finish_sweep(before=before, controller=controller)
-
-    if how == "killed":
-        assert ["ok"] == [trial.status for trial in Archive(archive).trials()]
-    bench.check_archive(archive)
     bench.check_as_it_was()

@@ -30,16 +30,6 @@ def test_prints_a_plan_for_machines_without_any_node() -> None:
     assert document["estimate"]["duration_s"] > 0
 
 
-@pytest.mark.integration
-def test_prints_a_plan_for_people() -> None:
-    """The table names each kind of hardware, what binds its configs, and the estimate."""
-    result = CliRunner().invoke(plan, ["--inventory", "sim"], catch_exceptions=False)
-
-    assert "1x NVIDIA A100-SXM4-80GB on sim-a100" in result.stdout
-    assert "weights bandwidth" in result.stdout
-    assert "estimate: " in result.stdout
-
-
 def test_model_of_unknown_shape_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Configs that cannot be predicted are counted in a line, not listed with dashes; --all lists them."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

@@ -5,8 +5,8 @@ import pytest
 from node_models import LLAMA, named, serving
 from tokenpeak.errors import PlanError
 from tokenpeak.plan.matrix import build_plan, configs
-from tokenpeak.records import Gpu, NodeFacts, Plan
-from tokenpeak.spec.sweep import SweepSpec, parse_spec, read_spec
+from tokenpeak.records import Gpu, NodeFacts
+from tokenpeak.spec.sweep import SweepSpec, parse_spec
 
 WORKLOADS = [
     {
@@ -23,13 +23,6 @@ def spec(**keys: object) -> SweepSpec:
 def node(gpu: str = "NVIDIA A100-SXM4-80GB", count: int = 1, name: str = "one") -> NodeFacts:
     gpus = tuple(Gpu(index=index, name=gpu) for index in range(count))
     return NodeFacts(node=name, source="declared", gpus=gpus, engine_version="0.32.0")
-
-
-@pytest.fixture(scope="module")
-def v100_plan() -> Plan:
-    facts = node("Tesla V100-PCIE-32GB", 4).model_copy(update={"engine_version": "0.8.5.post1"})
-    (plan,) = build_plan(read_spec("v100-deepseek-r1-32b"), [facts])
-    return plan
 
 
 def test_takes_the_product_of_the_axes_in_order() -> None:
@@ -97,18 +90,6 @@ def test_merges_configs_that_this_load_cannot_distinguish() -> None:
 
     assert [8, 8, 64, 64, 128, 128] == seats
     assert 2 == len(classes)
-
-
-def test_shows_the_published_plateau_as_one_class(v100_plan: Plan) -> None:
-    """All eager float16 configs of the grid are one class: this load cannot distinguish them."""
-    eager = [
-        planned
-        for planned in v100_plan.feasible
-        if (planned.config.flags["dtype"], planned.config.flags["enforce_eager"]) == ("float16", True)
-    ]
-
-    assert 36 == len(eager)
-    assert 1 == len({planned.config_class for planned in eager})
 
 
 def test_a_node_s_own_help_decides_its_flags() -> None:

@@ -1,4 +1,4 @@
-"""Adaptive search: its hit rates on landscapes whose truth its predictor does not know."""
+"""Adaptive search: its hit rates on landscapes whose truth its predictor does not know, its finals and early stops."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ import pytest
 from landscape_factory import HARDWARE, landscape, plan_of
 
 from tokenpeak.records import TRANSIENT_CAUSES
+from tokenpeak.search.adaptive import early_stop_threshold
 from tokenpeak.search.history import Finished, Outcome, Proposal, Strategy
 from tokenpeak.search.replay import Landscape, Replay, replay, summarize
 from tokenpeak.search.searches import make_strategy
@@ -75,27 +76,16 @@ def test_finalists_are_spread_evenly_over_nodes(count: int) -> None:
         node, step = next(iter(running.items()))
         history.append(replace(measured(running.pop(node), known), node=node))
         free.append(node)
-    final = [outcome for outcome in history if outcome.replicate >= 2][:9]
+    again = [outcome for outcome in history if outcome.replicate >= 2]
+    final = again[:9]
     finalists = {outcome.config_id for outcome in final}
     times = Counter((outcome.node, outcome.config_id) for outcome in final)
 
     assert 3 == len(finalists)
+    assert 10 == len(again), "the choice has a holdout run"
     assert all(3 == sum(times[node, config_id] for node in nodes) for config_id in finalists)
     assert max(times.values()) - min(times[node, each] for node in nodes[:3] for each in finalists) <= 1 + (count < 3)
     assert all(len({node for node in nodes if times[node, each]}) >= min(count, 3) for each in finalists)
-
-
-def test_finalists_are_launched_again_in_blocks_and_the_choice_in_a_holdout_run() -> None:
-    """After the screening three finalists get three fresh launches each, and the choice one more."""
-    known = landscape("H100", 1)
-    history = carried_out(make_strategy(ADAPTIVE, known.plan), known)
-    final = [outcome for outcome in history if outcome.replicate >= 2]
-    finalists = {outcome.config_id for outcome in final}
-    blocks = [{outcome.config_id for outcome in final[start : start + len(finalists)]} for start in (0, 3, 6)]
-
-    assert 3 == len(finalists)
-    assert [finalists] * 3 == blocks
-    assert 10 == len(final)
 
 
 def test_configs_that_break_the_slo_are_not_chosen() -> None:
@@ -163,6 +153,43 @@ def test_low_objectives_are_minimized() -> None:
     found = replay(inverse, "adaptive", trials=14, seeds=4)
 
     assert np.median([one.regret for one in found]) <= 0.05
+
+
+def launches(**values: list[float]) -> list[Outcome]:
+    """The outcomes of these configs' launches."""
+    return [
+        Outcome(config_id=config, replicate=replicate, status="ok", value=value)
+        for config, results in values.items()
+        for replicate, value in enumerate(results)
+    ]
+
+
+def test_far_behind_is_less_where_launches_are_seen_to_vary_little() -> None:
+    """Nothing to compare with: no threshold. One launch: about a quarter behind. Ten steady pairs: about a seventh."""
+    steady = {f"c{number}": [99.8, 100.2] for number in range(10)}
+    one, many = (
+        early_stop_threshold(launches(a=[100]), margin=0.02, sign=1),
+        early_stop_threshold(launches(**steady), margin=0.02, sign=1),
+    )
+
+    assert early_stop_threshold([], margin=0.02, sign=1) is None
+    assert one is not None and 72 < one < 78
+    assert many is not None and 82 < many < 88
+
+
+def test_baselines_anchors_second_launches_and_finalists_are_whole() -> None:
+    """Only the first launch of a config that the search chose has a threshold, once there is a best."""
+    known = landscape("A100", 1)
+    name = known.plan.feasible[3].config.name
+    search = SearchSpec(strategy="adaptive", trials=10, baseline=(name,), anchor_every=4)
+    strategy, history, made = make_strategy(search, known.plan), list[Outcome](), list[Proposal]()
+    while isinstance(step := strategy.propose(history, ()), Proposal):
+        history.append(measured(step, known))
+        made.append(step)
+    first = [step.replicate == 0 and not step.reason.startswith(("baseline", "anchor")) for step in made]
+
+    assert first == [step.early_stop_threshold is not None for step in made]
+    assert 5 < sum(first) < len(made)
 
 
 def replays(trials: int, seeds: int, *, crash: float = 0.0) -> list[Replay]:

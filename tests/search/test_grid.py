@@ -41,15 +41,6 @@ def test_every_config_is_tried_in_each_block() -> None:
     assert history != carried_out(make_strategy(search.model_copy(update={"seed": 1}), plan))
 
 
-def test_failed_configs_are_not_launched_again() -> None:
-    """A config that ran out of memory has no second launch."""
-    plan = plan_of("V100")
-    failing = frozenset({plan.feasible[3].config.config_id})
-    history = carried_out(make_strategy(SearchSpec(replicates=2, anchor_every=None), plan), failing=failing)
-
-    assert 1 == sum(outcome.config_id in failing for outcome in history)
-
-
 @pytest.mark.parametrize("fails_again", [True, False])
 def test_a_failure_that_says_nothing_has_one_more_launch_at_the_end(*, fails_again: bool) -> None:
     """A config whose only launch met a full GPU is launched again, after all others, whatever comes of it."""

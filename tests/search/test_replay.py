@@ -1,4 +1,4 @@
-"""Replay: archives and CSV files as landscapes, and what searches find on them."""
+"""Recorded trials and replay: archives and CSV files as landscapes, and what searches find on them."""
 
 import json
 from dataclasses import replace
@@ -8,10 +8,11 @@ import pytest
 from click.testing import CliRunner
 from landscape_factory import landscape
 
-from archive_factory import AXES, GPUS, OUTPUT_TOKENS, make_archive
+from archive_factory import AXES, GPUS, OUTPUT_TOKENS, make_archive, sweep_spec, trial_record
 from tokenpeak.cli.replay import replay as command
 from tokenpeak.errors import ArchiveError
-from tokenpeak.records import ModelName
+from tokenpeak.records import ModelName, Reason, Verdict
+from tokenpeak.search.history import BADLY_MEASURED, outcome_of
 from tokenpeak.search.replay import landscapes_of, replay, summarize
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.store.pack import pack
@@ -63,17 +64,6 @@ def test_sweeps_without_a_result_are_skipped(tmp_path: Path) -> None:
         CliRunner().invoke(command, [str(tmp_path / "failed")], catch_exceptions=False)
 
 
-def test_a_second_objective_can_be_replayed(tmp_path: Path) -> None:
-    """An archive is searched again for what it named besides its objective."""
-    archive = make_archive(tmp_path / "a", replicates=2, gpus=GPUS[:1], seconds=2)
-    sweep = json.loads((archive.path / "sweep.json").read_text())
-    sweep["spec"]["objective"]["also"] = ["ttft_s_p95"]
-    (archive.path / "sweep.json").write_text(json.dumps(sweep))
-    arguments = [str(archive.path), "--metric", "ttft_s_p95", "--trials", "2", "--seeds", "2", "--jobs", "1"]
-
-    assert 0 == CliRunner().invoke(command, arguments, catch_exceptions=False).exit_code
-
-
 def test_another_run_is_searched_by_its_own_predictions(tmp_path: Path) -> None:
     """Predictions of the archive's objective run say nothing of another; a model that is unknown here has none."""
     archive = make_archive(tmp_path / "a", axes=AXES, gpus=GPUS[:1], seconds=2)
@@ -123,3 +113,21 @@ def test_rounds_take_as_long_as_their_longest_trial(nodes: int, wall_s: float) -
 
     assert (wall_s, 600.0) == (found.mean_wall_s, found.mean_alone_s)
     assert (None, None) == (untimed.mean_wall_s, untimed.mean_alone_s)
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [("late_dispatch", BADLY_MEASURED), ("segments_lost", BADLY_MEASURED), ("overloaded", None), ("preemptions", None)],
+)
+def test_an_invalid_run_is_no_failed_config(code: str, cause: str | None) -> None:
+    """A run that the client or the network spoilt says nothing about its config; the engine's own limits do."""
+    trial, _ = trial_record(sweep_spec())
+    verdict = Verdict(status="invalid", reasons=(Reason(code=code, text="…"),))
+    spoilt = trial.model_copy(
+        update={"runs": tuple(run.model_copy(update={"verdict": verdict}) for run in trial.runs), "failure": None}
+    )
+    outcome = outcome_of(spoilt.model_copy(update={"status": "ok"}), sweep_spec())
+
+    assert (None, cause) == (outcome.value, outcome.failure_cause)
+    assert outcome.about_the_config == (cause is None)
+    assert not outcome.feasible

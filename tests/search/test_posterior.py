@@ -1,10 +1,28 @@
-"""Failures teach about their neighbours."""
+"""The search's model, on samples small enough to count by hand and on failures that teach about their neighbours."""
 
 import numpy as np
 from landscape_factory import plan_of
 
 from tokenpeak.search.feasibility import chance_to_work, draw_failing, draw_rules
+from tokenpeak.search.posterior import PosteriorSamples
 from tokenpeak.search.space import space_of
+
+FAILS = -np.inf
+
+
+def samples(*values: tuple[float, ...]) -> PosteriorSamples:
+    """PosteriorSamples with these values of their points, in which a tenth behind the best is as good."""
+    return PosteriorSamples(values=np.array(values), tolerance=np.full(len(values), 0.1))
+
+
+def test_a_launch_that_shows_where_the_best_is_leads_to_it() -> None:
+    """The first point is never best, but its failure shows which of the other two is."""
+    drawn = samples(*[(FAILS, 1.0, 0.0)] * 50, *[(0.0, 0.0, 1.0)] * 50)
+
+    assert [0.0, 0.5, 0.5] == drawn.chance_to_hit([]).tolist()
+    every = np.array([True, True, True])
+    assert [1.0, 0.5, 0.5] == drawn.chance_after([], every, every).tolist()
+    assert [1.0, 0.0, 0.0] == drawn.chance_after([], every, np.array([True, False, False])).tolist()
 
 
 def test_failures_of_high_values_warn_of_higher_ones() -> None:
