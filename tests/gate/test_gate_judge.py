@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from gate.noise_model import Recorded, noise_model_of, recorded
+from gate.noise_model import noise_model_of, recorded
 from gate.sides import side_of
 from tokenpeak.gate.comparison import Gate, compare
 from tokenpeak.gate.power import power_against
@@ -29,32 +29,6 @@ def beyond(share: float, many: int) -> float:
 def is_alarm(found: Gate) -> bool:
     """Whether anything is said to have changed."""
     return bool(found.of("regressed") or found.of("improved"))
-
-
-def twice_launched(launches: Recorded) -> list[np.ndarray]:
-    """The launches of each class of configs that holds two configs or more: such configs cannot differ by design."""
-    rows = [launches.values[launches.config_class == name] for name in np.unique(launches.config_class)]
-    return [values for values in rows if len(values) >= 6]
-
-
-@pytest.mark.e2e
-def test_recorded_launches_dealt_to_two_sides_are_called_equal() -> None:
-    """Real launches of configs that are equal by design, dealt at random to two sides: at most 5% of gates alarm."""
-    landscape = recorded("landscape-cpu")
-    classes = twice_launched(landscape)
-    draw = np.random.default_rng(29)
-    many, alarms, comparisons = 200, 0, 0
-    for _ in range(many):
-        dealt = [values[draw.permutation(len(values))] for values in classes]
-        old = side_of("old", landscape.figures, [values[: len(values) // 2] for values in dealt])
-        new = side_of("new", landscape.figures, [values[len(values) // 2 :] for values in dealt])
-        found = gated(old, new)
-        alarms += is_alarm(found)
-        comparisons += found.family
-
-    assert 8 == len(classes)
-    assert comparisons > 20 * many
-    assert alarms / many <= 0.05
 
 
 @pytest.mark.parametrize(

@@ -89,17 +89,6 @@ def test_failed_request_is_one_that_took_for_ever() -> None:
     assert lenient.rate_per_s is not None
 
 
-def test_a_limit_on_what_answers_do_not_have_is_held() -> None:
-    """Answers of one token have no time per further token: a limit on it does not keep every rate from holding."""
-    slo = Slo(ttft_p95_ms=1000, tpot_p95_ms=50, itl_p95_ms=50)
-    found = found_on(Queue(0.01, failing=100), slo).max_rate
-
-    first = next(probe for probe in found.probes if probe.concurrency is None)
-
-    assert first.holds
-    assert {"ttft_s_p95"} == set(first.metrics)
-
-
 def test_a_server_that_answers_nothing_is_an_error() -> None:
     """The first probe says what came instead."""
     with pytest.raises(LoadError, match=r"None of the first \d+ requests ended well \(reset\)"):

@@ -191,28 +191,6 @@ def test_a_node_that_gains_nothing_is_named() -> None:
     assert 0.1 > sum({each.node for each in apart} > {"n4"} for apart in found) / 300
 
 
-def test_two_nodes_are_judged_as_by_a_linear_model() -> None:
-    """With two nodes and two configs the interaction has one degree of freedom: the ANOVA's F, at 5%."""
-    generator = np.random.default_rng(3)
-    for _ in range(200):
-        launches = gaining(generator, [0.2, 0.2 + generator.normal(0, 0.04)], launches=3)
-        logs = {
-            (node, config): np.log([value for at, name, value in launches if (at, name) == (node, config)])
-            for node in ("n0", "n1")
-            for config in ("best", "base")
-        }
-        contrast = sum(
-            values.mean() * (1 if (node, config) in {("n0", "best"), ("n1", "base")} else -1)
-            for (node, config), values in logs.items()
-        )
-        residual = sum(((values - values.mean()) ** 2).sum() for values in logs.values()) / 8
-        f = contrast**2 / (4 / 3) / residual
-        apart = node_agreement(launches, "best", "base").apart
-        # Two nodes are named together, each with half of the false alarms: as strict as F at 2.5%.
-        assert bool(apart) == (f > stats.f.ppf(0.975, 1, 8))
-        assert len(apart) in (0, 2)
-
-
 def test_launches_that_all_gave_the_same_show_any_difference() -> None:
     """And none where there is none."""
     alike = [(node, name, value) for node in "abc" for name, value in (("best", 12.0), ("base", 10.0)) for _ in "12"]

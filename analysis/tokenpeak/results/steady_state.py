@@ -10,7 +10,7 @@ The interval of a percentile follows from order statistics: how many of n indepe
 binomial. Values of one queue resemble their neighbours, so n values are worth fewer: the variance of the share below
 the percentile between stretches of the run, against the binomial one, says how many.
 
-Three things need requests: the test, which separates an overload of RUN_MARGIN from a steady state; the SLO's
+Three things need requests: the test, which separates an overload of MARGIN from a steady state; the SLO's
 percentiles, each of which rests on as many as would assure it were all within the limit; and the time that the engine
 takes to fill, for which its first requests say nothing. Pure.
 """
@@ -30,10 +30,9 @@ from tokenpeak.spec.workload import OpenLoad
 
 Numbers = NDArray[np.float64]
 
-MARGIN = 0.1
-"""Overloads of this share of capacity and more are distinguished from steady runs."""
-RUN_MARGIN = 0.3
-"""The same for a run of a sweep, which 10% would take 8,300 requests. What is overloaded does not depend on it."""
+MARGIN = 0.3
+"""Overloads of this share of capacity and more are distinguished from steady runs; 10% would take 8,300 requests. What
+is overloaded does not depend on it."""
 CONFIDENCE = 0.995
 STRETCHES = 16
 SETTLING_SHARE = 0.1
@@ -50,25 +49,16 @@ SERVICE_VARIANCE = 1.0
 length."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class QueueGrowth:
-    """What the test says. `growth` is the requests in flight that each arrival added; None with too few requests."""
-
-    state: RunState
-    growth: float | None
-    error: float | None
-    requests_needed: int
-    """A run of so many requests distinguishes an overload of the margin from a steady run."""
-
-
-def steady_state(due_s: Numbers, ended_s: Numbers, *, margin: float = MARGIN) -> QueueGrowth:
+def steady_state(due_s: Numbers, ended_s: Numbers) -> SteadyStateRecord:
     """The state of a run whose requests were due and ended at these moments; one that never ended ends at inf."""
     by_due = np.argsort(due_s)
     due, ended = due_s[by_due], ended_s[by_due]
     number = int(due.size)
     begin = _settled(due, ended)
     if number - begin < FEWEST_REQUESTS:
-        return QueueGrowth(state="too_short", growth=None, error=None, requests_needed=requests_needed(margin))
+        return SteadyStateRecord(
+            state="too_short", growth=None, growth_error=None, margin=MARGIN, requests_needed=requests_needed()
+        )
     marks = np.linspace(begin, number - 1, STRETCHES + 1).astype(int)
     in_flight = marks + 1 - np.searchsorted(np.sort(ended), due[marks], side="right")
     length = float(marks[-1] - marks[0]) / STRETCHES
@@ -83,10 +73,12 @@ def steady_state(due_s: Numbers, ended_s: Numbers, *, margin: float = MARGIN) ->
     state: RunState = "too_short"
     if growth > within:
         state = "overloaded"
-    elif growth + within < margin / (1 + margin):
+    elif growth + within < MARGIN / (1 + MARGIN):
         state = "steady"
     variance = spread**2 / length
-    return QueueGrowth(state=state, growth=growth, error=error, requests_needed=requests_needed(margin, variance))
+    return SteadyStateRecord(
+        state=state, growth=growth, growth_error=error, margin=MARGIN, requests_needed=requests_needed(variance)
+    )
 
 
 def _settled(due: Numbers, ended: Numbers) -> int:
@@ -98,14 +90,14 @@ def _settled(due: Numbers, ended: Numbers) -> int:
     return max(int(SETTLING_SHARE * due.size), int(np.searchsorted(due, due[0] + latency)))
 
 
-def requests_needed(margin: float = MARGIN, variance: float = 2.0) -> int:
-    """The requests after which an overload of `margin` shows, 99 times in 100.
+def requests_needed(variance: float = 2.0) -> int:
+    """The requests after which an overload of the margin shows, 99 times in 100.
 
     `variance` is that of the number in flight per arrival: the squared variations of gaps and of service times,
     together 2 for Poisson arrivals and exponential service. The growth's standard error over n requests is
     √(variance ÷ n).
     """
-    growth = margin / (1 + margin)
+    growth = MARGIN / (1 + MARGIN)
     from scipy.special import stdtrit
 
     errors = float(stdtrit(STRETCHES - 1, CONFIDENCE) + stdtrit(STRETCHES - 1, 0.99))
@@ -154,17 +146,10 @@ def _independence(values: Numbers, share: float, confidence: float) -> float:
     return binomial / (variance * wider) if variance > 0 else 1.0
 
 
-def steady_state_of(requests: pl.DataFrame, margin: float = RUN_MARGIN) -> SteadyStateRecord:
+def steady_state_of(requests: pl.DataFrame) -> SteadyStateRecord:
     """The state of a run with these requests, failed ones left out."""
     ended = requests.filter(pl.col("error").is_null())
-    queue = steady_state(ended["due_s"].to_numpy(), ended["last_token_s"].to_numpy(), margin=margin)
-    return SteadyStateRecord(
-        state=queue.state,
-        growth=queue.growth,
-        growth_error=queue.error,
-        margin=margin,
-        requests_needed=queue.requests_needed,
-    )
+    return steady_state(ended["due_s"].to_numpy(), ended["last_token_s"].to_numpy())
 
 
 def percentile_intervals(requests: pl.DataFrame, slo: Slo, state: SteadyStateRecord) -> PercentileIntervals:
@@ -197,7 +182,7 @@ class ShortRun:
         seconds = self.needed / self.level.rate_per_s
         return (
             f"workload {self.workload!r}, level {self.level.label}: {self.requests} requests are too few to show an "
-            f"overload of {RUN_MARGIN:.0%}, or to assure the SLO. "
+            f"overload of {MARGIN:.0%}, or to assure the SLO. "
             f"Set requests: {self.needed} ({seconds:.0f} s), or use max_rate_under"
         )
 
@@ -205,7 +190,7 @@ class ShortRun:
 def open_loop_requests(level: OpenLoad, slo: Slo) -> int:
     """The measured and warm-up requests that a run at this rate needs."""
     spread = {"constant": 0.0, "poisson": 1.0, "gamma": 1 / level.burstiness}[level.arrivals]
-    state = requests_needed(RUN_MARGIN, spread + SERVICE_VARIANCE)
+    state = requests_needed(spread + SERVICE_VARIANCE)
     percentiles = [requests_to_assure(share(percentile)) for _, percentile, _ in slo.limits()]
     return max([state + filling_requests(level, slo), *percentiles])
 
