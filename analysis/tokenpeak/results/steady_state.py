@@ -163,7 +163,7 @@ def percentile_intervals(requests: pl.DataFrame, slo: Slo, state: SteadyStateRec
         if metric == "itl_s":
             continue
         values = ok[metric].drop_nulls().to_numpy().astype(np.float64)
-        intervals[f"{metric}_{percentile}"] = percentile_interval(values, int(percentile.removeprefix("p")) / 100)
+        intervals[f"{metric}_{percentile}"] = percentile_interval(values, share(percentile))
     return intervals
 
 

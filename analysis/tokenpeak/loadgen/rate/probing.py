@@ -13,6 +13,7 @@ from tokenpeak.loadgen.rate.probe import ProbeAsked, ProbeSeen
 from tokenpeak.loadgen.rate.queue import WARMUP_SHARE, Timings
 from tokenpeak.loadgen.rate.sustainable import SustainableRateSearch
 from tokenpeak.loadgen.workers.pool import Offered
+from tokenpeak.ranking.intervals import share
 from tokenpeak.records import MaxRate, RateProbe
 from tokenpeak.results.run_summary import gaps_s, per_request, summarize
 from tokenpeak.results.steady_state import percentile_intervals, steady_state_of
@@ -114,7 +115,7 @@ def _seen(asked: ProbeAsked, offered: Offered, slo: Slo, duration_s: float) -> P
         ),
         failed=offered.table.height - ok.height,
         duration_s=duration_s,
-        gaps={name: float(np.quantile(gaps, int(name.removeprefix("p")) / 100)) for name in limited if gaps.size},
+        gaps={name: float(np.quantile(gaps, share(name))) for name in limited if gaps.size},
     )
 
 

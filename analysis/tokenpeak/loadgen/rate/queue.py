@@ -7,12 +7,13 @@ request needs of an idle engine is its work. Long and short runs of a model show
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenpeak.loadgen.arrivals import gaps
+from tokenpeak.ranking.intervals import share
 
 Numbers = NDArray[np.float64]
 Limits = Sequence[tuple[str, str, float]]
@@ -48,13 +49,7 @@ class Timings:
 
     def part(self, begin: int, number: int) -> "Timings":
         """So many requests from the one at `begin`."""
-        stretch = slice(begin, begin + number)
-        return Timings(
-            due_s=self.due_s[stretch],
-            first_s=self.first_s[stretch],
-            last_s=self.last_s[stretch],
-            tokens=self.tokens[stretch],
-        )
+        return Timings(**{name: values[begin : begin + number] for name, values in vars(self).items()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,14 +72,7 @@ class QueueModel:
     def resampled(self, indices: NDArray[np.int64]) -> "QueueModel":
         """The model with other works: those at `indices`, sorted again."""
         chosen = np.sort(indices)
-        return QueueModel(
-            slots=self.slots,
-            free=self.free,
-            slowdown=self.slowdown,
-            works=self.works[chosen],
-            first_works=self.first_works[chosen],
-            tokens=self.tokens[chosen],
-        )
+        return replace(self, works=self.works[chosen], first_works=self.first_works[chosen], tokens=self.tokens[chosen])
 
     def serve(self, due_s: Numbers, uniforms: Numbers) -> Timings:
         """Requests due at these moments; `uniforms` in 0..1 choose their works, so that equal ones stay comparable."""
@@ -135,11 +123,11 @@ def _fixed(due_s: Numbers, works: Numbers, slots: int) -> Numbers:
         return due_s
     free = [-np.inf] * slots
     starts = []
-    replace = heapq.heapreplace
+    put_back = heapq.heapreplace
     for moment, work in zip(due_s.tolist(), works.tolist(), strict=True):
         # A call of max() for each of millions of requests takes a quarter of a search.
         start = free[0] if free[0] > moment else moment  # noqa: FURB136
-        replace(free, start + work)
+        put_back(free, start + work)
         starts.append(start)
     return np.array(starts)
 
@@ -160,8 +148,8 @@ def worst_ratio(
     """The worst percentile ÷ its limit, the first share `skip` left out; a share `failed` more took for ever."""
     worst = 0.0
     for metric, percentile, limit in limits:
-        share = int(percentile.removeprefix("p")) / 100 / max(1 - failed, 1e-9)
-        if share >= 1:
+        quantile = share(percentile) / max(1 - failed, 1e-9)
+        if quantile >= 1:
             return np.inf
         if metric == "itl_s" and gaps_of is not None:
             worst = max(worst, gaps_of.get(percentile, 0.0) / limit)
@@ -169,7 +157,7 @@ def worst_ratio(
         values = timings.metric("tpot_s" if metric == "itl_s" else metric)
         values = values[int(skip * values.size) :]
         if values.size:
-            worst = max(worst, float(np.quantile(values, share)) / limit)
+            worst = max(worst, float(np.quantile(values, quantile)) / limit)
     return worst
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from tokenpeak.loadgen.rate.probe import ProbeAsked, ProbeSeen
 from tokenpeak.loadgen.rate.queue import HIGHEST_SHARE, WARMUP_SHARE, Limits, ModelRuns, QueueModel, worst_ratio
 from tokenpeak.loadgen.rate.queue_estimate import estimate_models
+from tokenpeak.ranking.intervals import share
 from tokenpeak.records import MaxRate
 from tokenpeak.spec.workload import search_time_s
 
@@ -179,7 +180,7 @@ class SustainableRateSearch:
         return ProbeAsked(rate_per_s=float(rate), requests=int(requests))
 
     def _failing(self, probe: ProbeSeen) -> bool:
-        allowed = min(1 - int(percentile.removeprefix("p")) / 100 for _, percentile, _ in self.limits)
+        allowed = min(1 - share(percentile) for _, percentile, _ in self.limits)
         return probe.failed_share > allowed
 
     def observed_ratio(self, probe: ProbeSeen, skip: float = WARMUP_SHARE) -> float:
