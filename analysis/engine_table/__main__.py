@@ -1,6 +1,9 @@
-"""Reads each release's source and writes the table: `python -m engine_table [--sources FOLDER]` in `analysis/`."""
+"""Makes tokenpeak/vllm/data/flags.json: which flags and variables each vLLM release takes, from its source.
 
-import argparse
+A development tool; nothing of it runs with the product. `python -m engine_table` in `analysis/` reads the sources of
+RELEASES through pip and writes the table.
+"""
+
 import json
 from pathlib import Path
 from typing import Any
@@ -30,23 +33,11 @@ def spans(facts_by_release: list[dict[str, Any]]) -> dict[str, list[list[Any]]]:
     return {name: table[name] for name in sorted(table)}
 
 
-def read(release: str, sources: Path | None) -> Release:
-    """A release's source, from a folder RELEASE/vllm/… where one is given, else from its wheel."""
-    if sources is None:
-        return Release.parse(release_files(release, wanted))
-    folder = sources / release
-    paths = [path for path in folder.rglob("*.py") if wanted(path.relative_to(folder).as_posix())]
-    return Release.parse({path.relative_to(folder).as_posix(): path.read_text() for path in sorted(paths)})
-
-
 def main() -> None:
     """Write the table and say how many flags each release has."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sources", type=Path, help="folder with RELEASE/vllm/… instead of reading wheels")
-    arguments = parser.parse_args()
     tables = []
     for name in RELEASES:
-        release = read(name, arguments.sources)
+        release = Release.parse(release_files(name, wanted))
         tables.append((flags(release), variables(release), methods(release)))
         print(f"{name}: {len(tables[-1][0])} flags, {len(tables[-1][1])} variables, {len(tables[-1][2])} methods")
     table = {
