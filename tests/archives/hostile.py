@@ -245,22 +245,6 @@ def zeros(folder: Path) -> Path:
     return tarred(folder, entry("manifest.json", text), entry("sweep.json", size=size), (b"\0" * (1 << 20), 3 << 10))
 
 
-def damaged(seed: int) -> Callable[[Path], Path]:
-    """A packed archive with some bytes changed, or broken off."""
-
-    def make(folder: Path) -> Path:
-        path, chance = packed(folder), random.Random(seed)
-        data = bytearray(path.read_bytes())
-        if seed % 3 == 0:
-            data = data[: chance.randrange(len(data))]
-        for _ in range(chance.randint(1, 6)):
-            data[chance.randrange(len(data))] = chance.randrange(256)
-        path.write_bytes(data)
-        return path
-
-    return make
-
-
 def _packed_cases() -> Iterator[tuple[str, Callable[[Path], Path]]]:
     for kind in "xgLK":
         yield f"header-{kind}", behind_header(kind.encode())
@@ -282,8 +266,6 @@ def _packed_cases() -> Iterator[tuple[str, Callable[[Path], Path]]]:
     yield "manifest-version", with_manifest(b'{"manifest_version":"' + b"x" * 2_000_000 + b'","files":{}}')
     for number, sweep_id in enumerate(("other", f"../{OUTSIDE}", ".", "", 7, None, "a" * 5000, "a\nb", "/etc")):
         yield f"id-{number}", of_other_id(sweep_id)
-    for seed in range(14):
-        yield f"damaged-{seed}", damaged(seed)
 
 
 def log(path: Path) -> Path:
@@ -337,24 +319,25 @@ def mutated(seed: int) -> Callable[[Path], Path]:
         path, chance = archive(folder), random.Random(seed)
         target = chance.choice((sweep(path), trial(path), trial(path), path / "end.json"))
         raw = json.loads(target.read_text())
-        for _ in range(chance.randint(1, 3)):
-            container, key = chance.choice(list(_places(raw)))
-            if (isinstance(container, dict) and key in container) or (
-                isinstance(container, list) and key < len(container)
-            ):
-                action = chance.random()
-                if action < 0.8:
-                    container[key] = chance.choice(VALUES)
-                elif action < 0.9:
-                    del container[key]
-                elif isinstance(container, dict):
-                    container[chance.choice(("", "</script>", "__proto__", f"../{OUTSIDE}", "=1+1"))] = container.pop(
-                        key
-                    )
+        mutate(raw, chance)
         target.write_bytes(json.dumps(raw).encode("utf-8", "surrogatepass"))
         return path
 
     return make
+
+
+def mutate(raw: Any, chance: random.Random, values: tuple[Any, ...] = VALUES) -> None:
+    """One to three values of JSON replaced, removed or renamed."""
+    for _ in range(chance.randint(1, 3)):
+        container, key = chance.choice(list(_places(raw)))
+        if (isinstance(container, dict) and key in container) or (isinstance(container, list) and key < len(container)):
+            action = chance.random()
+            if action < 0.8:
+                container[key] = chance.choice(values)
+            elif action < 0.9:
+                del container[key]
+            elif isinstance(container, dict):
+                container[chance.choice(("", "</script>", "__proto__", f"../{OUTSIDE}", "=1+1"))] = container.pop(key)
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
@@ -398,7 +381,7 @@ def _folder_cases() -> Iterator[tuple[str, Callable[[Path], Path]]]:
     yield "claims-laughs", changed(written(claims, f"{LAUGHS}\nclaims: *a9\n"))
     yield "claims-recursive", changed(written(claims, "claims: &a [*a]\n"))
     yield "claims-python", changed(written(claims, "claims: !!python/object/apply:os.system ['touch evil']\n"))
-    for seed in range(100):
+    for seed in range(114):
         yield f"mutated-{seed}", mutated(seed)
 
 

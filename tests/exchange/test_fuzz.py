@@ -4,9 +4,9 @@ import json
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.archives.hostile import VALUES, mutate
 
 from tokenpeak.errors import ArchiveError, TokenpeakError
 from tokenpeak.exchange.assemble import write_import
@@ -22,21 +22,7 @@ SOURCES = sorted(
 )
 CASES = 2_500 // len(SOURCES) + 1
 """Of each source."""
-HOSTILE: tuple[Any, ...] = (
-    None, True, -1, 0, 1e308, 10**400, float("nan"), float("inf"), "", "x", "1e5", "-3", "NaN", "🙂" * 50,
-    "A" * 100_000, "</script>", "../../etc/passwd", "\u0000", [], {}, [[]], [None], {"unit": "ms"},
-    {"avg": "x", "unit": 3}, [[[[[[[[]]]]]]]], "2" * 400,
-)  # fmt: skip
-
-
-def places(value: Any) -> list[tuple[Any, Any]]:
-    """Every (container, key) of a JSON value."""
-    found: list[tuple[Any, Any]] = []
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in items:
-        found.append((value, key))
-        found += places(item)
-    return found
+HOSTILE = (*VALUES, 10**400, float("nan"), float("inf"), "1e5", "-3", {"avg": "x", "unit": 3}, [[[[[[[[]]]]]]]])
 
 
 def another_value(data: bytes, chance: random.Random) -> bytes:
@@ -45,19 +31,7 @@ def another_value(data: bytes, chance: random.Random) -> bytes:
         raw = json.loads(data)
     except ValueError:
         return flipped(data, chance)
-    for _ in range(chance.randint(1, 3)):
-        container, key = chance.choice(places(raw))
-        if (isinstance(container, dict) and key not in container) or (
-            isinstance(container, list) and key >= len(container)
-        ):
-            continue
-        action = chance.random()
-        if action < 0.7:
-            container[key] = chance.choice(HOSTILE)
-        elif action < 0.9:
-            del container[key]
-        elif isinstance(container, dict):
-            container[f"{key}x"] = container.pop(key)
+    mutate(raw, chance, HOSTILE)
     return json.dumps(raw).encode("utf-8", "surrogatepass")
 
 
