@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from pydantic import ValidationError
+
 from tokenpeak import bounded
 from tokenpeak.errors import ArchiveError
 from tokenpeak.records import SourceFile
@@ -134,6 +136,12 @@ def checked_number(value: object, refuse: Any) -> float:
     if number > LARGEST_NUMBER:
         refuse(f"is {number:g}, larger than any figure of a benchmark")
     return number
+
+
+def first_mistake(error: ValidationError) -> str:
+    """The first mistake that pydantic names: its place and its words."""
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}."
 
 
 def word(text: str) -> str:

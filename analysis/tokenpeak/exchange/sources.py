@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from tokenpeak.errors import ArchiveError
 from tokenpeak.exchange import aiperf, folders, guidellm, inferencex, vllm_bench
 from tokenpeak.exchange.foreign import COUNTS, ForeignNode, ForeignRun, Import, JsonFormat, mean_lengths, workload_of
-from tokenpeak.exchange.reading import parse_json, read_text, source_file, word
+from tokenpeak.exchange.reading import first_mistake, parse_json, read_text, source_file, word
 from tokenpeak.exchange.table import read_tables
 from tokenpeak.records import Imported, RunRecord, SourceFile
 from tokenpeak.spec.workload import ClosedLoad, ExternalLoad, OpenLoad
@@ -27,9 +27,7 @@ def _run_record(path: Path) -> ForeignRun:
         summary = record.summary
         workload = workload_of(mean_lengths({name: getattr(summary, name) for name in COUNTS}))
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ArchiveError(f"{path}: {where}: {first['msg']}.") from error
+        raise ArchiveError(f"{path}: {first_mistake(error)}") from error
     level = record.level
     return ForeignRun(
         config="as-run",

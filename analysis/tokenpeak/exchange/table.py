@@ -22,7 +22,7 @@ from tokenpeak.exchange.foreign import (
     summary_of,
     unknown_target,
 )
-from tokenpeak.exchange.reading import checked_number, read_text, source_file
+from tokenpeak.exchange.reading import checked_number, first_mistake, read_text, source_file
 from tokenpeak.paths import inside
 from tokenpeak.records import Imported, SourceFile
 from tokenpeak.spec.workload import ExternalLoad, ExternalWorkload
@@ -111,10 +111,9 @@ def read_mapping(path: Path) -> Mapping_:
     try:
         return Mapping_.model_validate(raw)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        hint = f" {suggestion(str(first['loc'][-1]), Mapping_.model_fields)}" if len(first["loc"]) == 1 else ""
-        raise ArchiveError(f"{path}: {place}: {first['msg']}.{hint}") from error
+        place = error.errors()[0]["loc"]
+        hint = f" {suggestion(str(place[0]), Mapping_.model_fields)}" if len(place) == 1 else ""
+        raise ArchiveError(f"{path}: {first_mistake(error)}{hint}") from error
 
 
 Row = Mapping[str, str]
@@ -210,8 +209,7 @@ def read_tables(path: Path) -> tuple[Import, str]:
             }
         )
     except ValidationError as error:
-        first = error.errors()[0]
-        raise ArchiveError(f"{path}: provenance.{'.'.join(map(str, first['loc']))}: {first['msg']}.") from error
+        raise ArchiveError(f"{path}: provenance.{first_mistake(error)}") from error
     return (
         Import(
             name=mapping.name,
@@ -297,9 +295,7 @@ def _run(table: TableEntry, mapping: Mapping_, row: dict[str, str], place: str) 
             energy=energy_of(values, table.energy_source, table.energy_boundary),
         )
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ArchiveError(f"{place}: {where}: {first['msg']}.") from error
+        raise ArchiveError(f"{place}: {first_mistake(error)}") from error
 
 
 def _known(values: dict[str, Value], row: dict[str, str], place: str) -> dict[str, Scalar]:
