@@ -10,7 +10,7 @@ PACKAGE = paths.ROOT / "analysis" / "tokenpeak"
 
 TERMS = {
     "acquisition": "search/posterior.py",
-    "carbon intensity": "report/energy/energy_blocks.py",
+    "carbon intensity": "report/energy.py",
     "confidence interval": "ranking/intervals.py",
     "coordinated omission": "results/run_summary.py",
     "downtime budget": "sweep/downtime_budget.py",

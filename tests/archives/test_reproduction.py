@@ -12,9 +12,9 @@ from tokenpeak import paths
 from tokenpeak.exchange.assemble import write_import
 from tokenpeak.exchange.table import read_tables
 from tokenpeak.report import open_archive
-from tokenpeak.report.hardware.parallel import parallel_speedups
 from tokenpeak.report.load import rates
 from tokenpeak.report.ranking.standings import rank
+from tokenpeak.report.side_by_side import parallel_speedups
 from tokenpeak.spec.sweep import parse_spec
 from tokenpeak.store.archive import Archive
 from tokenpeak.store.frames import Frames

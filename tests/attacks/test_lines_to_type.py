@@ -21,8 +21,7 @@ from tokenpeak.errors import InventoryError
 from tokenpeak.node.machine.words import HIDDEN
 from tokenpeak.records import Container, EngineBuild
 from tokenpeak.report.blocks.block import Snippets
-from tokenpeak.report.blocks.deploy import snippets
-from tokenpeak.report.blocks.deployment_forms import compose, helm_values, kubernetes, systemd_unit
+from tokenpeak.report.blocks.deploy import compose, helm_values, kubernetes, snippets, systemd_unit
 from tokenpeak.report.blocks.serving_command import ServingCommand, container_unit, unit_argument, unit_word, unwritable
 from tokenpeak.sweep.inventory.nodes import inventory_of
 from tokenpeak.vllm.command import paste_command

@@ -25,7 +25,7 @@ from tokenpeak import paths
 from tokenpeak.node.guard.guard_report import METRICS
 from tokenpeak.node.machine import clock
 from tokenpeak.records import EndRecord
-from tokenpeak.report.exposition import OF_NODES, OF_SWEEPS
+from tokenpeak.report.site.live import OF_NODES, OF_SWEEPS
 
 RULES = paths.ROOT / "analysis" / "examples" / "alerts.yml"
 AXES = {"max_num_seqs": [8]}

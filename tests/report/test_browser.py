@@ -13,7 +13,7 @@ from chromium import PHONE, Window
 from tokenpeak import paths
 from tokenpeak.report import SweepView
 from tokenpeak.report.blocks.display import packed_rows
-from tokenpeak.report.ranking import ranking_figure
+from tokenpeak.report.ranking import ranking_blocks
 from tokenpeak.report.ranking.standings import rank
 from tokenpeak.report.site.pages import SWEEP_PAGES
 
@@ -130,7 +130,7 @@ def test_figures_fit_a_phone(window: Window, site: Path, h100: Path, name: str) 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_word_of_a_picture_is_cut_off(window: Window, sim: SweepView, scheme: str) -> None:
     """Laid out by a browser's own fonts, each word of a figure lies within its picture, dark on light."""
-    shown = ranking_figure.ranking(sim, rank(sim, sim.hardware[0]))._repr_mimebundle_()
+    shown = ranking_blocks.ranking_figure(sim, rank(sim, sim.hardware[0]))._repr_mimebundle_()
     page = window.page
     page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
     page.set_content(f"<body>{shown['text/html']}{shown['image/svg+xml']}")

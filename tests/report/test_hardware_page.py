@@ -8,8 +8,8 @@ import pytest
 from archive_factory import make_archive
 from tokenpeak.report import open_archive
 from tokenpeak.report.blocks.block import Table, plain
-from tokenpeak.report.hardware.side_by_side import answer_hardware, side_by_side
 from tokenpeak.report.ranking.standings import rank
+from tokenpeak.report.side_by_side import answer_hardware, side_by_side
 from tokenpeak.report.view import SweepView
 
 

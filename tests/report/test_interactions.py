@@ -7,9 +7,8 @@ import polars as pl
 from archive_factory import GPUS, make_archive
 from shown_pages import figures_of, shown
 from tokenpeak import paths
-from tokenpeak.report import open_archive
+from tokenpeak.report import interactions, open_archive
 from tokenpeak.report.blocks.block import plain
-from tokenpeak.report.interactions import axis_effects, heatmaps
 
 
 def axis_name(column: str) -> str:
@@ -27,8 +26,8 @@ def test_what_trials_cannot_separate_is_not_estimable(tmp_path: Path) -> None:
         if (trial.config.choices["max_num_seqs"] == "8") != (trial.config.choices["enforce_eager"] == "true"):
             (archive.path / "trials" / f"{trial.trial_id}.json").unlink()
     view = open_archive(archive.path)
-    effects = {row["axis"]: row for row in axis_effects.effects(view).iter_rows(named=True)}
-    pairs = {row["pair"]: row for row in axis_effects.beyond(view).iter_rows(named=True)}
+    effects = {row["axis"]: row for row in interactions.effects(view).iter_rows(named=True)}
+    pairs = {row["pair"]: row for row in interactions.beyond(view).iter_rows(named=True)}
     drawn = figures_of(shown("interactions", archive.path, tmp_path))
     (figure,) = (each for each in drawn if each["name"].startswith("effects-"))
 
@@ -44,13 +43,13 @@ def test_what_trials_cannot_separate_is_not_estimable(tmp_path: Path) -> None:
 def test_an_alternative_that_came_with_another_leaves_the_rest_comparable() -> None:
     """On a real H100 the smallest batch came only with bf16: the others are compared, as their matched pairs say."""
     view = open_archive(paths.ROOT / "analysis" / "landscapes" / "search-h100.tar.zst")
-    effects = axis_effects.effects(view)
-    (row,) = axis_effects.importance(view, effects).filter(axis="max_num_seqs").iter_rows(named=True)
+    effects = interactions.effects(view)
+    (row,) = interactions.importance(view, effects).filter(axis="max_num_seqs").iter_rows(named=True)
     others = ["max_num_batched_tokens", "weights", "kv_cache_dtype"]
     launches = view.trials.filter(pl.col("objective") > 0).select("objective", pl.col("^axis_.*$").name.map(axis_name))
     small, large = (launches.filter(max_num_seqs=seqs) for seqs in ("128", "512"))
     ratios = large.join(small, on=others).select(pl.col("objective") / pl.col("objective_right"))["objective"]
-    said = plain(axis_effects.answer_interactions(view, effects).parts)
+    said = plain(interactions.answer_interactions(view, effects).parts)
 
     assert ("512", "128") == (row["best"], row["worst"])
     assert ratios.min() < 1 + row["gain"] < ratios.max()
@@ -61,12 +60,13 @@ def test_an_alternative_that_came_with_another_leaves_the_rest_comparable() -> N
 def test_cells_over_other_settings_are_marked() -> None:
     """On a real H100 the smallest batch ran with bf16 only: its mean is over other settings than its neighbours'."""
     view = open_archive(paths.ROOT / "analysis" / "landscapes" / "search-h100.tar.zst")
-    cells = axis_effects.cells(view, "max_num_seqs", "weights", 0.6)
-    drawn = heatmaps.heatmap(view, "max_num_seqs", "weights", 0.6)
+    cells = interactions.cells(view, "max_num_seqs", "weights", 0.6)
+    drawn = interactions.heatmap(view, "max_num_seqs", "weights", 0.6)
     (alone,) = cells.filter(across="32", down="bf16").iter_rows(named=True)
 
     assert alone["mixed"] and alone["under"].endswith("n=1*")
     assert "Means over max_num_batched_tokens, kv_cache_dtype; 1 to 4 configs a cell." == drawn.caption
     assert (
-        "*: other cells differ from this one in more than the two axes." in heatmaps.heatmap_legend(view, 0.6).words()
+        "*: other cells differ from this one in more than the two axes."
+        in interactions.heatmap_legend(view, 0.6).words()
     )

@@ -12,9 +12,8 @@ import pytest
 from tokenpeak import paths, report
 from tokenpeak.errors import InputError, ReportError
 from tokenpeak.report import opening
-from tokenpeak.report.site.notebook_parameters import declared
 from tokenpeak.report.site.notebook_runner import blocks, execute
-from tokenpeak.report.site.pages import SWEEP_PAGES
+from tokenpeak.report.site.pages import SWEEP_PAGES, declared
 from tokenpeak.spec.parameters import UNITS
 
 

@@ -15,7 +15,7 @@ from archive_factory import make_archive
 from tokenpeak import paths
 from tokenpeak.cli.site import report
 from tokenpeak.errors import InputError
-from tokenpeak.report.site import reuse
+from tokenpeak.report.site import render
 from tokenpeak.report.site.build import build_site
 
 SHARE = """
@@ -136,7 +136,7 @@ def test_a_notebook_that_fails_is_a_page_that_says_so(archive: Path, notebooks: 
     kernelless = json.loads(write(notebooks / "no_kernel.ipynb", *CELLS).read_text()) | {"metadata": {}}
     (notebooks / "no_kernel.ipynb").write_text(json.dumps(kernelless))
     said: list[str] = []
-    reuse.code_digest.cache_clear()  # it reads what is named like a notebook, once a process
+    render.code_digest.cache_clear()  # it reads what is named like a notebook, once a process
     build_site([archive], tmp_path / "site", say=said.append)
     folder = tmp_path / "site" / "a"
 

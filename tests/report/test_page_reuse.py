@@ -7,7 +7,7 @@ import pytest
 
 from archive_factory import make_archive
 from tokenpeak import paths
-from tokenpeak.report.site import reuse
+from tokenpeak.report.site import render
 from tokenpeak.report.site.build import build_site
 from tokenpeak.report.site.render import environment
 
@@ -24,8 +24,8 @@ def test_another_version_makes_all_anew(tmp_path: Path, monkeypatch: pytest.Monk
     page = templates / "trial.html"
     page.write_text(page.read_text().replace("What happened in this launch?", "What happened?"))
     monkeypatch.setattr(paths, "TEMPLATES", templates)
-    monkeypatch.setattr(reuse, "code_digest", reuse.code_digest.__wrapped__)
-    monkeypatch.setattr("tokenpeak.report.site.page_writer.environment", lambda: environment(templates))
+    monkeypatch.setattr(render, "code_digest", render.code_digest.__wrapped__)
+    monkeypatch.setattr("tokenpeak.report.site.sweep_pages.environment", lambda: environment(templates))
     build_site([archive.path], tmp_path / "site")
 
     assert not set(before.items()) & {(path, path.stat().st_ino) for path in site.glob("one/**/*.html")}

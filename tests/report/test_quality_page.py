@@ -7,8 +7,8 @@ import pytest
 from archive_factory import make_archive
 from tokenpeak.records.quality import AnswersQuality, QualityExample, QualityInterval, QualityVerdict, SweepQuality
 from tokenpeak.report import open_archive
-from tokenpeak.report.overview.gain import precision_gain
-from tokenpeak.report.ranking import ranking_table
+from tokenpeak.report.overview.headline import precision_gain
+from tokenpeak.report.ranking import ranking_blocks
 from tokenpeak.report.ranking.quality import compared, examples, faster_unproven, speed_against_quality
 from tokenpeak.report.ranking.standings import Ranking, rank
 from tokenpeak.report.view import SweepView
@@ -111,7 +111,7 @@ def test_nothing_is_shown_where_nothing_was_compared(tmp_path: Path) -> None:
     view = open_archive(archive.path)
     ranked = rank(view, "1x NVIDIA L4")
 
-    assert "Quality" not in [column.title for column in ranking_table.ranking(view, ranked).columns]
+    assert "Quality" not in [column.title for column in ranking_blocks.ranking_table(view, ranked).columns]
     assert speed_against_quality(view, ranked) is None
     assert examples(view, ranked) is None
     assert faster_unproven(view, ranked) is None

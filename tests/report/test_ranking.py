@@ -11,9 +11,9 @@ from tokenpeak.report import SweepView, open_archive
 from tokenpeak.report.blocks.block import plain
 from tokenpeak.report.overview import headline, summary
 from tokenpeak.report.overview.alternatives import alternatives_table
-from tokenpeak.report.overview.next_steps import next_steps
 from tokenpeak.report.overview.score_card import score_card
-from tokenpeak.report.ranking import ranking_figure, ranking_table
+from tokenpeak.report.overview.summary import next_steps
+from tokenpeak.report.ranking import ranking_blocks
 from tokenpeak.report.ranking.standings import Ranking, rank
 
 
@@ -48,7 +48,7 @@ def test_an_interrupted_launch_has_not_failed(tmp_path: Path) -> None:
         "state", "why"
     ).rows()
     assert "7 configs gave a result on 1 kind of hardware, 1 was interrupted." in plain(
-        ranking_figure.standing(view, [ranked]).parts
+        ranking_blocks.standing(view, [ranked]).parts
     )
 
 
@@ -100,7 +100,7 @@ def test_latencies_are_shown_at_the_percentiles_that_the_slo_limits(tmp_path: Pa
 
     for view, percentile in ((limited, "p99"), (open_archive(archive.path), "p95")):
         ranked = rank(view, view.hardware[0])
-        for table in (ranking_table.ranking(view, ranked), summary.first_rows(view, ranked)):
+        for table in (ranking_blocks.ranking_table(view, ranked), summary.first_rows(view, ranked)):
             on = [column.key for column in table.columns if not column.hidden]
             assert [f"ttft_s_{percentile}", f"tpot_s_{percentile}"] == [
                 key for key in on if key.startswith(("ttft_s", "tpot_s"))

@@ -12,7 +12,7 @@ from scipy import stats
 from archive_factory import make_archive
 from tokenpeak.report import open_archive
 from tokenpeak.report.blocks.block import plain
-from tokenpeak.report.load import rate_results
+from tokenpeak.report.load import rates
 from tokenpeak.report.load.curves import Measure, points
 from tokenpeak.report.load.rates import highest_rates, open_runs
 from tokenpeak.report.trials import trial_tables
@@ -72,7 +72,7 @@ def test_the_limit_is_between_the_last_that_held_and_the_first_that_broke(
 def test_rates_that_could_not_be_judged_are_not_said_to_have_broken() -> None:
     """That no rate is sustainable is said only of rates that were judged."""
     untold, broken, both = (
-        plain(rate_results.answer_rates("L4", highest_rates(runs(*found)), "TTFT p95 ≤ 500 ms").parts)
+        plain(rates.answer_rates("L4", highest_rates(runs(*found)), "TTFT p95 ≤ 500 ms").parts)
         for found in (
             [("a", 4, None, False)],
             [("a", 4, False, True)],

@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from tokenpeak.report.blocks.time_axis import POINTS, WIDTH, time_axis
+from tokenpeak.report.trials.time_axis import POINTS, WIDTH, time_axis
 from tokenpeak.report.trials.trial_page import whole_percents
 
 

@@ -11,7 +11,7 @@ from tokenpeak.report import open_archive
 from tokenpeak.report.blocks.block import plain
 from tokenpeak.report.overview import headline
 from tokenpeak.report.overview.summary import commands
-from tokenpeak.report.ranking import ranking_table
+from tokenpeak.report.ranking import ranking_blocks
 from tokenpeak.report.ranking.standings import rank
 from tokenpeak.spec.sweep import parse_spec
 from tokenpeak.store.archive import Archive
@@ -81,7 +81,7 @@ def test_several_objectives_give_a_front_in_the_terminal_and_on_the_site(tmp_pat
     sweep.write_text(sweep.read_text().replace('"also":[]', '"also":["ttft_s","energy_j_per_output_tok"]'))
     view = open_archive(archive.path)
     ranked = rank(view, view.hardware[0])
-    found = ranking_table.trade_offs(view, ranked)
+    found = ranking_blocks.trade_offs(view, ranked)
     assert found is not None
     names = dict(ranked.frame.select("label", "config_name").iter_rows())
     heading, _, rest = said(archive).partition("  Not beaten in all of ")[2].partition("\n")

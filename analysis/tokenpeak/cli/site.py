@@ -156,9 +156,9 @@ def serve(archives: tuple[Path, ...], output: Path, host: str, port: int, *, nod
 
     /metrics says how sweeps stand, for Prometheus; alert rules on it are in analysis/examples/alerts.yml.
     """
-    from tokenpeak.report.exposition import exposition
     from tokenpeak.report.site import live
     from tokenpeak.report.site.build import leave
+    from tokenpeak.report.site.live import exposition
 
     output.mkdir(parents=True, exist_ok=True)
     read = tuple(path.absolute() for path in archives or (paths.RESULTS,))

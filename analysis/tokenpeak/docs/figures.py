@@ -12,17 +12,16 @@ import polars as pl
 from tokenpeak import paths
 from tokenpeak.errors import ReportError, suggestion
 from tokenpeak.files import delete, write_atomically
+from tokenpeak.report import config_energy, interactions
 from tokenpeak.report.blocks import charts, display, theme
 from tokenpeak.report.blocks.block import Figure
 from tokenpeak.report.blocks.captioned import figure
-from tokenpeak.report.energy import config_energy
-from tokenpeak.report.interactions import heatmaps
-from tokenpeak.report.interactions.axis_effects import effects, widest_gain
+from tokenpeak.report.interactions import effects, widest_gain
 from tokenpeak.report.load import curves, interactivity
 from tokenpeak.report.opening import open_archive
-from tokenpeak.report.ranking import ranking_figure
+from tokenpeak.report.ranking import ranking_blocks
 from tokenpeak.report.ranking.standings import rank
-from tokenpeak.report.site import reuse
+from tokenpeak.report.site import render
 from tokenpeak.report.view import SweepView, short_names
 
 H100, CPU_SEARCH, CPU_GRID, REQUESTS = (
@@ -41,7 +40,7 @@ def drawn(name: str) -> dict[str, Any]:
     if name not in FIGURES:
         raise ReportError(f"No figure is called {name!r}. {suggestion(name, FIGURES)}")
     archive, make = FIGURES[name]
-    digest = hashlib.sha256(f"{reuse.code_digest()} {name}".encode() + archive.read_bytes()).hexdigest()
+    digest = hashlib.sha256(f"{render.code_digest()} {name}".encode() + archive.read_bytes()).hexdigest()
     kept = paths.state_dir() / "docs-figures" / f"{name}-{digest[:16]}.json"
     if not kept.is_file():
         view = open_archive(archive)
@@ -96,8 +95,8 @@ _PLACES = {name: place for place, name in enumerate(_KINDS.values())}
 
 def _ranking(view: SweepView) -> Figure:
     ranked = rank(view, view.hardware[0])
-    chart = charts.dots(ranking_figure.standings(ranked), title=view.metric.unit, reference=ranked.reference)
-    return ranking_figure.ranking(view, ranked, chart.properties(width=460))
+    chart = charts.dots(ranking_blocks.standings(ranked), title=view.metric.unit, reference=ranked.reference)
+    return ranking_blocks.ranking_figure(view, ranked, chart.properties(width=460))
 
 
 def _rates(view: SweepView) -> Figure:
@@ -152,7 +151,7 @@ def _effects(view: SweepView) -> Figure:
 
 def _heatmap(view: SweepView) -> Figure:
     across, down = list(view.axes)[:2]
-    return heatmaps.heatmap(view, across, down, widest_gain(view))
+    return interactions.heatmap(view, across, down, widest_gain(view))
 
 
 def _progress(view: SweepView) -> Figure:

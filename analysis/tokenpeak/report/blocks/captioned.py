@@ -1,16 +1,25 @@
-"""Captioned figures and titled tables for notebooks: a chart or a frame, with its columns named in short.
+"""Captioned figures and titled tables for notebooks, and charts and frames that a notebook displays as they are.
 
 `{"label": "`Config`", "value": "Energy (J/token)"}` names a frame's columns as a page shows them, in that order. A unit
 stands in brackets at the end, and backquotes mark what a reader could type. A `Column` says more than a text can.
+
+Altair's own renderers need a network, or a Vega-Lite version that JupyterLab does not know. One line changes that:
+
+    from tokenpeak.report.blocks.captioned import enable_charts
+    enable_charts()
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 import altair as alt
 import polars as pl
 
-from tokenpeak.report.blocks.block import SHOWN, Column, Figure, Span, Table, table
+from tokenpeak.names import slug
+from tokenpeak.report.blocks import display, theme
+from tokenpeak.report.blocks.block import SHOWN, Column, Figure, Snippet, Snippets, Span, Table, table
 from tokenpeak.report.blocks.charts import spec_of
 
 Titles = Mapping[str, str | Column]
@@ -76,3 +85,80 @@ def listed(
         span=span,
         scope=scope,
     )
+
+
+NAME = "tokenpeak"
+
+
+def enable_charts() -> Any:
+    """Show each chart by its picture from now on, in the site's theme; a context manager that ends it again."""
+    alt.data_transformers.disable_max_rows()
+    alt.renderers.register(NAME, _bundle)
+    return alt.renderers.enable(NAME)
+
+
+def _bundle(spec: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """The MIME bundle of a chart's specification."""
+    block = chart_block(spec)
+    return display.bundle(block, block["title"])
+
+
+def chart_block(spec: dict[str, Any]) -> dict[str, Any]:
+    """A chart's figure, by the title and description that the chart itself has, with its largest data set as table."""
+    title = spec.get("title") or "Figure"
+    words = title.get("text", "Figure") if isinstance(title, dict) else title
+    words = " ".join(words) if isinstance(words, list) else str(words)
+    inline = spec.get("data", {}).get("values", [])
+    rows = max([*spec.get("datasets", {}).values(), inline], key=len)
+    frame = pl.DataFrame(rows, infer_schema_length=None, strict=False) if rows else pl.DataFrame()
+    kept = {key: value for key, value in spec.items() if key != "title"}
+    return Figure(
+        name=slug(words),
+        title=words,
+        caption=str(spec.get("description", "")),
+        spec={**kept, "config": theme.CONFIG},
+        data=frame_table(frame, f"Data of the figure: {words}"),
+    ).payload()
+
+
+def frame_table(frame: pl.DataFrame, title: str) -> Table:
+    """A frame as a table, its columns by their names."""
+    columns = [
+        Column(key=name, title=name, kind="number" if dtype.is_numeric() else "text")
+        for name, dtype in frame.schema.items()
+    ]
+    return table(frame, columns, name=slug(title), title=title)
+
+
+LONGEST = 20_000
+"""Characters of printed text that a page shows."""
+
+
+def frame_bundle(frame: pl.DataFrame) -> dict[str, Any]:
+    """The MIME bundle of a frame, all of its rows in a table."""
+    found = frame_table(frame, "Table")
+    return display.bundle(found.payload(), found.words())
+
+
+def printed_block(output: Any) -> dict[str, Any] | None:
+    """The block of what a cell printed, or of a value that is no figure and no frame; None where it shows nothing."""
+    given = output.get("text", "") or output.get("data", {}).get("text/plain", "")
+    text = (given if isinstance(given, str) else "".join(given)).strip()
+    if not text or (text.startswith("<") and text.endswith(">")):
+        return None
+    return Snippets(name="printed", snippets=(Snippet(title="Output", text=text[:LONGEST]),)).payload()
+
+
+def with_names(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The blocks with names that differ within a page: they are addresses and files."""
+    seen: Counter[str] = Counter()
+    found = []
+    for block in blocks:
+        if name := block.get("name"):
+            seen[name] += 1
+            unique = name if seen[name] == 1 else f"{name}-{seen[name]}"
+            data = {"data": {**block["data"], "name": unique}} if block["kind"] == "figure" else {}
+            found.append({**block, "name": unique, **data})
+        else:
+            found.append(block)
+    return found

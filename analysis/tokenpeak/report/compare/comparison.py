@@ -11,7 +11,7 @@ import altair as alt
 import polars as pl
 
 from tokenpeak.ranking.objective import column_of
-from tokenpeak.report.blocks import charts, picks, theme
+from tokenpeak.report.blocks import charts, theme
 from tokenpeak.report.blocks.metric_columns import metric_column
 from tokenpeak.report.load.load_levels import level_means
 from tokenpeak.report.ranking.standings import choices, rank
@@ -38,7 +38,7 @@ def comparison(sides: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Everything that the comparison page needs: sides without their configs, rows to compare, charts without data."""
     rows = [{"key": key, **_measure(key)} for key in COMPARED]
     charts_of = {"results": charts.spec_of(results_chart()), "speeds": charts.spec_of(speeds_chart())}
-    return {"sides": sides, "rows": rows, "must_match": MUST_MATCH, "most": picks.MOST, "charts": charts_of}
+    return {"sides": sides, "rows": rows, "must_match": MUST_MATCH, "most": charts.MOST, "charts": charts_of}
 
 
 def sides(view: SweepView) -> list[dict[str, Any]]:
@@ -142,7 +142,7 @@ def results_chart() -> alt.TopLevelMixin:
     """The objective of each picked config with its interval, over data `rows` (series, value, low, high)."""
     rows = alt.NamedData(name="rows")
     base = alt.Chart(rows).encode(y=alt.Y("series:N", sort=None, title=None, axis=alt.Axis(labelLimit=330, grid=True)))
-    colour, shape = picks.colour(None), picks.shape(None)
+    colour, shape = charts.colour(None), charts.shape(None)
     bar = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2)
     dot = base.mark_point(filled=True, size=110, opacity=1)
     scale = alt.Scale(zero=True, nice=True)
@@ -153,7 +153,7 @@ def results_chart() -> alt.TopLevelMixin:
                 x=alt.X("value:Q", scale=scale, axis=alt.Axis(orient="top", tickCount=6)),
                 color=colour,
                 shape=shape,
-                tooltip=picks.tooltips(
+                tooltip=charts.tooltips(
                     {"config": "series:N", "value": "value:Q", "low": "low:Q", "high": "high:Q", "launches": "n:Q"}
                 ),
             ),
@@ -168,9 +168,9 @@ def speeds_chart() -> alt.TopLevelMixin:
     base = alt.Chart(alt.NamedData(name="rows")).encode(
         x=alt.X("x:Q", title="speed of the median request (tok/s per user)", scale=alt.Scale(zero=True, nice=True)),
         y=alt.Y("y:Q", title="output throughput (tok/s)", scale=alt.Scale(zero=True, nice=True)),
-        color=picks.colour(None),
+        color=charts.colour(None),
     )
-    tip = picks.tooltips({"config": "series:N", "load": "level:N", "tok/s": "y:Q", "tok/s per user": "x:Q"})
-    line = base.mark_line(strokeWidth=2).encode(order="y:Q", strokeDash=picks.dash(None))
-    dot = base.mark_point(filled=True, size=80, opacity=1).encode(shape=picks.shape(None), tooltip=tip)
+    tip = charts.tooltips({"config": "series:N", "load": "level:N", "tok/s": "y:Q", "tok/s per user": "x:Q"})
+    line = base.mark_line(strokeWidth=2).encode(order="y:Q", strokeDash=charts.dash(None))
+    dot = base.mark_point(filled=True, size=80, opacity=1).encode(shape=charts.shape(None), tooltip=tip)
     return alt.layer(line, dot).add_params(alt.param(name="picked", value=[])).properties(width=theme.HALF, height=280)

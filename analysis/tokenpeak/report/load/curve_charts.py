@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import altair as alt
 import polars as pl
 
-from tokenpeak.report.blocks import picks, theme
+from tokenpeak.report.blocks import charts, theme
 from tokenpeak.report.blocks.charts import haloed
 
 WIDTH, HEIGHT = 400, 210
@@ -45,14 +45,14 @@ class Panel:
 
 def curves(panels: Sequence[Panel], names: Sequence[str], roles: Mapping[str, str], x_words: str) -> alt.TopLevelMixin:
     """The panels beside each other; `names` are picked at first, `roles` say what some labels are."""
-    key = picks.legend(roles)
+    key = charts.legend(roles)
     drawn = [_panel(panel, key, x_words) for panel in panels]
-    return alt.concat(*drawn, columns=COLUMNS, spacing=28, params=picks.parameters(names))
+    return alt.concat(*drawn, columns=COLUMNS, spacing=28, params=charts.parameters(names))
 
 
 def _panel(panel: Panel, key: alt.Legend, x_words: str) -> alt.LayerChart | alt.FacetChart:
     frame = _with_bars(panel.frame)
-    pale, chosen = picks.split(alt.Chart(frame))
+    pale, chosen = charts.split(alt.Chart(frame))
     xs = sorted(frame["x"].unique().to_list())
     x = alt.X("x:Q", title=x_words, scale=alt.Scale(type="log", nice=False, padding=14), axis=_axis(xs))
     step = math.log(xs[-1] / xs[0]) * APART / WIDTH if len(xs) > 1 else 0.02
@@ -68,7 +68,7 @@ def _panel(panel: Panel, key: alt.Legend, x_words: str) -> alt.LayerChart | alt.
         else alt.Scale(zero=True, nice=False, padding=6),
         axis=alt.Axis(tickCount=5, format=",.4~r"),
     )
-    colour, shape = picks.colour(key), picks.shape(key)
+    colour, shape = charts.colour(key), charts.shape(key)
     tip = _tips(frame, panel.words, x_words)
     # What is not picked answers the pointer: a click picks it.
     quiet = pale.transform_filter("datum.pale").encode(x=x, y=y, tooltip=[tip[0]])
@@ -82,7 +82,7 @@ def _panel(panel: Panel, key: alt.Legend, x_words: str) -> alt.LayerChart | alt.
     if frame["arrow"].is_not_null().any():
         arrow = chosen.transform_filter("isValid(datum.arrow)").mark_text(fontSize=13, fontWeight=700, dy=-9)
         layers.append(arrow.encode(x=at, y=y, text="arrow:N", color=colour))
-    line = chosen.mark_line().encode(x=at, y=y, color=colour, strokeDash=picks.dash(key))
+    line = chosen.mark_line().encode(x=at, y=y, color=colour, strokeDash=charts.dash(key))
     held = chosen.transform_filter("datum.holds !== false").mark_point(filled=True, size=60, opacity=1)
     layers += [line, held.encode(x=at, y=y, color=colour, shape=shape, tooltip=tip)]
     if frame["holds"].eq(False).any():
@@ -144,7 +144,7 @@ def _tips(frame: pl.DataFrame, words: str, x_words: str) -> list[alt.Tooltip]:
         "measured for (s)": "seconds:Q",
     }
     known = {title: field for title, field in optional.items() if frame[field[:-2]].is_not_null().any()}
-    return picks.tooltips({"config": "series:N", x_words: "x:Q", words: "value:Q", **known, "launches": "n:Q"})
+    return charts.tooltips({"config": "series:N", x_words: "x:Q", words: "value:Q", **known, "launches": "n:Q"})
 
 
 def slo_line(limit: tuple[float, str]) -> list[alt.Chart]:
@@ -168,7 +168,7 @@ def _uprights(marks: pl.DataFrame, colour: alt.Color, x: alt.X) -> list[alt.Char
     for kind, dash in (("highest", [2, 2]), ("saturation", [7, 3])):
         part = marks.filter(pl.col("kind") == kind, pl.col("x").is_not_null())
         if part.height:
-            _, chosen = picks.split(alt.Chart(part))
-            tip = picks.tooltips({"config": "series:N", f"{kind} (req/s)": "x:Q"})
+            _, chosen = charts.split(alt.Chart(part))
+            tip = charts.tooltips({"config": "series:N", f"{kind} (req/s)": "x:Q"})
             found.append(chosen.mark_rule(strokeDash=dash, strokeWidth=1.4).encode(x=x, color=colour, tooltip=tip))
     return found

@@ -17,7 +17,7 @@ from tokenpeak.ranking.intervals import t_critical
 from tokenpeak.ranking.ties import WIDEST
 from tokenpeak.report.blocks.block import Figure, Sentence, note
 from tokenpeak.report.blocks.captioned import figure
-from tokenpeak.report.blocks.picks import MOST
+from tokenpeak.report.blocks.charts import MOST
 from tokenpeak.report.load import curve_charts, rates
 from tokenpeak.report.view import SweepView, metric_word
 

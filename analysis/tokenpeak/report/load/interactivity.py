@@ -11,7 +11,7 @@ import polars as pl
 
 from tokenpeak.paths import slug
 from tokenpeak.ranking.objective import pareto_front
-from tokenpeak.report.blocks import charts, picks, theme
+from tokenpeak.report.blocks import charts, theme
 from tokenpeak.report.blocks.block import Column, Figure, Part, Sentence, answer, code, strong
 from tokenpeak.report.blocks.captioned import figure
 from tokenpeak.report.blocks.digits import number
@@ -78,17 +78,17 @@ def chart(frame: pl.DataFrame, names: Sequence[str], said: Mapping[str, str], of
     x = alt.X("x:Q", title="speed of the median request (tok/s per user)", scale=room)
     y = alt.Y("y:Q", title=f"output throughput (tok/s per {of})", scale=alt.Scale(zero=True, nice=True))
     place = {"config": "series:N", "load": "level_label:N"}
-    tip = picks.tooltips(place | {f"tok/s per {of}": "y:Q", "tok/s per user": "x:Q", "launches": "n:Q"})
+    tip = charts.tooltips(place | {f"tok/s per {of}": "y:Q", "tok/s per user": "x:Q", "launches": "n:Q"})
     short = frame.with_columns(pl.col("x", "y").round_sig_figs(6))
     thin = short.gather_every(max(1, -(-short.height // BEATEN)))
-    key = picks.legend(said, columns=1)
-    dot = alt.Chart(thin).transform_filter(f"{picks.SLOT} < 0").encode(x=x, y=y, tooltip=tip)
+    key = charts.legend(said, columns=1)
+    dot = alt.Chart(thin).transform_filter(f"{charts.SLOT} < 0").encode(x=x, y=y, tooltip=tip)
     pale = dot.mark_point(filled=True, color=theme.FAINT, size=40, opacity=1, cursor="pointer")
     front = alt.Chart(short.filter("front").sort("x").select("x", "y"))
     edge = front.mark_line(color=theme.QUIET, interpolate="step-before", strokeWidth=1, opacity=0.7).encode(x=x, y=y)
-    picked = alt.Chart(short).transform_calculate(slot=picks.SLOT).transform_filter("datum.slot >= 0")
-    base = picked.encode(x=x, y=y, color=picks.colour(key))
-    line = base.mark_line(strokeWidth=2).encode(order="y:Q", strokeDash=picks.dash(key))
+    picked = alt.Chart(short).transform_calculate(slot=charts.SLOT).transform_filter("datum.slot >= 0")
+    base = picked.encode(x=x, y=y, color=charts.colour(key))
+    line = base.mark_line(strokeWidth=2).encode(order="y:Q", strokeDash=charts.dash(key))
     full = base.transform_filter("datum.proven").mark_point(filled=True, size=80, opacity=1)
     words = charts.haloed(
         picked.transform_filter("datum.slot === 0").encode(x=x, y=y, text="level_label:N"),
@@ -97,11 +97,11 @@ def chart(frame: pl.DataFrame, names: Sequence[str], said: Mapping[str, str], of
         dy=-7,
         color=theme.QUIET,
     )
-    layers = [pale, edge, line, *words, full.encode(shape=picks.shape(key), tooltip=tip)]
+    layers = [pale, edge, line, *words, full.encode(shape=charts.shape(key), tooltip=tip)]
     if not frame["proven"].all():
         hollow = base.transform_filter("!datum.proven").mark_point(filled=False, size=80, fill=theme.PAPER)
-        layers.append(hollow.encode(shape=picks.shape(key), tooltip=tip))
-    return alt.layer(*layers, params=picks.parameters(names)[:1], width=WIDTH, height=HEIGHT)
+        layers.append(hollow.encode(shape=charts.shape(key), tooltip=tip))
+    return alt.layer(*layers, params=charts.parameters(names)[:1], width=WIDTH, height=HEIGHT)
 
 
 def interactivity(view: SweepView, ranked: Ranking) -> Figure | None:

@@ -13,10 +13,9 @@ from tokenpeak.report.blocks.block import Tile, Tiles, Tone
 from tokenpeak.report.blocks.digits import number, percent, trimmed
 from tokenpeak.report.blocks.metric_columns import BROKEN, HELD, MILLI, NOT_PROVEN, confidence_words
 from tokenpeak.report.checks import checked
-from tokenpeak.report.energy.config_energy import energy_configs, rounded
+from tokenpeak.report.config_energy import energy_configs, rounded
 from tokenpeak.report.load import rates
-from tokenpeak.report.overview.gain import PrecisionGain, precision_gain
-from tokenpeak.report.overview.headline import group_words
+from tokenpeak.report.overview.headline import PrecisionGain, group_words, precision_gain
 from tokenpeak.report.ranking.standings import Ranking
 from tokenpeak.report.view import SweepView, latency_words, metric_word
 from tokenpeak.spec.slo import Slo

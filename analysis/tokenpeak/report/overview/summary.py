@@ -1,4 +1,4 @@
-"""The overview's own blocks: its sentences, the commands, the first rows of the ranking, what the sweep cost."""
+"""Summary on the overview: answers, commands, the ranking's first rows, what the sweep cost, what to do next."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,14 +10,16 @@ from tokenpeak.paths import slug
 from tokenpeak.plan.node_kinds import build_of
 from tokenpeak.predict.hardware import gpu_facts
 from tokenpeak.records import NodeFacts
-from tokenpeak.report.blocks.block import Facts, Sentence, Snippets, Table
+from tokenpeak.records.plan import GROUPS_OF_GPUS
+from tokenpeak.report import presets
+from tokenpeak.report.blocks.block import Facts, Part, Sentence, Snippets, Steps, Table, code, link
 from tokenpeak.report.blocks.deploy import snippets
 from tokenpeak.report.blocks.digits import counted, number
 from tokenpeak.report.blocks.serving_command import Accelerator
 from tokenpeak.report.compare import tools
-from tokenpeak.report.hardware import presets
-from tokenpeak.report.overview.headline import cautions, recommendation
-from tokenpeak.report.ranking import ranking_table
+from tokenpeak.report.load import rates
+from tokenpeak.report.overview.headline import cautions, precision_gain, random_weights, recommendation
+from tokenpeak.report.ranking import ranking_blocks
 from tokenpeak.report.ranking.standings import Ranking, rank
 from tokenpeak.report.view import SweepView
 
@@ -79,7 +81,7 @@ FIRST_COLUMNS = (
 
 def first_rows(view: SweepView, ranked: Ranking) -> Table:
     """The ranking's first rows with its main columns; the recommended config is among them."""
-    full = ranking_table.ranking(view, ranked)
+    full = ranking_blocks.ranking_table(view, ranked)
     kept = [index for index, column in enumerate(full.columns) if column.key in {*FIRST_COLUMNS, *view.latency_columns}]
     chosen = list(range(min(FIRST_ROWS, len(full.rows))))
     recommended = next((index for index, tone in enumerate(full.row_tones) if tone == "best"), None)
@@ -210,3 +212,74 @@ def provenance(view: SweepView) -> Facts | None:
         ("Mapping", "; ".join(f"{field} from {source}" for field, source in imported.mapping.items())),
     ]
     return Facts(title="Where this is from", pairs=tuple((word, value) for word, value in pairs if value))
+
+
+def _beyond(own: float, tried: Sequence[float], *, is_highest: bool) -> float | None:
+    """Twice or half of a whole number whose axis grows by a whole factor, as 128, 256, 512 does; None for others."""
+    nearest = (max if is_highest else min)(value for value in tried if value != own)
+    if min(own, nearest) <= 0:
+        return None
+    following = own * 2 if is_highest else own / 2
+    is_whole = all(value.is_integer() for value in (own, max(own, nearest) / min(own, nearest), following))
+    return following if is_whole else None
+
+
+def _edges(view: SweepView, ranked: Ranking, recommended: dict[str, object]) -> list[tuple[Part, ...]]:
+    """Each axis of which the recommended config has the last value that was tried, and the one that comes next."""
+    whole = view.gpus_used(ranked.hardware).get(str(recommended["config_id"])) == view.gpus_of(ranked.hardware)
+    edges: list[tuple[Part, ...]] = []
+    for axis, names in view.axes.items():
+        value = recommended.get(f"axis_{axis}")
+        if len(names) < 2 or value is None or not all(_numeric(name) for name in names):
+            continue
+        own, tried = float(str(value)), [float(name) for name in names]
+        # Nothing counts less than one, and no engine takes more GPUs than there are.
+        below = own == min(tried) and own != 1
+        above = own == max(tried) and not (whole and axis in GROUPS_OF_GPUS) and not _beyond_the_load(view, axis, own)
+        if below or above:
+            beyond = _beyond(own, tried, is_highest=above)
+            further = f"; try {beyond:g}." if beyond is not None else "."
+            last = "highest" if above else "lowest"
+            edges.append((code(f"{axis}={own:g}"), f" was the {last} tried{further}"))
+    return edges
+
+
+def _beyond_the_load(view: SweepView, axis: str, own: float) -> bool:
+    """Whether the objective's load has no more requests in flight than this, so that room for more changes nothing."""
+    most = view.objective_runs()["concurrency"].max() if axis == "max_num_seqs" else None
+    return isinstance(most, int | float) and most <= own
+
+
+def next_steps(view: SweepView, ranked: Ranking) -> Steps | None:
+    """Quality, confirmation, values beyond the tried ones, the highest rate and a price; None where nothing is left."""
+    recommended = ranked.recommended
+    if recommended is None or view.spec.endpoint is not None:
+        return None
+    title = f"Next{view.where(ranked.hardware)}"
+    edges = _edges(view, ranked, recommended)
+    if view.record.imported is not None:
+        return Steps(steps=tuple(edges), title=title, span="half") if edges else None
+    gain = precision_gain(view, ranked)
+    steps: list[tuple[Part, ...]] = []
+    if (gain is not None and gain.changes and gain.quality != "pass") or random_weights(view, ranked):
+        steps.append(("Measure its answers before it serves anybody: ", code("tokenpeak quality record --help"), "."))
+    gained = recommended["gain"]
+    if not ranked.replicated and isinstance(gained, float):
+        what = "gain" if gained > 0 else "ranking"
+        steps.append((f"Confirm the {what}: ", code("search: {replicates: 3}"), " launches each config three times."))
+    if ranked.ties.height:
+        steps.append(("See what else ties, in the ", link("ranking", "ranking.html"), "."))
+    steps += edges
+    if not rates.rated_workloads(view):
+        steps.append(("Find its highest rate within an SLO: ", code("tokenpeak sweep --sweep rates"), "."))
+    if not view.spec.energy.has_price:
+        steps.append(("Say what a node costs: ", code("tokenpeak report --param price_per_hour=2.5"), "."))
+    return Steps(steps=tuple(steps), title=title, span="half") if steps else None
+
+
+def _numeric(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True

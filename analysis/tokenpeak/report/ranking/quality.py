@@ -7,7 +7,7 @@ import polars as pl
 
 from tokenpeak.paths import slug
 from tokenpeak.ranking.objective import pareto_front
-from tokenpeak.report.blocks import picks, theme
+from tokenpeak.report.blocks import charts, theme
 from tokenpeak.report.blocks.block import Figure, Sentence, Table, code, warning
 from tokenpeak.report.blocks.captioned import figure, listed
 from tokenpeak.report.blocks.charts import haloed
@@ -158,7 +158,7 @@ def _chart(rows: pl.DataFrame, margin: float, *, y_title: str) -> alt.TopLevelMi
     drawn = rows.with_columns(pl.col("kl_high").fill_null(pl.col("kl")), margin=pl.lit(margin))
     x = alt.X("kl:Q", title="Divergence from the reference (nats a token)", scale=alt.Scale(type="log", padding=20))
     y = alt.Y("value:Q", title=y_title, scale=alt.Scale(zero=False, nice=True, padding=20), axis=alt.Axis(tickCount=6))
-    tip = picks.tooltips(
+    tip = charts.tooltips(
         {"config": "label:N", "quality": "quality:N", "kl": "kl:Q", "perplexity": "perplexity:Q", y_title: "value:Q"}
     )
     words = list(_MARKS)

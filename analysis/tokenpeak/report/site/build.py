@@ -6,26 +6,29 @@ OUTPUT/SWEEP_ID/data/raw/  frames/  csv/  notebooks/  SHA256SUMS
 """
 
 import contextlib
+import hashlib
+import json
 import os
 import shutil
 from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from tokenpeak import paths
+from tokenpeak.atomic import write_atomically
+from tokenpeak.deletion import delete, delete_if_possible
 from tokenpeak.errors import InputError, ReportError, suggestion
 from tokenpeak.files import delete_if_possible
 from tokenpeak.own_place import make_own, require_own_entries, require_unmoved
 from tokenpeak.paths import inside
 from tokenpeak.report.site import render, reuse
 from tokenpeak.report.site.front_pages import FrontRow, atom, newest_first, shown_over_all
+from tokenpeak.report.compare.front_pages import FrontRow, atom, newest_first, shown_over_all
+from tokenpeak.report.site import render
 from tokenpeak.report.site.known_words import own_words
-from tokenpeak.report.site.notebook_pages import making, opened, parameters_of
-from tokenpeak.report.site.notebook_parameters import Declared
-from tokenpeak.report.site.page_writer import PageWriter, Report, SiteOptions
-from tokenpeak.report.site.pages import LIVE, OF_A_SWEEP, RESERVED, SITE_PAGES, Page, pages_of_sweeps
-from tokenpeak.report.site.reuse import Made
-from tokenpeak.report.site.sweep_pages import make_study
+from tokenpeak.report.site.pages import LIVE, OF_A_SWEEP, RESERVED, SITE_PAGES, Declared, Page, pages_of_sweeps
+from tokenpeak.report.site.sweep_pages import PageWriter, Report, SiteOptions, make_study, making, opened, parameters_of
 from tokenpeak.report.trials.search_progress import progress
 from tokenpeak.store.archive import Archive, find_archives
 
@@ -67,11 +70,11 @@ def build_site(
         sweep_id: (*shared, *own_words(archive.read_sweep().inventory)) for sweep_id, archive in sources.items()
     }
     origins = {
-        sweep_id: reuse.origin([sources[each].path for each in study], made_with[sweep_id])
+        sweep_id: _origin([sources[each].path for each in study], made_with[sweep_id])
         for study in studies
         for sweep_id in study
     }
-    former = reuse.read(output)
+    former = former_sweeps(output)
     kept = {
         sweep_id: former[sweep_id]
         for study in studies
@@ -107,12 +110,47 @@ def build_site(
             rows |= make_study(options, study, say)
         with making(", ".join(sources)):
             _write_front(options, newest_first([rows[sweep_id] for sweep_id in sources]), kept, output)
-        reuse.forget(output)
+        delete(_note(output))
         _replace(staging, output, kept)
-        reuse.write(output, {sweep_id: Made(origin=origins[sweep_id], row=rows[sweep_id]) for sweep_id in sources})
+        made = {sweep_id: {"origin": origins[sweep_id], "row": rows[sweep_id]} for sweep_id in sources}
+        write_atomically(_note(output), json.dumps(made) + "\n", durable=False)
     finally:
         leave(output)
     return output / "index.html"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A sweep of a site: a digest of what its pages are made of, and its row for the pages over all sweeps."""
+
+    origin: str
+    row: FrontRow
+
+
+def _note(site: Path) -> Path:
+    """Where it is noted what a site's sweeps are made of: beside the site, whose readers have no use for it."""
+    return site.with_name(f".{site.name}.made.json")
+
+
+def former_sweeps(site: Path) -> dict[str, Made]:
+    """The sweeps of the site at `site`, as it is noted beside it; empty where that is not known."""
+    try:
+        noted = json.loads(_note(site).read_text())
+        made = {sweep_id: Made(origin=each["origin"], row=each["row"]) for sweep_id, each in noted.items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}
+    return {sweep_id: each for sweep_id, each in made.items() if (site / sweep_id / "index.html").is_file()}
+
+
+def _origin(archives: Iterable[Path], options: Iterable[object]) -> str:
+    """A digest of what a sweep's pages are made of; raw files are never edited, so size and time stand for them."""
+    parts = [render.code_digest(), *map(str, options)]
+    for folder in (folder for archive in archives for folder in (archive, archive / "trials", archive / "applies")):
+        for path in sorted(folder.glob("[!.]*")):
+            if path.is_file():
+                facts = path.stat()
+                parts.append(f"{path} {facts.st_size} {facts.st_mtime_ns}")
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def _given(parameters: Mapping[str, str], pages: Sequence[Page]) -> dict[str, object]:
@@ -187,7 +225,7 @@ def _require_place(output: Path) -> None:
 
 def _refuse_other(output: Path) -> None:
     """ReportError for a folder that is no site of ours, which is not touched."""
-    require_own_entries(output, reuse.note(output))
+    require_own_entries(output, _note(output))
     if output.exists() and any(output.iterdir()) and not (output / "static" / "site.css").is_file():
         raise ReportError(f"{output} exists and is no site. Choose another folder, or empty it.")
 

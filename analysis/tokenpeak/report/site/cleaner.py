@@ -15,11 +15,20 @@ from pydantic import BaseModel, ValidationError
 
 from tokenpeak.loadgen.calibration import HERE, Calibration
 from tokenpeak.node.protocol.parts import LEFT_DOWN
-from tokenpeak.report.site.disclosure import FieldRule, fields_of, holds_text, is_record, parts_of, rule_of
+from tokenpeak.report.site.disclosure import (
+    FieldRule,
+    fields_of,
+    holds_text,
+    is_model,
+    is_public,
+    is_record,
+    json_of,
+    parts_of,
+    rule_of,
+)
 from tokenpeak.report.site.known_words import (
     KnownWords,
 )
-from tokenpeak.report.site.public_settings import is_model, is_public, json_of
 from tokenpeak.sensitive import (
     KINDS,
     LABEL,

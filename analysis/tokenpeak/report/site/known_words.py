@@ -17,7 +17,7 @@ from tokenpeak import paths
 from tokenpeak.errors import InputError
 from tokenpeak.loadgen.calibration import HERE
 from tokenpeak.records import Config, SweepRecord
-from tokenpeak.report.site.public_settings import private_values
+from tokenpeak.report.site.disclosure import private_values
 from tokenpeak.sensitive import HARMLESS_HOSTS, LABEL
 from tokenpeak.spec.axes import Alternative, ExtraConfig
 from tokenpeak.spec.mistakes import LocatedYaml

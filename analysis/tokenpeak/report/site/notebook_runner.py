@@ -32,8 +32,11 @@ from tokenpeak.errors import InputError, ReportError, suggestion
 from tokenpeak.paths import shown
 from tokenpeak.report.blocks import chart_renderer
 from tokenpeak.report.blocks.chart_renderer import frame_bundle, printed_block, with_names
+from tokenpeak.names import shown
+from tokenpeak.report.blocks import captioned
+from tokenpeak.report.blocks.captioned import frame_bundle, printed_block, with_names
 from tokenpeak.report.blocks.display import BLOCK_MIME
-from tokenpeak.report.site.notebook_parameters import declared
+from tokenpeak.report.site.pages import declared
 
 # IPython and nbformat have types for the parts around these, and none for these.
 _output: Any = nbformat.v4.new_output
@@ -218,7 +221,7 @@ def execute(
     output = output.resolve()
     output.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with contextlib.chdir(output.parent), chart_renderer.enable_charts():
+        with contextlib.chdir(output.parent), captioned.enable_charts():
             # Papermill copies and writes a notebook several times over; with outputs in it, that takes longer than the
             # cells. So it prepares one without outputs, and the executed one is written once, below.
             prepared = _prepared(notebook, typed)

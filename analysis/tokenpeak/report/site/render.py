@@ -1,5 +1,6 @@
-"""Blocks and contexts into HTML: the Jinja environment, the static pictures of figures, and prose."""
+"""Blocks and contexts into HTML: the Jinja environment, static pictures of figures, prose; and a digest of all that."""
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -139,3 +140,19 @@ def vega_bundle() -> str:
         kept.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(kept, vl_convert.javascript_bundle(EMBED, VEGALITE))
     return kept.read_text()
+
+
+LIBRARIES = ("altair", "jinja2", "markdown-it-py", "polars", "tokenpeak", "vl-convert-python")
+
+
+@lru_cache
+def code_digest() -> str:
+    """A digest of everything that makes pages."""
+    files = [
+        *Path(__file__).parents[2].rglob("*.py"),
+        *{*paths.NOTEBOOKS.glob("*.ipynb"), *paths.OWN_NOTEBOOKS.glob("*.ipynb")},
+        *paths.TEMPLATES.glob("*"),
+    ]
+    # A folder or a dangling link that is named like a notebook has a page that says so, and no content.
+    read = [path.read_bytes() for path in sorted(files) if path.is_file()]
+    return hashlib.sha256(b"\0".join([*read, *(version(name).encode() for name in LIBRARIES)])).hexdigest()

@@ -1,19 +1,204 @@
-"""Pages of sweeps: cleaned copy, a page for each notebook and trial, downloads."""
+"""Pages of sweeps: cleaned copy, a page for each notebook and trial, downloads, and the options they are made with."""
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tokenpeak.paths import inside
+import polars as pl
+
+from tokenpeak import spreadsheet
+from tokenpeak.errors import InputError, ReportError, TokenpeakError
+from tokenpeak.names import inside, shown
+from tokenpeak.report.blocks.block import warning
 from tokenpeak.report.compare import comparison
-from tokenpeak.report.site import page_writer
+from tokenpeak.report.compare.front_pages import FrontRow, front_row
+from tokenpeak.report.opening import open_archive
+from tokenpeak.report.site import notebook_runner
 from tokenpeak.report.site.cleaned_copy import cleaned_copy, is_published
-from tokenpeak.report.site.front_pages import FrontRow, front_row
-from tokenpeak.report.site.notebook_pages import blocks_of, making, opened, shows, write_page
-from tokenpeak.report.site.page_writer import PageWriter, Report, SiteOptions
-from tokenpeak.report.site.pages import SWEEP_PAGES
+from tokenpeak.report.site.pages import SITE_PAGES, SWEEP_PAGES, Declared, Page, declared
+from tokenpeak.report.site.render import environment
 from tokenpeak.report.trials.trial_page import TrialPages
 from tokenpeak.report.view import SweepView
+from tokenpeak.spec.parameters import UNITS as PARAMETERS
 from tokenpeak.store.archive import Archive
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteOptions:
+    """How a site is made, and in which folder."""
+
+    folder: Path
+    pages: tuple[Page, ...]
+    """Those of each sweep."""
+    given: Mapping[str, object]
+    """Parameters for the notebooks that declare them."""
+    node_names: bool
+    texts: bool
+    """Engine logs and free text are in it."""
+    live: bool
+    documented: bool
+
+
+class PageWriter:
+    """Writes pages into the site's folder."""
+
+    def __init__(self, options: SiteOptions) -> None:
+        self._options = options
+        self._env = environment()
+
+    def page(self, path: str, template: str, **context: Any) -> None:
+        """Write one page from its template."""
+        target = inside(self._options.folder, path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        live, documented = self._options.live, self._options.documented
+        html = self._env.get_template(template).render(
+            live=live, documented=documented, site_pages=SITE_PAGES, path=path, **context
+        )
+        target.write_text(html)
+
+
+CSV_ROWS = 200_000
+"""A longer frame is offered as Parquet only."""
+FRAMES = ("sweeps", "nodes", "configs", "trials", "runs", "series")
+
+
+def write_frames(view: SweepView, folder: Path) -> None:
+    """Each frame of the sweep as Parquet, and as CSV with lists as text."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in FRAMES:
+        frame: pl.DataFrame = getattr(view.frames, name)
+        if "simulated" not in frame.columns:
+            frame = frame.with_columns(pl.lit(view.record.simulated).alias("simulated"))
+        frame.write_parquet(folder / f"{name}.parquet")
+        if frame.height > CSV_ROWS:
+            continue
+        spreadsheet.write_frame(frame, folder / f"{name}.csv")
+
+
+def write_csv(blocks: Sequence[dict[str, Any]], folder: Path, page: str, marks: Sequence[str]) -> None:
+    """The data of each table and figure of a page as CSV; each block learns its file under `csv`."""
+    for block in blocks:
+        data = block["data"] if block["kind"] == "figure" else block
+        if data["kind"] != "table":
+            continue
+        folder.mkdir(parents=True, exist_ok=True)
+        path = inside(folder, f"{page}-{data['name']}.csv")
+        heads = [
+            f"{column['title']} ({column['unit']})" if column["unit"] else column["title"] for column in data["columns"]
+        ]
+        rows = [
+            [*(cell.get("value", cell["text"]) for cell in row), *([", ".join(marks)] if marks else [])]
+            for row in data["rows"]
+        ]
+        spreadsheet.write_rows(path, [[*heads, *(["mark"] if marks else [])], *rows])
+        block["csv"] = f"data/csv/{path.name}"
+
+
+def listing(folder: Path) -> list[dict[str, Any]]:
+    """The files below `folder` with their size in bytes, by path."""
+    return [
+        {"path": path.relative_to(folder).as_posix(), "bytes": path.stat().st_size}
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    ]
+
+
+def write_checksums(folder: Path) -> None:
+    """SHA256SUMS over every file below `folder`, as `sha256sum --check` reads it."""
+    lines = []
+    for entry in listing(folder):
+        with (folder / entry["path"]).open("rb") as file:
+            lines.append(f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {entry['path']}\n")
+    (folder / "SHA256SUMS").write_text("".join(lines))
+
+
+Blocks = list[dict[str, Any]]
+
+
+@contextmanager
+def making(sweeps: str) -> Iterator[None]:
+    """An error of the pages' own code is said in a sentence: figures can be of the right kind and make no sense."""
+    try:
+        yield
+    except (TokenpeakError, OSError):
+        raise
+    except (Exception, pl.exceptions.PanicException) as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        raise ReportError(
+            f"The pages of {shown(sweeps)} cannot be made: {type(error).__name__}: {shown(str(error), 200)} "
+            f"({Path(place.filename).name}, line {place.lineno}). Its records hold something that makes no sense; if "
+            "they are as TokenPeak wrote them, report this."
+        ) from error
+
+
+def opened(raw: Path, given: Mapping[str, object]) -> SweepView:
+    """The sweep as the parameters have it; an InputError names the sweep that does not have what is asked."""
+    asked = {name: value for name, value in given.items() if name in PARAMETERS}
+    try:
+        return open_archive(raw, **asked)
+    except InputError as error:
+        raise InputError(f"{raw.parents[1].name}: {error}") from error
+
+
+def parameters_of(page: Page) -> dict[str, Declared]:
+    """The parameters of a page's notebook."""
+    assert page.notebook is not None, "a sweep's page has a notebook"
+    return declared(page.notebook)
+
+
+def blocks_of(page: Page, given: Mapping[str, object], folder: Path, study: Sequence[str], say: Report) -> Blocks:
+    """What a page's notebook shows; of a user's that fails, the cell and the error."""
+    try:
+        if page.problem:
+            raise ReportError(page.problem)
+        assert page.notebook is not None, "a sweep's page has a notebook"
+        known = parameters_of(page)
+        parameters = {"archive": "../raw", "study": study, **given}
+        executed = notebook_runner.execute(
+            page.notebook,
+            folder / f"{page.name}.ipynb",
+            {name: value for name, value in parameters.items() if name in known},
+            own=page.own,
+            limit_s=page.limit_s if page.own else None,
+        )
+        return notebook_runner.blocks(executed, own=page.own)
+    except TokenpeakError as error:
+        if not page.own:
+            raise
+        say(f"page {page.name} failed: {error}")
+        return [warning("This page could not be made. ", str(error)).payload()]
+
+
+def shows(page: Page, blocks: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether there is a page: one with nothing to show but sentences and prose is left out."""
+    return page.own or page.name == "index" or any(block["kind"] not in ("sentence", "prose") for block in blocks)
+
+
+def write_page(
+    writer: PageWriter, options: SiteOptions, view: SweepView, page: Page, blocks: Blocks, menu: Any
+) -> None:
+    """Write a page with its CSV files; `menu` are the pages that the sweep has."""
+    data = inside(options.folder, f"{view.sweep_id}/data")
+    shared = {"page": page, "sweep": view, "pages": menu}
+    write_csv(blocks, data / "csv", page.name, view.marks())
+    executed = inside(data / "notebooks", f"{page.name}.ipynb")
+    writer.page(
+        f"{view.sweep_id}/{page.name}.html",
+        "page.html",
+        blocks=blocks,
+        notebook=f"data/notebooks/{executed.name}" if executed.is_file() else "",
+        root="..",
+        here="",
+        **shared,
+    )
+
 
 TRIALS = next(page for page in SWEEP_PAGES if page.name == "trials")
 """The page that single trials belong to."""
@@ -55,14 +240,14 @@ def _make_sweep(writer: PageWriter, options: SiteOptions, view: SweepView, other
             path = f"{view.sweep_id}/trials/{trial_id}.html"
             writer.page(path, "trial.html", page=TRIALS, root="../..", here="../", **menu, **context)
     inside(options.folder, f"{view.sweep_id}/{comparison.SCRIPT}").write_text(comparison.script(view))
-    page_writer.write_frames(view, data / "frames")
+    write_frames(view, data / "frames")
     writer.page(
         f"{view.sweep_id}/data/index.html",
         "data.html",
         page=None,
         root="../..",
         here="../",
-        files=page_writer.listing(data),
+        files=listing(data),
         **menu,
     )
-    page_writer.write_checksums(data)
+    write_checksums(data)

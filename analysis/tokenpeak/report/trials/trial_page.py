@@ -17,9 +17,9 @@ from tokenpeak.records import Restoration, RunRecord, TrialRecord
 from tokenpeak.report.blocks.block import Part, answer, code, link, strong
 from tokenpeak.report.blocks.digits import number
 from tokenpeak.report.blocks.metric_columns import confidence_words
-from tokenpeak.report.blocks.time_axis import time_axis
 from tokenpeak.report.ranking.standings import choices, rank
 from tokenpeak.report.trials import trial_tables
+from tokenpeak.report.trials.time_axis import time_axis
 from tokenpeak.report.view import LAUNCH, SweepView, engine_words, metric_word
 from tokenpeak.store.archive import Archive
 from tokenpeak.vllm.startup_log import LEAKED

@@ -1,9 +1,9 @@
-"""Tables of trials and runs: all of them, those without a result, and configs that were not tried."""
+"""Tables of trials and runs: all of them, those without a result, configs not tried, and applies of the result."""
 
 import polars as pl
 
-from tokenpeak.records import OVERLOADED
-from tokenpeak.report.blocks.block import Column, Table, table
+from tokenpeak.records import OVERLOADED, ApplyRecord
+from tokenpeak.report.blocks.block import Block, Column, Table, answer, strong, table
 from tokenpeak.report.blocks.metric_columns import (
     COMPLETED,
     ENDED_EARLY,
@@ -18,6 +18,7 @@ from tokenpeak.report.blocks.metric_columns import (
 )
 from tokenpeak.report.ranking.standings import MEASURED, reason_words
 from tokenpeak.report.view import LAUNCH, SweepView
+from tokenpeak.store.archive import Archive
 
 
 def _one(frame: pl.DataFrame, column: str) -> bool:
@@ -251,3 +252,50 @@ def trials(view: SweepView) -> Table:
         title="All trials",
         hrefs={"trial_id": "href"},
     )
+
+
+APPLY_COLUMNS = (
+    Column(key="when", title="When"),
+    Column(key="node", title="Node"),
+    Column(key="what", title="What"),
+    Column(key="config", title="Config"),
+    Column(key="status", title="Came of it"),
+    Column(key="downtime_s", title="Production down", unit="s", kind="number"),
+    Column(key="bake", title="Bake"),
+    Column(key="before", title="Definition before", help="First digits of its SHA-256"),
+    Column(key="after", title="Definition after", help="First digits of its SHA-256"),
+    Column(key="message", title="Why", hidden=True),
+    Column(key="who", title="Who", hidden=True),
+)
+
+
+def applies(view: SweepView) -> tuple[Block, ...]:
+    """A sentence and a table; nothing of a sweep whose result was never applied, or that was read from Postgres."""
+    records = Archive(view.origin).applies() if view.origin is not None else []
+    if not records:
+        return ()
+    confirmed = [record for record in records if record.status == "confirmed" and record.kind == "apply"]
+    frame = pl.DataFrame([_apply_row(record) for record in records])
+    nodes = len({record.node for record in confirmed})
+    count = f"{len(confirmed)} of {len(records)}"
+    return (
+        answer("Applied to production: ", strong(count), f" were confirmed, on {nodes} node{'s' * (nodes != 1)}."),
+        table(frame, APPLY_COLUMNS, name="applies", title="Applies and rollbacks"),
+    )
+
+
+def _apply_row(record: ApplyRecord) -> dict[str, object]:
+    simulated = " (simulated)" if record.simulated else ""
+    return {
+        "when": f"{record.started_at:%Y-%m-%d %H:%M} UTC",
+        "node": record.node,
+        "what": f"{record.kind}{simulated}",
+        "config": record.config.name if record.config is not None else None,
+        "status": record.status.replace("_", " ") + (f" in {record.failed_in}" if record.failed_in else ""),
+        "downtime_s": record.downtime_s,
+        "bake": record.bake.status.replace("_", " ") if record.bake is not None else None,
+        "before": record.before.sha256[:12] if record.before is not None else None,
+        "after": record.after.sha256[:12] if record.after is not None else None,
+        "message": record.message,
+        "who": record.who or None,
+    }

@@ -1,9 +1,14 @@
-"""What holds over several sweeps: the index, the history of each spec on each hardware, methodology."""
+"""Pages over all sweeps: the index, the history of each spec on each hardware, methodology and the feed.
 
+A front row has what they show of one sweep. It is kept as JSON, so that a sweep that stays is not read.
+"""
+
+import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
+from xml.sax.saxutils import escape, quoteattr
 
 import altair as alt
 import polars as pl
@@ -11,10 +16,11 @@ import polars as pl
 from tokenpeak.loadgen.calibration import Calibration
 from tokenpeak.paths import slug
 from tokenpeak.report.blocks import theme
-from tokenpeak.report.blocks.block import Column, Figure, Table, table
+from tokenpeak.report.blocks.block import Column, Figure, Table, plain, table
 from tokenpeak.report.blocks.captioned import figure
 from tokenpeak.report.blocks.digits import number
 from tokenpeak.report.checks import CLAIMS_FILE
+from tokenpeak.report.compare import comparison
 from tokenpeak.report.compare.comparison import as_written
 from tokenpeak.report.overview.summary import answers_of, recommends
 from tokenpeak.report.ranking.standings import choices, rank
@@ -285,3 +291,71 @@ def _client(runs: pl.DataFrame) -> list[tuple[str, str]]:
         if column in runs.columns and (values := runs[column].drop_nulls()).len():
             rows.append((words, f"{number(float(values.max()) * 1000)} ms"))  # type: ignore[arg-type]
     return rows
+
+
+FrontRow = Mapping[str, Any]
+"""`recency`, `entry`, `best`, `sides` and `methodology` of a sweep."""
+
+
+def front_row(view: SweepView) -> FrontRow:
+    """The row of a sweep; whether it is new or was kept, it has gone through JSON."""
+    imported, started_s = view.record.imported, view.record.started_at.timestamp()
+    row: FrontRow = json.loads(
+        json.dumps(
+            {
+                # Own sweeps come before imports, of which those with a date in their source come first.
+                "recency": [imported is None, (imported.measured or "") if imported else "", started_s],
+                "entry": entry(view),
+                "best": best_of(view),
+                "sides": comparison.sides(view),
+                "methodology": methodology(view),
+            }
+        )
+    )
+    return row
+
+
+def newest_first(rows: Iterable[FrontRow]) -> list[FrontRow]:
+    """The rows as the index lists them; those of one moment stay in their order."""
+    return sorted(rows, key=lambda row: row["recency"], reverse=True)
+
+
+def shown_over_all(rows: list[FrontRow], *, live: bool) -> dict[str, dict[str, Any]]:
+    """What each of the pages over all sweeps shows, by its name; `rows` are newest first."""
+    oldest_first = sorted(rows, key=lambda row: float(row["recency"][-1]))
+    found = trend([row["best"] for row in oldest_first])
+    return {
+        "index": {
+            "entries": entries([row["entry"] for row in rows], live=live),
+            "trend": [block.payload() | {"csv": ""} for pair in found for block in pair],
+        },
+        "compare": {"comparison": comparison.comparison([side for row in rows for side in row["sides"]])},
+        "methodology": {"sweeps": [row["methodology"] for row in rows]},
+    }
+
+
+def atom(entries: Sequence[dict[str, Any]]) -> str:
+    """The feed as XML, newest sweep first."""
+    newest = entries[0]["started_at"].isoformat() if entries else "1970-01-01T00:00:00+00:00"
+    lines = [
+        '<?xml version="1.0" encoding="utf-8"?>',
+        '<feed xmlns="http://www.w3.org/2005/Atom">',
+        "  <title>TokenPeak sweeps</title>",
+        "  <id>urn:tokenpeak:sweeps</id>",
+        f"  <updated>{newest}</updated>",
+        "  <author><name>TokenPeak</name></author>",
+        '  <link rel="self" href="feed.atom"/>',
+    ]
+    for entry in entries:
+        mark = f" ({', '.join(entry['marks'])})" if entry["marks"] else ""
+        summary = " ".join(plain(answer["parts"]) for answer in entry["answers"])
+        lines += [
+            "  <entry>",
+            f"    <title>{escape(entry['name'] + ' on ' + '; '.join(entry['hardware']) + mark)}</title>",
+            f"    <id>urn:tokenpeak:sweep:{escape(entry['sweep_id'])}</id>",
+            f"    <updated>{entry['started_at'].isoformat()}</updated>",
+            f"    <link href={quoteattr(entry['sweep_id'] + '/index.html')}/>",
+            f"    <summary>{escape(summary)}</summary>",
+            "  </entry>",
+        ]
+    return "\n".join([*lines, "</feed>", ""])

@@ -1,4 +1,4 @@
-"""Carbon intensity, PUE, WUE and prices on the energy page, energy against throughput, and what follows from both."""
+"""Energy page: carbon intensity, PUE, WUE and prices, energy against throughput, and what follows from both."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -8,10 +8,12 @@ import polars as pl
 
 from tokenpeak.paths import slug
 from tokenpeak.report.blocks import charts, picks, theme
+from tokenpeak.names import slug
+from tokenpeak.report.blocks import charts, theme
 from tokenpeak.report.blocks.block import Column, Factor, Factors, Figure, Table, table
 from tokenpeak.report.blocks.captioned import figure
 from tokenpeak.report.blocks.metric_columns import trial_href
-from tokenpeak.report.energy.config_energy import JOULE, RANK, measured, places
+from tokenpeak.report.config_energy import JOULE, RANK, measured, places
 from tokenpeak.report.trials.trial_tables import IDLE_SHARE
 from tokenpeak.report.view import SweepView
 from tokenpeak.spec.energy import Citation, EnergyFactors
@@ -180,25 +182,25 @@ def _scatter(frame: pl.DataFrame, names: Sequence[str], roles: dict[str, str]) -
     short = frame.select("series", "n", x="output_tok_per_s", value="value", low="low", high="high").with_columns(
         pl.col("x", "value", "low", "high").round_sig_figs(6)
     )
-    pale, chosen = picks.split(alt.Chart(short))
+    pale, chosen = charts.split(alt.Chart(short))
     axis = alt.Axis(labelOverlap="greedy", labelSeparation=6)
     x = alt.X("x:Q", title="output throughput (tok/s)", scale=alt.Scale(zero=False, nice=True, padding=16), axis=axis)
     y = alt.Y("value:Q", title="J per output token", scale=alt.Scale(zero=True, nice=True))
     ends = {"95% low": "low:Q", "95% high": "high:Q"} if short["low"].is_not_null().any() else {}
-    tip = picks.tooltips({"config": "series:N", "tok/s": "x:Q", "J/token": "value:Q", **ends, "launches": "n:Q"})
-    key = picks.legend(roles, columns=2)
+    tip = charts.tooltips({"config": "series:N", "tok/s": "x:Q", "J/token": "value:Q", **ends, "launches": "n:Q"})
+    key = charts.legend(roles, columns=2)
     span = {"y": alt.Y("low:Q"), "y2": alt.Y2("high:Q")}
     layers = [
         pale.mark_rule(color=theme.FAINT).encode(x=x, **span),
         pale.mark_point(filled=True, color=theme.FAINT, size=50, opacity=1, cursor="pointer").encode(
             x=x, y=y, tooltip=tip
         ),
-        chosen.mark_rule(strokeWidth=2).encode(x=x, color=picks.colour(key), **span),
+        chosen.mark_rule(strokeWidth=2).encode(x=x, color=charts.colour(key), **span),
         chosen.mark_point(filled=True, size=90, opacity=1).encode(
-            x=x, y=y, color=picks.colour(key), shape=picks.shape(key), tooltip=tip
+            x=x, y=y, color=charts.colour(key), shape=charts.shape(key), tooltip=tip
         ),
     ]
-    return alt.layer(*layers, params=picks.parameters(names), width=WIDTH, height=HEIGHT)
+    return alt.layer(*layers, params=charts.parameters(names), width=WIDTH, height=HEIGHT)
 
 
 def energy_table(view: SweepView, hardware: str, frame: pl.DataFrame) -> Table:

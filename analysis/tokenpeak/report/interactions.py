@@ -1,4 +1,4 @@
-"""What each alternative does by itself, and how axes act together: effects, and a heatmap's cells for each pair."""
+"""Interactions of axes: what each alternative does by itself, and a heatmap for each pair of axes."""
 
 import math
 from collections import Counter
@@ -9,11 +9,14 @@ from typing import Any
 
 import polars as pl
 
+from tokenpeak.names import slug
 from tokenpeak.ranking import effects as statistics
-from tokenpeak.report.blocks.block import Part, Sentence, answer, code, strong
+from tokenpeak.report.blocks import charts
+from tokenpeak.report.blocks.block import Column, Figure, Part, Sentence, Table, answer, code, note, strong, table
+from tokenpeak.report.blocks.captioned import figure
 from tokenpeak.report.blocks.digits import number, percent
 from tokenpeak.report.ranking.standings import FEW, rank
-from tokenpeak.report.view import SweepView
+from tokenpeak.report.view import SweepView, short_names
 
 STEPS = 9
 MIXED = "*"
@@ -118,8 +121,8 @@ def effects(view: SweepView) -> pl.DataFrame:
     """Each alternative's share over the mean of its axis, other axes being equal, from whatever gave a result.
 
     Columns: hardware, axis, alternative, among (the alternatives of that mean: those that can be compared), effect
-    (null: not estimable), low, high (95%; null where nothing is left to
-    estimate the spread), n (launches), matters (the axis matters by its F test), remark.
+    (null: not estimable), low, high (95%; null where nothing is left to estimate the spread), n (launches), matters
+    (the axis matters by its F test), remark.
     """
     rows = []
     for hardware in view.hardware:
@@ -143,14 +146,7 @@ def effects(view: SweepView) -> pl.DataFrame:
 
 
 SHARES = {"effect": pl.Float64, "low": pl.Float64, "high": pl.Float64, "n": pl.Int64, "remark": pl.String}
-EFFECTS = {
-    "hardware": pl.String,
-    "axis": pl.String,
-    "alternative": pl.String,
-    "among": pl.String,
-    **SHARES,
-    "matters": pl.Boolean,
-}
+EFFECTS = dict.fromkeys(("hardware", "axis", "alternative", "among"), pl.String) | SHARES | {"matters": pl.Boolean}
 PAIRS = {"hardware": pl.String, "pair": pl.String, "cell": pl.String, **SHARES, "p_value": pl.Float64}
 
 
@@ -249,12 +245,11 @@ def _axis_words(hardware: str, rows: pl.DataFrame, without: Sequence[str]) -> li
     first, *others = rows.iter_rows(named=True)
     if not first["matters"]:
         seen = ", ".join(_best_words(row) for row in (first, *others))
-        return [
-            f"On {hardware}, no axis is shown to matter: results vary by as much without it, or are too few "
-            f"(seen: {seen}). "
-        ]
+        words = "no axis is shown to matter: results vary by as much without it, or are too few"
+        return [f"On {hardware}, {words} (seen: {seen}). "]
     shown = ", ".join(_best_words(row) for row in others if row["matters"])
     unshown = ", ".join(row["axis"] for row in others if not row["matters"])
+    unknown = ["What ", code(", ".join(without)), " does is not known: it changed together with others. "]
     rest = "; ".join([*([shown] if shown else []), *([f"not shown to matter: {unshown}"] if unshown else [])])
     return [
         f"On {hardware}, ",
@@ -266,19 +261,17 @@ def _axis_words(hardware: str, rows: pl.DataFrame, without: Sequence[str]) -> li
         " over ",
         code(first["worst"]),
         f", other axes being equal{f' ({rest})' if rest else ''}. ",
-        *_inseparable_words(without),
+        *(
+            ["What ", code(", ".join(without)), " does is not known: it changed together with others. "]
+            if without
+            else []
+        ),
     ]
 
 
 def _best_words(row: Mapping[str, Any]) -> str:
     """An axis's best alternative and what it gives over the worst."""
     return f"{row['axis']}={row['best']} {percent(row['gain'])}"
-
-
-def _inseparable_words(axes: Sequence[str]) -> list[Part]:
-    if not axes:
-        return []
-    return ["What ", code(", ".join(axes)), " does is not known: it changed together with others. "]
 
 
 def _leading_axes(grounds: Sequence[tuple[str, pl.DataFrame]]) -> Sentence:
@@ -293,3 +286,115 @@ def _leading_axes(grounds: Sequence[tuple[str, pl.DataFrame]]) -> Sentence:
         else "other axes being equal."
     )
     return answer(*parts)
+
+
+EFFECT_BARS = "Bars: 95% intervals (t) from what main effects leave unexplained."
+NOT_ESTIMABLE = 8
+"""How many alternatives without an estimate are named below the figure; its data hold all."""
+THIRD, HALF = 3, 5
+"""Most columns of cells of a heatmap that takes a third, or half, of a wide window."""
+EFFECT_COLUMNS = (
+    Column(key="effect", title="Effect", unit="%", kind="number", digits=1, signed=True),
+    Column(key="low", title="Low", unit="%", kind="number", digits=1, signed=True),
+    Column(key="high", title="High", unit="%", kind="number", digits=1, signed=True),
+    Column(key="n", title="Launches", kind="number"),
+    Column(key="remark", title="Remark"),
+)
+
+
+def heatmap(view: SweepView, across: str, down: str, widest: float) -> Figure:
+    """Two axes against each other on each kind of hardware."""
+    grid = cells(view, across, down, widest)
+    others = [axis for axis, choices in view.axes.items() if axis not in (across, down) and len(choices) > 1]
+    counts: list[int] = grid.filter(state="value")["n"].to_list()
+    least, most = min(counts, default=0), max(counts, default=0)
+    over = f"{least} to {most} configs" if least != most else f"{most} config{'' if most == 1 else 's'}"
+    caption = f"Means over {', '.join(others)}; {over} a cell." if others else "A cell is a config."
+    names = {axis: short_names(view.axes[axis]) for axis in (across, down)}
+    chart = charts.heatmap(
+        grid.with_columns(
+            pl.col("step").cast(pl.String),
+            pl.col("across").replace(names[across]),
+            pl.col("down").replace(names[down]),
+        ),
+        across=across,
+        down=down,
+        across_order=list(names[across].values()),
+        down_order=list(names[down].values()),
+    )
+    unit, columns = view.metric.unit, len(view.axes[across]) * len(view.hardware)
+    return figure(
+        chart,
+        grid.with_columns(gain=pl.col("gain") * 100),
+        {
+            "hardware": "Hardware",
+            "across": Column(key="across", title=across, kind="code"),
+            "down": Column(key="down", title=down, kind="code"),
+            "value": Column(key="value", title="Mean over configs", unit=unit, kind="number"),
+            "best": Column(key="best", title="Best", unit=unit, kind="number"),
+            "gain": Column(key="gain", title="Difference", unit="%", kind="number", digits=1, signed=True),
+            "n": "Configs",
+            "why": "Remark",
+        },
+        name=f"heatmap-{slug(across)}-{slug(down)}",
+        title=f"{across} × {down}",
+        caption=caption,
+        span="third" if columns <= THIRD else "half" if columns <= HALF else "full",
+    )
+
+
+def heatmap_legend(view: SweepView, widest: float) -> Sentence:
+    """What the cells of all heatmaps show, and each sign that occurs in one."""
+    grid = pl.concat([cells(view, *pair, widest) for pair in pairs(view)], how="diagonal_relaxed")
+    signs = {
+        " n=a of b: the other configs of the b have no result.": pl.col("why").str.contains("more without"),
+        " *: other cells differ from this one in more than the two axes.": pl.col("mixed"),
+        " Hatched: not tried.": pl.col("state") == "untried",
+        " Outlined: no result.": pl.col("state") == "failed",
+    }
+    lower = "" if view.higher_is_better else "; lower is better"
+    return note(
+        f"A cell: the mean in {view.metric.unit} {view.objective_at}, its difference from {_baseline_words(view)}, and "
+        f"how many configs (n){lower}. Blue is better; colours end at ±{widest:.0%}.",
+        *(words for words, where in signs.items() if grid.filter(where).height),
+    )
+
+
+def _baseline_words(view: SweepView) -> str:
+    baselines = [baseline.phrase for hardware in view.hardware if (baseline := rank(view, hardware).baseline)]
+    return " or, on other hardware, ".join(dict.fromkeys(baselines)) or "nothing (no baseline)"
+
+
+def not_estimable(effects: pl.DataFrame) -> str:
+    """The alternatives (`choice`) without an effect, of which `NOT_ESTIMABLE` are named; empty where each has one."""
+    missing = effects.filter(pl.col("effect").is_null())["choice"].unique(maintain_order=True).to_list()
+    more = f" and {len(missing) - NOT_ESTIMABLE} more" if len(missing) > NOT_ESTIMABLE else ""
+    words = f" Not estimable, and in no mean: {', '.join(missing[:NOT_ESTIMABLE])}{more}."
+    return words if missing else ""
+
+
+def pair_effects(view: SweepView) -> Table:
+    """What each pair of axes does beyond its parts, by its strongest cell."""
+    return table(
+        beyond(view).with_columns(pl.col("effect", "low", "high") * 100),
+        [
+            *([Column(key="hardware", title="Hardware")] if len(view.hardware) > 1 else []),
+            Column(key="pair", title="Pair", kind="code"),
+            Column(key="cell", title="Strongest cell"),
+            *EFFECT_COLUMNS,
+            Column(
+                key="p_value",
+                title="p",
+                kind="number",
+                digits=3,
+                least=0.001,
+                help="Chance of as much, if it did nothing.",
+            ),
+        ],
+        name="pairs",
+        title="What pairs of axes do beyond their parts",
+        note=(
+            "Effect: the pair's strongest cell over what its two values do by themselves. p: F test of the whole pair; "
+            f"one in twenty is below {CHANCE} by chance."
+        ),
+    )

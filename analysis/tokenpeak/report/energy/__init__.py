@@ -1,1 +1,0 @@
-"""Energy: what a million tokens take in energy, CO₂, water and money."""

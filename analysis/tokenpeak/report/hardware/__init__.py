@@ -1,1 +1,0 @@
-"""Hardware: kinds of hardware, presets and arrangements of GPUs beside each other."""

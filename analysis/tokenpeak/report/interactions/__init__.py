@@ -1,1 +1,0 @@
-"""Interactions: what each axis does by itself, and what axes do together."""

@@ -1,1 +1,0 @@
-"""Requests: how long single requests take, and the engine's queue."""
