@@ -261,11 +261,7 @@ def _axis_words(hardware: str, rows: pl.DataFrame, without: Sequence[str]) -> li
         " over ",
         code(first["worst"]),
         f", other axes being equal{f' ({rest})' if rest else ''}. ",
-        *(
-            ["What ", code(", ".join(without)), " does is not known: it changed together with others. "]
-            if without
-            else []
-        ),
+        *(unknown if without else []),
     ]
 
 
