@@ -14,7 +14,7 @@ from driven_home import MODEL, NOTIFIED, SPEC, Home, notified, read_until
 
 from archive_factory import make_archive
 from tokenpeak.node.machine import clock
-from tokenpeak.report.compare.history import calibrations
+from tokenpeak.report.compare.front_pages import calibrations
 
 ANSIBLE_LOG = "ansible.log"
 
