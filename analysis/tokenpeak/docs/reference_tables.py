@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tokenpeak.errors import ExitStatus
 import click
 
-from tokenpeak.exit_status import ExitStatus
+from tokenpeak.errors import ExitStatus
 from tokenpeak.metrics import METRICS, STATISTICS
 from tokenpeak.paths import slug
 from tokenpeak.spec.schema import field_docstrings

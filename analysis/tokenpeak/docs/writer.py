@@ -33,7 +33,7 @@ from tokenpeak.docs.reference_tables import (
     view_tables,
 )
 from tokenpeak.errors import ReportError
-from tokenpeak.names import slug
+from tokenpeak.paths import slug
 from tokenpeak.report.site import render
 from tokenpeak.report.site.pages import DOCS, SITE_PAGES
 from tokenpeak.sweep.check_spec import sweep_schema

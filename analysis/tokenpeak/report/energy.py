@@ -7,8 +7,6 @@ import altair as alt
 import polars as pl
 
 from tokenpeak.paths import slug
-from tokenpeak.report.blocks import charts, picks, theme
-from tokenpeak.names import slug
 from tokenpeak.report.blocks import charts, theme
 from tokenpeak.report.blocks.block import Column, Factor, Factors, Figure, Table, table
 from tokenpeak.report.blocks.captioned import figure

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from tokenpeak.names import slug
+from tokenpeak.paths import slug
 from tokenpeak.ranking import effects as statistics
 from tokenpeak.report.blocks import charts
 from tokenpeak.report.blocks.block import Column, Figure, Part, Sentence, Table, answer, code, note, strong, table

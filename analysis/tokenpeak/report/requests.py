@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import altair as alt
 import polars as pl
 
-from tokenpeak.names import slug
+from tokenpeak.paths import slug
 from tokenpeak.report.blocks import charts
 from tokenpeak.report.blocks.block import Column, Figure, Part, Sentence, Table, answer, code, strong, table
 from tokenpeak.report.blocks.captioned import figure

@@ -17,7 +17,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from tokenpeak.names import slug
+from tokenpeak.paths import slug
 from tokenpeak.report.blocks import display, theme
 from tokenpeak.report.blocks.block import SHOWN, Column, Figure, Snippet, Snippets, Span, Table, table
 from tokenpeak.report.blocks.charts import spec_of

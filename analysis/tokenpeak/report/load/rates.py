@@ -4,7 +4,7 @@ import json
 
 import polars as pl
 
-from tokenpeak.names import slug
+from tokenpeak.paths import slug
 from tokenpeak.report.blocks.block import Column, Part, Sentence, Table, answer, code, strong, table
 from tokenpeak.report.blocks.digits import counted, trimmed
 from tokenpeak.report.blocks.metric_columns import confidence_column, confidence_percent, confidence_words

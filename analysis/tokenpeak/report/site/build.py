@@ -16,14 +16,10 @@ from pathlib import Path
 from typing import Protocol
 
 from tokenpeak import paths
-from tokenpeak.atomic import write_atomically
-from tokenpeak.deletion import delete, delete_if_possible
 from tokenpeak.errors import InputError, ReportError, suggestion
-from tokenpeak.files import delete_if_possible
+from tokenpeak.files import delete, delete_if_possible, write_atomically
 from tokenpeak.own_place import make_own, require_own_entries, require_unmoved
 from tokenpeak.paths import inside
-from tokenpeak.report.site import render, reuse
-from tokenpeak.report.site.front_pages import FrontRow, atom, newest_first, shown_over_all
 from tokenpeak.report.compare.front_pages import FrontRow, atom, newest_first, shown_over_all
 from tokenpeak.report.site import render
 from tokenpeak.report.site.known_words import own_words

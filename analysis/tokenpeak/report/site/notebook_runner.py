@@ -30,9 +30,6 @@ from traitlets.config import Config
 
 from tokenpeak.errors import InputError, ReportError, suggestion
 from tokenpeak.paths import shown
-from tokenpeak.report.blocks import chart_renderer
-from tokenpeak.report.blocks.chart_renderer import frame_bundle, printed_block, with_names
-from tokenpeak.names import shown
 from tokenpeak.report.blocks import captioned
 from tokenpeak.report.blocks.captioned import frame_bundle, printed_block, with_names
 from tokenpeak.report.blocks.display import BLOCK_MIME

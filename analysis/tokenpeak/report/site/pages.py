@@ -21,10 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from tokenpeak import bounded, paths
-from tokenpeak.errors import ArchiveError, suggestion
-from tokenpeak.paths import shown, slug
 from tokenpeak.errors import ArchiveError, InputError, ReportError, suggestion
-from tokenpeak.names import shown, slug
+from tokenpeak.paths import shown, slug
 
 LIMIT_S = 600
 """Of a user's notebook, unless its metadata says otherwise; ours take some seconds."""

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenpeak.paths import inside
 import polars as pl
 
 from tokenpeak import spreadsheet
 from tokenpeak.errors import InputError, ReportError, TokenpeakError
-from tokenpeak.names import inside, shown
+from tokenpeak.paths import inside, shown
 from tokenpeak.report.blocks.block import warning
 from tokenpeak.report.compare import comparison
 from tokenpeak.report.compare.front_pages import FrontRow, front_row
