@@ -23,8 +23,6 @@ from tests.rig.conftest import RigNode
 from tests.rig.engine_image import engine_tar
 
 from tokenpeak import paths
-from tokenpeak.report.blocks.deploy import systemd_unit
-from tokenpeak.report.blocks.serving_command import ServingCommand
 from tokenpeak.sim.install import install
 
 pytestmark = pytest.mark.e2e
