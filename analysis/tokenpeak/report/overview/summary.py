@@ -10,7 +10,7 @@ from tokenpeak.paths import slug
 from tokenpeak.plan.node_kinds import build_of
 from tokenpeak.predict.hardware import gpu_facts
 from tokenpeak.records import NodeFacts
-from tokenpeak.records.plan import GROUPS_OF_GPUS
+from tokenpeak.records.sweep import GROUPS_OF_GPUS
 from tokenpeak.report import presets
 from tokenpeak.report.blocks.block import Facts, Part, Sentence, Snippets, Steps, Table, code, link
 from tokenpeak.report.blocks.deploy import snippets
