@@ -41,11 +41,3 @@ def test_broken_slo_is_counted_without_a_confidence(run: RunRecord) -> None:
     broken = run.model_copy(update={"slo_met": False, "summary": summary})
 
     assert slo_sentence(broken) == "SLO broken: 12 of 40 within TTFT p95 ≤ 500 ms; 40 of 40 within TPOT p95 ≤ 50 ms."
-
-
-def test_no_confidence_is_total() -> None:
-    """A confidence is rounded down, and ends short of certainty."""
-    assert ("99.7%", "99.9%") == (
-        confidence_words(slo_confidence(600, 600, 0.99)),
-        confidence_words(1.0),
-    )

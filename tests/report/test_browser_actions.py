@@ -1,6 +1,5 @@
 """What a reader does on a page in a real browser: sorting, picking, zooming, factors, comparing, downloads."""
 
-import hashlib
 import re
 from pathlib import Path
 
@@ -98,26 +97,6 @@ def test_comparison_refuses_what_is_not_comparable(window: Window, site: Path) -
     assert "simulated" in apart
     assert cell.endswith(f"{by[1]}{by[2]}%")
     assert [] == window.complaints
-
-
-def test_tables_and_raw_files_download(window: Window, site: Path, tmp_path: Path) -> None:
-    """A table's CSV has the rows of the table, and the files of the data page are those that its checksums name."""
-    page = window.open(site / SIM / "trials.html")
-    rows = page.locator("#table-trials tbody tr").count()
-    with page.expect_download() as waiting:
-        page.locator("#table-trials").get_by_role("link", name="CSV").click()
-    waiting.value.save_as(tmp_path / "trials.csv")
-    page.goto((site / SIM / "data" / "index.html").as_uri())
-    # From file:// Chromium shows JSON rather than saving it, whatever the link says.
-    link = page.get_by_role("link", name="requests.parquet").first
-    name = link.inner_text()
-    with page.expect_download() as waiting:
-        link.click()
-    waiting.value.save_as(tmp_path / "requests.parquet")
-    digest = hashlib.sha256((tmp_path / "requests.parquet").read_bytes()).hexdigest()
-
-    assert rows == len((tmp_path / "trials.csv").read_text().splitlines()) - 1
-    assert f"{digest}  {name}" in (site / SIM / "data" / "SHA256SUMS").read_text()
 
 
 def series(page: Page, figure: str) -> list[str]:

@@ -17,7 +17,6 @@ from tokenpeak.report.blocks.block import Snippets
 from tokenpeak.report.blocks.deploy import snippets
 from tokenpeak.report.blocks.serving_command import Accelerator
 from tokenpeak.report.overview.summary import accelerator_of
-from tokenpeak.vllm.command import paste_command
 
 
 @pytest.fixture
@@ -203,22 +202,6 @@ def test_podman_gets_the_whole_name(config: Config, image: str, container: Conta
     assert "--device nvidia.com/gpu=0" in shown["podman run"] and "--gpus 1" in shown["docker run"]
 
 
-@pytest.mark.parametrize(
-    ("image", "repository", "tag"),
-    [
-        ("registry.example:5000/own/vllm", "registry.example:5000/own/vllm", "latest"),
-        ("registry.example:5000/vllm:2026-11", "registry.example:5000/vllm", "2026-11"),
-        ("own@sha256:ab12", "own@sha256", "ab12"),
-    ],
-)
-def test_helm_values_name_repository_and_tag(config: Config, image: str, repository: str, tag: str) -> None:
-    """A registry's port is no tag; the chart writes both with a colon between, which a digest has too."""
-    values = yaml.safe_load(of_image(config, Container(), image=image)["Helm values"])
-    model = values["servingEngineSpec"]["modelSpec"][0]
-
-    assert (repository, tag) == (model["repository"], model["tag"])
-
-
 def test_other_accelerators_get_no_nvidia_container(config: Config) -> None:
     """A node of processors or of another vendor is not offered what asks for NVIDIA's GPUs."""
     cpu = NodeFacts(node="a", source="probed", cpu="EPYC", cpu_cores=2)
@@ -256,14 +239,6 @@ def test_a_model_in_a_folder_is_served_from_there(config: Config) -> None:
     assert "vllm serve /srv/models/tiny " in found["vllm serve"]
     assert named in found["vllm serve"]
     assert "-v /srv/models/tiny:/srv/models/tiny:ro" in found["docker run"]
-
-
-def test_the_command_is_folded_at_options(config: Config) -> None:
-    """The command has a line per option, and without the folds is the one that the terminal prints."""
-    found = texts(config)["vllm serve"]
-
-    assert paste_command(config) == found.replace(" \\\n ", "")
-    assert all(line.strip().startswith("--") for line in found.splitlines()[1:])
 
 
 LAUNCHED = ["/tmp/v/bin/vllm", "serve", "/tmp/model", "--port", "8099", "--load-format", "dummy", "--no-such-flag", "1"]

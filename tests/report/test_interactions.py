@@ -55,18 +55,3 @@ def test_an_alternative_that_came_with_another_leaves_the_rest_comparable() -> N
     assert ratios.min() < 1 + row["gain"] < ratios.max()
     assert " matters: 512 gives +26% over 128" in said
     assert "What weights does is not known" in said
-
-
-def test_cells_over_other_settings_are_marked() -> None:
-    """On a real H100 the smallest batch ran with bf16 only: its mean is over other settings than its neighbours'."""
-    view = open_archive(paths.ROOT / "analysis" / "landscapes" / "search-h100.tar.zst")
-    cells = interactions.cells(view, "max_num_seqs", "weights", 0.6)
-    drawn = interactions.heatmap(view, "max_num_seqs", "weights", 0.6)
-    (alone,) = cells.filter(across="32", down="bf16").iter_rows(named=True)
-
-    assert alone["mixed"] and alone["under"].endswith("n=1*")
-    assert "Means over max_num_batched_tokens, kv_cache_dtype; 1 to 4 configs a cell." == drawn.caption
-    assert (
-        "*: other cells differ from this one in more than the two axes."
-        in interactions.heatmap_legend(view, 0.6).words()
-    )

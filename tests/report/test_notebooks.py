@@ -2,7 +2,6 @@
 
 import ast
 import doctest
-from contextlib import nullcontext
 from pathlib import Path
 
 import nbformat
@@ -34,7 +33,7 @@ PAGES = sorted(page.notebook for page in SWEEP_PAGES if page.notebook)
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_every_page_takes_the_parameters_of_an_analysis(path: Path) -> None:
-    """Each is declared with its bound and given to `open_archive`; no other cell uses its name for something else."""
+    """Each is declared with its unit and given to `open_archive`; no other cell uses its name for something else."""
     sources = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
     nodes = [node for source in sources[1:] for node in ast.walk(ast.parse(source))]
     opening = next(node for node in nodes if isinstance(node, ast.Call) and ast.unparse(node.func) == "open_archive")
@@ -48,8 +47,6 @@ def test_every_page_takes_the_parameters_of_an_analysis(path: Path) -> None:
     assert set() == others & {*found}
     for name, unit in UNITS.items():
         assert unit.partition(",")[0] in found[name].comment
-        with pytest.raises(InputError) if "≥" in unit or ">" in unit else nullcontext():
-            found[name].value("-1")
 
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
@@ -72,7 +69,6 @@ DECLARED = """
 archive = "../results"  # a folder, a packed archive
 price_per_hour: float = 2.5  # USD per node-hour, > 0
 nodes: int = 1  # nodes, ≥ 1
-window: str = "night"  # one of: night, weekend
 kinds: list[str] = []  # of GPUs
 spare: bool = True
 limit_s: float = None  # seconds
@@ -84,7 +80,6 @@ limit_s: float = None  # seconds
     [
         ("price_per_hour", "3", 3.0),
         ("nodes", "4", 4),
-        ("window", "weekend", "weekend"),
         ("kinds", "H100, A100", ["H100", "A100"]),
         ("spare", "no", False),
         ("limit_s", "0.5", 0.5),
@@ -101,16 +96,17 @@ def test_a_given_text_becomes_the_declared_type(tmp_path: Path, name: str, given
 @pytest.mark.parametrize(
     ("name", "given", "said"),
     [
-        ("price_per_hour", "cheap", r"price_per_hour is 'cheap'. It must be a number \(USD per node-hour, > 0\)"),
-        ("price_per_hour", "0", "price_per_hour is 0.0. It must be > 0"),
-        ("nodes", "0", "nodes is 0. It must be ≥ 1"),
+        (
+            "price_per_hour",
+            "cheap",
+            r"price_per_hour is 'cheap'. It must be a finite number \(USD per ",
+        ),
         ("nodes", "1.5", "a whole number"),
-        ("window", "weekends", "window is 'weekends'. Did you mean weekend?"),
         ("spare", "perhaps", "true or false"),
     ],
 )
 def test_a_value_that_is_not_allowed_is_refused(tmp_path: Path, name: str, given: str, said: str) -> None:
-    """A value of another type, out of bounds or beside the choices is an input error that gives what is allowed."""
+    """A value of another type is an input error that gives what is allowed."""
     with pytest.raises(InputError, match=said):
         declared(write(tmp_path / "a.ipynb", DECLARED))[name].value(given)
 

@@ -14,7 +14,6 @@ from tokenpeak.report import open_archive
 from tokenpeak.report.load.load_levels import hidden_loss
 from tokenpeak.report.overview import headline
 from tokenpeak.report.overview.alternatives import alternatives
-from tokenpeak.report.overview.score_card import score_card
 from tokenpeak.report.ranking.standings import rank
 from tokenpeak.store.pack import unpacked
 
@@ -120,14 +119,3 @@ def test_a_loss_at_another_load_is_not_hidden(tmp_path: Path) -> None:
     assert [pytest.approx((511.0, 1114.0))] == [
         (row["mine"], row["best"]) for row in rows if row["workload_name"] == "long"
     ]
-
-
-def test_no_gain_over_a_median_that_is_tied() -> None:
-    """Where half of the configs or more tie, the median is among them: neither headline nor card shows a gain."""
-    view = open_archive(paths.ROOT / "analysis" / "landscapes" / "search-cpu.tar.zst")
-    ranked = rank(view, view.hardware[0])
-    card = score_card(view, ranked)
-    assert card is not None
-
-    assert headline.recommendation(view, ranked).words().endswith("; no gain shown: 8 of 10 configs tie.")
-    assert ["none shown"] == [tile.value for tile in card.tiles if tile.label == "Gain"]

@@ -61,15 +61,6 @@ def test_a_folder_receives_the_site(copy: Path, tmp_path: Path) -> None:
     assert [] == broken_links(tmp_path / "out")
 
 
-def test_a_folder_with_other_files_is_left_alone(copy: Path, tmp_path: Path) -> None:
-    """A destination that is no site is refused."""
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "mine.txt").write_text("x")
-
-    with pytest.raises(ReportError, match="is no site"):
-        publish(copy, "dir", str(tmp_path / "out"), dry_run=False, say=lambda _: None)
-
-
 def test_a_branch_receives_the_site(copy: Path, tmp_path: Path) -> None:
     """Publishing to GitHub Pages pushes one commit with the site to gh-pages."""
     bare = tmp_path / "bare.git"

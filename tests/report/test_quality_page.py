@@ -1,15 +1,11 @@
 """Quality on the ranking page: a column, a figure of speed against quality, and the answers that differ most."""
 
-from pathlib import Path
-
 import pytest
 
 from archive_factory import make_archive
 from tokenpeak.records.quality import AnswersQuality, QualityExample, QualityInterval, QualityVerdict, SweepQuality
 from tokenpeak.report import open_archive
-from tokenpeak.report.overview.headline import precision_gain
-from tokenpeak.report.ranking import ranking_blocks
-from tokenpeak.report.ranking.quality import compared, examples, faster_unproven, speed_against_quality
+from tokenpeak.report.ranking.quality import compared, speed_against_quality
 from tokenpeak.report.ranking.standings import Ranking, rank
 from tokenpeak.report.view import SweepView
 
@@ -95,24 +91,3 @@ def test_figure_marks_what_did_not_pass(shown: tuple[SweepView, Ranking]) -> Non
     assert figure is not None
     assert "Crosses failed" in figure.caption
     assert 4 == len(figure.data.rows)
-
-
-def test_what_is_faster_and_not_proven_is_named(shown: tuple[SweepView, Ranking]) -> None:
-    """The fastest config whose answers failed is named with its speed and the reason."""
-    found = faster_unproven(*shown)
-
-    assert found is not None
-    assert str(found.parts[-1]).endswith("but its quality failed. reason 3")
-
-
-def test_nothing_is_shown_where_nothing_was_compared(tmp_path: Path) -> None:
-    """A sweep without verdicts has neither column nor figure nor examples."""
-    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8, 64]}, seconds=3)
-    view = open_archive(archive.path)
-    ranked = rank(view, "1x NVIDIA L4")
-
-    assert "Quality" not in [column.title for column in ranking_blocks.ranking_table(view, ranked).columns]
-    assert speed_against_quality(view, ranked) is None
-    assert examples(view, ranked) is None
-    assert faster_unproven(view, ranked) is None
-    assert precision_gain(view, ranked) is None or precision_gain(view, ranked).quality is None  # type: ignore[union-attr]

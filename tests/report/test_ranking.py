@@ -65,21 +65,6 @@ def test_a_gain_within_what_launches_differ_is_not_claimed() -> None:
     assert not [tile.label for tile in tiles.tiles if tile.label.startswith(("Gain", "With"))]
 
 
-def test_a_baseline_in_the_sweep_is_what_gains_are_against(tmp_path: Path) -> None:
-    """A config called production is the baseline, with an interval of the gain over it."""
-    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8, 64]}, replicates=3, seconds=3)
-    for path in [archive.path / "sweep.json", *archive.path.glob("trials/*.json")]:
-        path.write_text(path.read_text().replace('"name":"max_num_seqs=8"', '"name":"production"'))
-    view = open_archive(archive.path)
-    ranked = rank(view, view.hardware[0])
-    best = ranked.best
-    assert ranked.baseline is not None
-    assert best is not None
-
-    assert "production" == ranked.baseline.words
-    assert best["gain_low"] < best["gain"] < best["gain_high"]  # type: ignore[operator]
-
-
 def test_room_for_more_requests_than_there_are_is_no_edge() -> None:
     """With 256 requests in flight, more than 512 sequences cannot help: the H100's page does not say to try them."""
     view = open_archive(paths.ROOT / "analysis" / "landscapes" / "search-h100.tar.zst")

@@ -85,18 +85,6 @@ def test_rates_that_could_not_be_judged_are_not_said_to_have_broken() -> None:
     assert "On L4, no config held TTFT p95 ≤ 500 ms at any rate that could be judged." == both
 
 
-def test_a_point_of_several_launches_is_in_the_worst_state_of_one() -> None:
-    """One overloaded launch makes the point overloaded; its interval is that of one launch alone."""
-    several = runs(("a", 4, True, True), ("a", 4, True, True), ("b", 4, True, True)).with_columns(
-        state=pl.Series(["steady", "overloaded", "too_short"]),
-        percentile_intervals=pl.lit('{"ttft_s_p95": [0.3, null]}'),
-    )
-    found = curve(several)
-
-    assert [("overloaded", 20.0), ("too_short", 10.0)] == found.select("state", "seconds").rows()
-    assert [(300.0, None)] == found.filter(series="b").select("low", "high").rows()
-
-
 def test_points_of_several_launches_have_the_spread_of_all_configs() -> None:
     """Geometric means with a 95% interval by Student's t; the spread is pooled over the configs at a rate."""
     values = {"a": (100.0, 110.0), "b": (200.0, 190.0, 210.0)}

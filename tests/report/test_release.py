@@ -8,7 +8,6 @@ import pytest
 from archive_factory import make_archive
 from tokenpeak.records import Container, EndRecord, EngineBuild, NodeFacts, SweepRecord
 from tokenpeak.report.site.cleaned_copy import cleaner_of
-from tokenpeak.report.site.cleaner import Cleaner
 from tokenpeak.store.archive import Archive
 
 
@@ -16,19 +15,6 @@ def record_with(tmp_path: Path, **changes: Any) -> SweepRecord:
     """The record of a small sweep with these changes."""
     made = make_archive(tmp_path / "a", axes={"max_num_seqs": [8]}, gpus=["NVIDIA L4"], seconds=1, requests=4)
     return Archive(made.path).read_sweep().model_copy(update=changes)
-
-
-def of_node(name: str, tmp_path: Path) -> Cleaner:
-    """The cleaner of a sweep on one node of this name."""
-    return cleaner_of(record_with(tmp_path, nodes=(NodeFacts(node=name, source="probed"),)), node_names=False)
-
-
-def test_names_and_addresses_are_replaced_everywhere(tmp_path: Path) -> None:
-    """Host names and addresses disappear from running text, under which name and in which letters they stand."""
-    clean = of_node("gpu-07.lab", tmp_path)
-
-    assert "node-1 refused <address-1>:8099" == clean.text("gpu-07.lab refused 10.1.2.3:8099")
-    assert "tokenpeak-guard-node-1.timer, NODE: node-1" == clean.text("tokenpeak-guard-gpu-07.timer, NODE: GPU-07.LAB")
 
 
 def test_a_node_with_a_common_name_leaves_other_words_alone(tmp_path: Path) -> None:

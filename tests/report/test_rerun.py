@@ -1,7 +1,6 @@
 """Executed notebooks are results: a sweep's folder of the site, copied elsewhere, runs again in a real kernel."""
 
 import json
-import re
 import shutil
 import sys
 import warnings
@@ -9,8 +8,6 @@ from pathlib import Path
 
 import nbformat
 import pytest
-
-from tokenpeak.report.site.pages import pages_of_sweeps
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -22,21 +19,6 @@ def sweep(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sweep's folder of a site, copied to another place without the site."""
     (folder,) = small.glob("*-sim")
     return Path(shutil.copytree(folder, tmp_path_factory.mktemp("elsewhere") / "downloaded"))
-
-
-def test_every_page_offers_its_notebook(sweep: Path) -> None:
-    """The link of a page leads to the notebook that made it, with its outputs."""
-    pages = [page for page in pages_of_sweeps() if (sweep / f"{page.name}.html").is_file()]
-    assert {"index", "ranking", "interactions", "load", "requests", "energy", "claims", "trials"} == {
-        page.name for page in pages
-    }
-    for page in pages:
-        text = (sweep / f"{page.name}.html").read_text()
-        (address,) = re.findall(r'<a href="([^"]+\.ipynb)" download>', text)
-        notebook = nbformat.read(sweep / address, as_version=4)
-
-        assert page.name == Path(address).stem
-        assert any(cell.get("outputs") for cell in notebook.cells)
 
 
 @pytest.mark.integration

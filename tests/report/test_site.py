@@ -14,8 +14,7 @@ from tokenpeak.records import EndRecord
 from tokenpeak.report.site.build import build_site
 from tokenpeak.report.site.pages import SWEEP_PAGES
 from tokenpeak.report.site.publish import broken_links
-from tokenpeak.store.archive import Archive, find_archives
-from tokenpeak.store.pack import pack
+from tokenpeak.store.archive import Archive
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 RIG, SIM = "20261119-220000-quick-rig", "20261120-220000-quick-sim"
@@ -74,15 +73,6 @@ def test_simulated_results_are_marked(site: Path) -> None:
     for file in (site / SIM / "data" / "csv").glob("*.csv"):
         assert "simulated" in pl.read_csv(file)["mark"][0]
     assert pl.read_parquet(site / SIM / "data" / "frames" / "runs.parquet")["simulated"].all()
-
-
-@pytest.mark.usefixtures("few_pages")
-def test_node_names_appear_when_asked(tmp_path: Path) -> None:
-    """With node_names the nodes keep their names."""
-    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8, 64]}, seconds=3)
-    build_site([archive.path], tmp_path / "site", node_names=True)
-
-    assert "node-1" in (tmp_path / "site" / "a" / "trials.html").read_text()
 
 
 def test_methodology_shows_the_calibration(site: Path) -> None:
@@ -150,14 +140,6 @@ def test_pages_that_are_still_right_stay(tmp_path: Path) -> None:
     assert before == (tmp_path / "site" / "one" / "trials.html").stat().st_ino
     assert "unfinished" not in (tmp_path / "site" / "two" / "index.html").read_text()
     assert [] == broken_links(tmp_path / "site")
-
-
-def test_a_packed_archive_beside_its_folder_counts_once(tmp_path: Path) -> None:
-    """Packing a sweep where it lies does not make it a second sweep."""
-    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8]}, seconds=3)
-    pack(archive.path, tmp_path / "a.tar.zst")
-
-    assert [archive.path] == [each.path for each in find_archives([tmp_path])]
 
 
 def test_a_folder_that_is_no_site_is_left_alone(tmp_path: Path) -> None:

@@ -37,13 +37,6 @@ def interrupted(command: str, *arguments: str, notebooks: int, cwd: Path) -> int
         process.wait()
 
 
-def test_serve_ends(tmp_path: Path) -> None:
-    """Status 0, and nothing but what was there."""
-    assert 0 == interrupted("serve", "--port", "0", notebooks=1, cwd=tmp_path)
-    assert {"site"} == {path.name for path in tmp_path.iterdir()}
-    assert [] == list((tmp_path / "site").iterdir())
-
-
 def test_report_ends(tmp_path: Path) -> None:
     """The status of an interruption, and the former site as it was."""
     site = tmp_path / "site"

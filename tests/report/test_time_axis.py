@@ -3,20 +3,13 @@
 import polars as pl
 import pytest
 
-from tokenpeak.report.trials.time_axis import POINTS, WIDTH, time_axis
+from tokenpeak.report.trials.time_axis import POINTS, time_axis
 from tokenpeak.report.trials.trial_page import whole_percents
 
 
 def series(quantity: str, values: list[float | None]) -> pl.DataFrame:
     """A sample a second."""
     return pl.DataFrame({"quantity": quantity, "t_s": [float(t) for t in range(len(values))], "value": values})
-
-
-def test_spans_share_the_axis() -> None:
-    """A phase of a quarter of the trial takes a quarter of the width."""
-    picture = time_axis(40.0, [("load", "load", 10.0, 10.0)], [], series("power_w", [1.0]))
-
-    assert (WIDTH / 4, WIDTH / 4) == (picture.phases[0].x, picture.phases[0].width)
 
 
 def test_devices_share_a_lane() -> None:

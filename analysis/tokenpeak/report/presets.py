@@ -1,27 +1,16 @@
 """Presets of hardware side by side for each model and context: what is highest, and what failed."""
 
 from collections import Counter
-from dataclasses import dataclass
+from itertools import product
 
 import polars as pl
 
 from tokenpeak.report.blocks.block import Column, Sentence, Table, answer, strong, table
+from tokenpeak.report.blocks.metric_columns import trial_href
 from tokenpeak.report.view import SweepView
 
 PARALLELISM = "parallelism"
 MODEL, CONTEXT = "model", "max_model_len"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Observations:
-    """What the rows of one model and context say."""
-
-    prompt_node: str
-    prompt_tok_per_s: float
-    output_node: str
-    output_tok_per_s: float
-    failed: str
-    """Nodes with failed requests and their number, most first; empty: none failed."""
 
 
 def has_presets(view: SweepView) -> bool:
@@ -39,56 +28,47 @@ def rows(view: SweepView, model: str, context: str) -> pl.DataFrame:
     return runs.sort("output_tok_per_s", descending=True, nulls_last=True)
 
 
-def observations(view: SweepView, model: str, context: str) -> Observations:
-    """Highest throughputs and failed requests of one model and context."""
-    found = rows(view, model, context)
-    prompt = found.filter(pl.col("input_tok_per_s") == pl.col("input_tok_per_s").max()).row(0, named=True)
-    output = found.row(0, named=True)
-    failed = found.filter(pl.col("requests_failed") > 0).sort("requests_failed", descending=True)
-    return Observations(
-        prompt_node=prompt["node"],
-        prompt_tok_per_s=prompt["input_tok_per_s"],
-        output_node=output["node"],
-        output_tok_per_s=output["output_tok_per_s"],
-        failed=", ".join(f"{node} ({count})" for node, count in failed.select("node", "requests_failed").iter_rows()),
-    )
-
-
-def pairs(view: SweepView) -> list[tuple[str, str]]:
-    """Models and contexts that were measured."""
-    every = [(model, context) for context in view.axes[CONTEXT] for model in view.axes[MODEL]]
-    return [pair for pair in every if rows(view, *pair).height]
+def leaders(view: SweepView) -> list[dict[str, object]]:
+    """Of each model and context that was measured: the presets of the highest throughputs, and what failed."""
+    found = []
+    for context, model in product(view.axes[CONTEXT], view.axes[MODEL]):
+        tried = rows(view, model, context)
+        if tried.is_empty():
+            continue
+        output = tried.row(0, named=True)
+        prompt = tried.sort("input_tok_per_s", descending=True, nulls_last=True, maintain_order=True).row(0, named=True)
+        failed = tried.filter(pl.col("requests_failed") > 0).sort("requests_failed", descending=True)
+        counts = [f"{node} ({count})" for node, count in failed.select("node", "requests_failed").iter_rows()]
+        found.append(
+            {
+                "model": model,
+                "context": int(context),
+                "output_node": output["node"],
+                "output": output["output_tok_per_s"],
+                "prompt_node": prompt["node"],
+                "prompt": prompt["input_tok_per_s"],
+                "failed": ", ".join(counts) or None,
+            }
+        )
+    return found
 
 
 def answer_presets(view: SweepView) -> Sentence:
     """Which preset leads how often, over all pairs of model and context."""
-    leaders = Counter(observations(view, *pair).output_node for pair in pairs(view)).most_common()
+    found = leaders(view)
+    counts = Counter(each["output_node"] for each in found).most_common()
     return answer(
         "No config is to be recommended: models differ, and each is compared over presets of hardware. Of "
-        f"{len(pairs(view))} pairs of model and context, the highest output throughput is that of ",
-        strong(", ".join(f"{node} in {count}" for node, count in leaders)),
+        f"{len(found)} pairs of model and context, the highest output throughput is that of ",
+        strong(", ".join(f"{node} in {count}" for node, count in counts)),
         ".",
     )
 
 
 def highest(view: SweepView) -> Table:
     """The preset with the highest throughputs for each model and context, and where requests failed."""
-    rows_found = []
-    for model, context in pairs(view):
-        seen = observations(view, model, context)
-        rows_found.append(
-            {
-                "model": model,
-                "context": int(context),
-                "output_node": seen.output_node,
-                "output": seen.output_tok_per_s,
-                "prompt_node": seen.prompt_node,
-                "prompt": seen.prompt_tok_per_s,
-                "failed": seen.failed or None,
-            }
-        )
     return table(
-        pl.DataFrame(rows_found),
+        pl.DataFrame(leaders(view), infer_schema_length=None),
         [
             Column(key="model", title="Model", kind="code"),
             Column(key="context", title="Context", unit="tokens", kind="number"),
@@ -111,7 +91,7 @@ def every(view: SweepView) -> Table:
         view.objective_runs()
         .with_columns(
             pl.col(f"axis_{CONTEXT}").cast(pl.Int64),
-            href=pl.concat_str(pl.lit("trials/"), "trial_id", pl.lit(".html")),
+            href=trial_href(pl.col("trial_id")),
             order=pl.col(f"axis_{MODEL}").replace_strict(order, return_dtype=pl.Int64),
         )
         .sort(f"axis_{CONTEXT}", "order", "output_tok_per_s", descending=[False, False, True], nulls_last=True)

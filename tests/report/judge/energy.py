@@ -1,12 +1,14 @@
-"""Energy of configs by the methodology's formulas: geometric means, intervals by the pooled spread of launches."""
+"""Energy of configs by the methodology's formulas, and the sentence of their page."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from scipy import stats
 
 from judge.raw import Raw, geometric
+from judge.text import HW, Figures, N, Site, must, pattern
 
 USUAL_SPREAD, USUAL_WEIGHT = 0.015, 8
 """The spread between launches that is assumed at first, and as how many launches it counts."""
@@ -54,3 +56,33 @@ def tied_with_least(launches: Mapping[str, Sequence[float]], *, measured: bool) 
     if top is None:
         return 0
     return sum(1 for label, own in ends.items() if label != first and own is not None and own[0] <= top[1])
+
+
+@pattern(
+    rf"On (?P<hw>{HW}), ⟦(?P<label>[^⟧]+)⟧ uses (?:the least energy of those with a figure: )?"
+    rf"(?P<joule>{N}) J per output token"
+    rf"(?: \((?P<low>{N}) to (?P<high>{N})\))?\. At the meter that is (?P<kwh>{N}) kWh per million\."
+    r"(?: (?P<tied>\d+) others? (?:is|are) tied with it\.)?(?P<own> It is also the recommended one\.)?"
+    r"(?: The recommended config needs (?:(?P<more>[\d.]+)% more|(?P<same>as much))\.)?"
+    r"(?P<estimated> Estimated from the device's rated power, not measured\.)?"
+)
+def least_energy(site: Site, found: re.Match[str]) -> Figures:
+    raw, hw = site.raw, found["hw"]
+    launches, measured = joules(raw, hw), is_measured(raw, hw)
+    means = {label: geometric(own) for label, own in launches.items()}
+    least = min(means, key=means.__getitem__)
+    must(found["label"] == least, f"{least} needs least")
+    yield found["joule"], means[least]
+    if found["low"]:
+        ends = intervals(launches, measured=measured)[least]
+        assert ends is not None
+        yield from zip((found["low"], found["high"]), ends, strict=True)
+    yield found["kwh"], means[least] / 3.6 * raw.sweep["spec"]["energy"]["pue"]
+    yield found["tied"] or "0", tied_with_least(launches, measured=measured)
+    own = site.recommended[hw]
+    must(bool(found["own"]) == (own == least), "whether it is the recommended one")
+    if found["more"]:
+        yield found["more"], (means[own] / means[least] - 1) * 100
+    if found["same"]:
+        yield "0.0", (means[own] / means[least] - 1) * 100
+    must(bool(found["estimated"]) != measured, "how it is known")

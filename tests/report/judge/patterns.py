@@ -1,13 +1,12 @@
 """Which patterns each kind of text is read apart by."""
 
-from judge import card, energy_words, interactions, load, overview, ranking, trials
+from judge import card, energy, load, overview, ranking, trials
 from judge.text import Patterns, fixed
 
 SENTENCES: Patterns = [
     overview.headline, overview.precision, overview.random_weights, overview.broken, overview.alone, overview.tie,
     overview.holdout, overview.elsewhere, ranking.standing, ranking.span, load.fastest, load.tried_rate, load.tail,
-    load.no_curve, energy_words.least_energy,
-    interactions.effect_words, interactions.heatmap_legend,
+    load.no_curve, energy.least_energy,
     trials.launches, trials.published, trials.early, trials.drift, trials.checked, trials.hardware, trials.formats,
     fixed("No run that may be ranked has both a throughput and the speed of its requests."),
     overview.simulated, overview.caution,

@@ -19,7 +19,7 @@ import polars as pl
 
 from tokenpeak.paths import slug
 from tokenpeak.report.blocks import display, theme
-from tokenpeak.report.blocks.block import SHOWN, Column, Figure, Snippet, Snippets, Span, Table, table
+from tokenpeak.report.blocks.block import Column, Figure, Snippet, Snippets, Span, Table, table
 from tokenpeak.report.blocks.charts import spec_of
 
 Titles = Mapping[str, str | Column]
@@ -61,32 +61,6 @@ def figure(
     return Figure(name=name, title=title, caption=caption, spec=spec_of(chart), data=data, span=span, scope=scope)
 
 
-def listed(
-    frame: pl.DataFrame,
-    titles: Titles,
-    *,
-    name: str,
-    title: str,
-    note: str = "",
-    links: dict[str, str] | None = None,
-    shown: int = SHOWN,
-    span: Span = "full",
-    scope: str = "",
-) -> Table:
-    """The frame as a table; `links` maps a column to the one that holds its address, `shown` is the most rows."""
-    return table(
-        frame,
-        columns(frame, titles),
-        name=name,
-        title=title,
-        note=note,
-        hrefs=links,
-        shown=shown,
-        span=span,
-        scope=scope,
-    )
-
-
 NAME = "tokenpeak"
 
 
@@ -123,11 +97,11 @@ def chart_block(spec: dict[str, Any]) -> dict[str, Any]:
 
 def frame_table(frame: pl.DataFrame, title: str) -> Table:
     """A frame as a table, its columns by their names."""
-    columns = [
-        Column(key=name, title=name, kind="number" if dtype.is_numeric() else "text")
-        for name, dtype in frame.schema.items()
+    named = [
+        Column(key=key, title=key, kind="number" if dtype.is_numeric() else "text")
+        for key, dtype in frame.schema.items()
     ]
-    return table(frame, columns, name=slug(title), title=title)
+    return table(frame, named, name=slug(title), title=title)
 
 
 LONGEST = 20_000

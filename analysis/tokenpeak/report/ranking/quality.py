@@ -8,8 +8,8 @@ import polars as pl
 from tokenpeak.paths import slug
 from tokenpeak.ranking.objective import pareto_front
 from tokenpeak.report.blocks import charts, theme
-from tokenpeak.report.blocks.block import Figure, Sentence, Table, code, warning
-from tokenpeak.report.blocks.captioned import figure, listed
+from tokenpeak.report.blocks.block import Figure, Sentence, Table, code, table, warning
+from tokenpeak.report.blocks.captioned import columns, figure
 from tokenpeak.report.blocks.charts import haloed
 from tokenpeak.report.blocks.digits import number
 from tokenpeak.report.overview.headline import gain_by_precision
@@ -137,9 +137,9 @@ def examples(view: SweepView, ranked: Ranking) -> Table | None:
         "verdict": "It is",
         "kl_nats": "Divergence (nats/token)",
     }
-    return listed(
+    return table(
         frame.sort("kl_nats", descending=True),
-        titles,
+        columns(frame, titles),
         name=f"answers-{slug(ranked.hardware)}",
         title=f"Answers that differ most on {ranked.hardware}",
         note="Five of each config at most. An answer may differ and be right.",

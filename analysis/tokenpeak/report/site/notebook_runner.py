@@ -11,13 +11,10 @@ import io
 import json
 import logging
 import re
-import signal
 import sys
-import threading
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -137,32 +134,6 @@ def fresh_cells(*, own: bool) -> Iterator[Cells]:
         _Shell.clear_instance()
 
 
-AGAIN_S = 10.0
-"""Between alarms: a cell may catch the first."""
-
-
-@contextmanager
-def time_limit(limit_s: float | None) -> Iterator[None]:
-    """In the block, TimeoutError after `limit_s` seconds; None: no limit.
-
-    Only the main thread gets alarms; the block of another has no limit. A call into a compiled library ends first.
-    """
-    if limit_s is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def end(*_: object) -> None:
-        raise TimeoutError(f"it ran longer than {limit_s:g} s")
-
-    former = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, limit_s, AGAIN_S)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, former)
-
-
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import papermill
@@ -202,13 +173,11 @@ def _literal(path: Path) -> str:
     return str(path).replace("{", "{{").replace("}", "}}")
 
 
-def execute(
-    notebook: Path, output: Path, parameters: Mapping[str, Any], *, own: bool = False, limit_s: float | None = None
-) -> Any:
+def execute(notebook: Path, output: Path, parameters: Mapping[str, Any], *, own: bool = False) -> Any:
     """The executed notebook, also written to `output`, in whose folder it runs; `own` where it is a user's.
 
     Raises InputError for a parameter that the notebook does not declare or allow; ReportError for a cell that fails,
-    for a notebook that cannot be read, and for one that runs longer than `limit_s` seconds.
+    and for a notebook that cannot be read.
     """
     known = declared(notebook)
     for name in parameters:
@@ -222,17 +191,14 @@ def execute(
             # Papermill copies and writes a notebook several times over; with outputs in it, that takes longer than the
             # cells. So it prepares one without outputs, and the executed one is written once, below.
             prepared = _prepared(notebook, typed)
-            with time_limit(limit_s):
-                executed = papermill_engines.execute_notebook_with_engine(
-                    ENGINE, prepared, KERNEL, progress_bar=False, own=own
-                )
+            executed = papermill_engines.execute_notebook_with_engine(
+                ENGINE, prepared, KERNEL, progress_bar=False, own=own
+            )
             raise_for_execution_errors(executed, None)
     except PapermillExecutionError as error:
         raise ReportError(
             f"{notebook.name}, cell {error.exec_count}: {error.ename}: {shown(error.evalue, 300)[1:-1]}{_where(error)}."
         ) from error
-    except TimeoutError as error:
-        raise ReportError(f"{notebook.name} was stopped: {error}.") from error
     _forget_machine(executed)
     output.write_text(json.dumps(executed, ensure_ascii=False) + "\n")
     return executed

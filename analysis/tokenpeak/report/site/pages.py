@@ -1,31 +1,27 @@
 """Pages of the site, each sweep's a notebook each, a user's too, and the parameters that notebooks declare.
 
-A notebook in the working folder's `notebooks/` that is none of ours is a page of each sweep. Its metadata may say how:
+A notebook in the working folder's `notebooks/` that is none of ours is a page of each sweep, after ours. Its metadata
+may give a title:
 
-    "tokenpeak": {"title": "Our nights", "menu": "Nights", "order": 45, "question": "What runs at night?"}
+    "tokenpeak": {"title": "Our nights"}
 
-A line of its parameters cell declares one, as papermill reads it too, with the rest in its comment:
-
-    price_per_hour: float = 2.5  # USD per node-hour, > 0
-    window: str = "night"  # one of: night, weekend
+A line of its parameters cell declares one, as papermill reads it too: `price_per_hour: float = 2.5  # USD`.
 """
 
 import ast
 import contextlib
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tokenpeak import bounded, paths
-from tokenpeak.errors import ArchiveError, InputError, ReportError, suggestion
-from tokenpeak.paths import shown, slug
+from pydantic import FiniteFloat, TypeAdapter, ValidationError
 
-LIMIT_S = 600
-"""Of a user's notebook, unless its metadata says otherwise; ours take some seconds."""
+from tokenpeak import bounded, paths
+from tokenpeak.errors import ArchiveError, InputError, ReportError
+from tokenpeak.paths import shown, slug
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,14 +34,10 @@ class Page:
     question: str
     notebook: Path | None = None
     """None: the page is of the whole site and has no notebook."""
-    order: int = 0
-    """Its place in the menu; ours are at 10, 20 and so on."""
     own: bool = False
     """A user's: a notebook that fails becomes a page that says so."""
     problem: str = ""
     """What is wrong with its metadata."""
-    limit_s: int = LIMIT_S
-    """Of a user's notebook: how long it may run."""
 
 
 _OURS: tuple[Page, ...] = (
@@ -88,16 +80,10 @@ def _notebook(name: str) -> Path:
     return paths.NOTEBOOKS / f"{'overview' if name == 'index' else name}.ipynb"
 
 
-SWEEP_PAGES = tuple(
-    replace(page, notebook=_notebook(page.name), order=10 * place) for place, page in enumerate(_OURS, 1)
-)
+SWEEP_PAGES = tuple(replace(page, notebook=_notebook(page.name)) for page in _OURS)
 """Our pages of each sweep, in the order of the menu."""
-LAST = 1000
-"""Place of a page whose notebook gives none."""
-WORDS = {"title": str, "menu": str, "question": str, "order": int, "limit_s": int}
-"""Keys of a notebook's `tokenpeak` metadata, and their types."""
 LONGEST = 200
-"""Characters of a title, a menu entry or a question."""
+"""Characters of a title."""
 SITE_PAGES: tuple[Page, ...] = (
     Page(name="index", menu="Sweeps", title="TokenPeak", question="What has been measured?"),
     Page(name="compare", menu="Compare", title="Compare", question="What differs between configs, sweeps or dates?"),
@@ -115,7 +101,7 @@ LIVE = Page(name="live", menu="Live", title="Live", question="How far is the swe
 
 
 def pages_of_sweeps(folder: Path | None = None) -> tuple[Page, ...]:
-    """The pages that each sweep has, in the order of the menu: ours, and the user's notebooks in `folder`."""
+    """The pages that each sweep has, in the order of the menu: ours, then the user's notebooks in `folder`."""
     ours = {page.notebook.name for page in SWEEP_PAGES if page.notebook}
     used = {page.name for page in SWEEP_PAGES}
     found = []
@@ -124,7 +110,7 @@ def pages_of_sweeps(folder: Path | None = None) -> tuple[Page, ...]:
             page = _own(notebook, used)
             used.add(page.name)
             found.append(page)
-    return tuple(sorted((*SWEEP_PAGES, *found), key=lambda page: page.order))
+    return (*SWEEP_PAGES, *found)
 
 
 def _own(notebook: Path, used: set[str]) -> Page:
@@ -133,39 +119,28 @@ def _own(notebook: Path, used: set[str]) -> Page:
     while name in used:
         name = f"own-{name}"
     words = notebook.stem.replace("_", " ").replace("-", " ").strip().capitalize()
-    page = Page(name=name, menu=words, title=words, question="", notebook=notebook, order=LAST, own=True)
+    page = Page(name=name, menu=words, title=words, question="", notebook=notebook, own=True)
     try:
         given = json.loads(bounded.read_bytes(notebook)).get("metadata", {}).get("tokenpeak", {})
-        problem = _problem(given)
+        title = given.get("title", words)
     except (ArchiveError, OSError, ValueError, AttributeError, RecursionError) as error:
         return replace(page, problem=f"{notebook.name} is no notebook: {shown(str(error), 200)}")
-    if problem:
+    if unknown := sorted(given.keys() - {"title"}):
+        return replace(page, problem=f"{notebook.name}: metadata.tokenpeak has {shown(unknown[0])}. It may have title.")
+    if not isinstance(title, str) or not 1 <= len(title.strip()) <= LONGEST:
+        problem = f"metadata.tokenpeak.title is {shown(title)}. It must have 1 to {LONGEST} characters."
         return replace(page, problem=f"{notebook.name}: {problem}")
-    return replace(page, **{"menu": given.get("title", words), **given})
-
-
-def _problem(given: object) -> str:
-    """What is wrong with a notebook's metadata of its page; empty when nothing is."""
-    if not isinstance(given, dict):
-        return f"metadata.tokenpeak is {shown(given)}. It must be an object with {', '.join(WORDS)}."
-    for key, value in given.items():
-        if key not in WORDS:
-            return f"metadata.tokenpeak has {shown(key)}. {suggestion(key, WORDS)}"
-        if not isinstance(value, WORDS[key]) or isinstance(value, bool):
-            kind = "a whole number" if WORDS[key] is int else "text"
-            return f"metadata.tokenpeak.{key} is {shown(value)}. It must be {kind}."
-        if isinstance(value, str) and not (value.strip() and len(value) <= LONGEST):
-            return f"metadata.tokenpeak.{key} is {shown(value)}. It must have 1 to {LONGEST} characters."
-    if given.get("limit_s", 1) < 1:
-        return f"metadata.tokenpeak.limit_s is {given['limit_s']}. It must be ≥ 1 second."
-    return ""
+    return replace(page, menu=title, title=title)
 
 
 TAG = "parameters"
 """Of the cell that declares them."""
-_CHOICES = re.compile(r"one of:\s*([^;]+)")
-_BOUND = re.compile(r"(≥|>)\s*(-?\d+(?:\.\d+)?)")
-_YES, _NO = ("true", "yes", "1"), ("false", "no", "0")
+KINDS: dict[str, tuple[Any, str]] = {
+    "int": (int, "a whole number"),
+    "float": (FiniteFloat, "a finite number"),
+    "bool": (bool, "true or false"),
+}
+"""What a text becomes by the type that its parameter declares, and how an error names that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,45 +152,20 @@ class Declared:
     """str, int, float, bool or list; empty where neither a type nor the default says."""
     default: object
     comment: str = ""
-    """What the line says after `#`: the unit, the bound and the choices."""
-
-    @property
-    def choices(self) -> tuple[str, ...]:
-        """What the value may be; empty: anything of its type."""
-        found = _CHOICES.search(self.comment)
-        return tuple(word.strip(" \"'`") for word in found[1].split(",")) if found else ()
+    """What the line says after `#`, such as the unit."""
 
     def value(self, given: object) -> object:
-        """What is given, text included, as a value of the declared type; InputError where it is none or not allowed."""
-        value = self._typed(given) if isinstance(given, str) else given
-        if self.choices and str(value) not in self.choices:
-            raise InputError(f"{self.name} is {value!r}. {suggestion(str(value), self.choices)}")
-        if isinstance(value, float) and not math.isfinite(value):
-            raise InputError(f"{self.name} is {given!r}. It must be a finite number.")
-        bound = _BOUND.search(self.comment)
-        if bound and isinstance(value, int | float):
-            least = float(bound[2])
-            if value < least or (value == least and bound[1] == ">"):
-                raise InputError(f"{self.name} is {value!r}. It must be {bound[0]}: {self.comment}.")
-        return value
-
-    def _typed(self, text: str) -> object:
+        """What is given, text included, as a value of the declared type; InputError where it is none."""
+        if not isinstance(given, str) or self.kind not in (*KINDS, "list"):
+            return given
+        if self.kind == "list":
+            return [item.strip() for item in given.split(",")]
+        python, words = KINDS[self.kind]
         try:
-            match self.kind:
-                case "int":
-                    return int(text)
-                case "float":
-                    return float(text)
-                case "bool":
-                    return {word: word in _YES for word in (*_YES, *_NO)}[text.casefold()]
-                case "list":
-                    found = json.loads(text) if text.lstrip().startswith("[") else text.split(",")
-                    return [item.strip() if isinstance(item, str) else item for item in found]
-        except (ValueError, KeyError) as error:
-            kind = {"int": "a whole number", "float": "a number", "bool": "true or false", "list": "a list"}[self.kind]
+            return TypeAdapter(python).validate_python(given)
+        except ValidationError as error:
             about = f" ({self.comment})" if self.comment else ""
-            raise InputError(f"{self.name} is {text!r}. It must be {kind}{about}.") from error
-        return text
+            raise InputError(f"{self.name} is {given!r}. It must be {words}{about}.") from error
 
 
 def declared(notebook: Path) -> dict[str, Declared]:

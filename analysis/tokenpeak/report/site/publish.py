@@ -14,7 +14,6 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import cache
 from html import unescape
 from pathlib import Path
@@ -35,27 +34,18 @@ _ADDRESS = re.compile(rf"\s(?:href|src)\s*=\s*({_QUOTED}|[^\s\"'>]+)", re.IGNORE
 _ID = re.compile(rf"\sid\s*=\s*({_QUOTED})", re.IGNORECASE)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _LinkedPage:
-    """A page's addresses and identifiers. A browser loads what is `fetched` by itself.
+def _page(text: str) -> tuple[list[str], list[str], set[str]]:
+    """A page's links, the addresses that a browser loads by itself, and its identifiers.
 
     Pages escape quotes in their text, so an attribute is found without parsing the elements, most of which are a
     figure's; an HTML parser takes fifteen times as long.
     """
-
-    links: tuple[str, ...]
-    fetched: tuple[str, ...]
-    ids: frozenset[str]
-
-
-def _page(text: str) -> _LinkedPage:
     links: list[str] = []
-    fetched: list[str] = []
+    loaded: list[str] = []
     for element, attributes in _ELEMENT.findall(text):
-        found = [unescape(address.strip("\"'")) for address in _ADDRESS.findall(attributes)]
-        (links if element.lower() == "a" else fetched).extend(found)
-    ids = frozenset(unescape(name[1:-1]) for name in _ID.findall(text))
-    return _LinkedPage(links=tuple(links), fetched=tuple(fetched), ids=ids)
+        addresses = [unescape(address.strip("\"'")) for address in _ADDRESS.findall(attributes)]
+        (links if element.lower() == "a" else loaded).extend(addresses)
+    return links, loaded, {unescape(name[1:-1]) for name in _ID.findall(text)}
 
 
 def broken_links(site: Path) -> list[str]:
@@ -68,18 +58,18 @@ def broken_links(site: Path) -> list[str]:
         return target, target.is_file()
 
     found = []
-    for path, page in pages.items():
+    for path, (links, loaded, _) in pages.items():
         name = path.relative_to(site.resolve()).as_posix()
-        for address in [*page.links, *page.fetched]:
+        for address in [*links, *loaded]:
             parts = urlsplit(address)
             if parts.scheme or parts.netloc:
-                if address in page.fetched:
+                if address in loaded:
                     found.append(f"{name} loads {address} from elsewhere")
                 continue
             target, is_there = target_of(path.parent, parts.path) if parts.path else (path, True)
             if not is_there:
                 found.append(f"{name} links to {address}, which is not there")
-            elif _is_place(parts.fragment) and target in pages and parts.fragment not in pages[target].ids:
+            elif _is_place(parts.fragment) and target in pages and parts.fragment not in pages[target][2]:
                 found.append(f"{name} links to {address}, which has no such place")
     return found
 

@@ -165,7 +165,6 @@ def blocks_of(page: Page, given: Mapping[str, object], folder: Path, study: Sequ
             folder / f"{page.name}.ipynb",
             {name: value for name, value in parameters.items() if name in known},
             own=page.own,
-            limit_s=page.limit_s if page.own else None,
         )
         return notebook_runner.blocks(executed, own=page.own)
     except TokenpeakError as error:
