@@ -76,7 +76,7 @@ def _bests(view: SweepView) -> list[dict[str, Any]]:
         best = rank(view, hardware).best
         if best is None:
             continue
-        value = float(str(best["objective"]))
+        value = float(best["objective"])
         gpus = view.gpus_used(hardware)[str(best["config_id"])]
         rows.append(
             {

@@ -13,6 +13,7 @@ from dataclasses import replace
 import yaml
 
 from tokenpeak.errors import PlanError
+from tokenpeak.node.engine.builds import DOCKER, PODMAN
 from tokenpeak.plan.serving import TEMPORARY, for_serving, without_benchmark_flags
 from tokenpeak.records import Config, Container, EngineBuild
 from tokenpeak.report.blocks.block import Sentence, Snippet, Snippets, note
@@ -23,10 +24,8 @@ from tokenpeak.report.blocks.serving_command import (
     Accelerator,
     ServingCommand,
     container_unit,
-    docker_run,
     folded,
-    podman_run,
-    unit_argument,
+    run_command,
     unit_word,
     unwritable,
 )
@@ -116,14 +115,14 @@ def kubernetes(command: ServingCommand) -> str:
         "      containers:",
         "        - name: vllm",
         f"          image: {_yaml(command.image)}",
-        f"          command: [{', '.join(map(_expanded, command.image_program))}]",
+        f"          command: [{', '.join(map(_composed, command.image_program))}]",
         "          args:",
-        *(f"            - {_expanded(word)}" for word in command.arguments),
+        *(f"            - {_composed(word)}" for word in command.arguments),
     ]
     if command.env:
         lines += ["          env:"]
         lines += [
-            f"            - {{name: {_yaml(key)}, value: {_expanded(value)}}}" for key, value in command.env.items()
+            f"            - {{name: {_yaml(key)}, value: {_composed(value)}}}" for key, value in command.env.items()
         ]
     lines += [
         "          ports:",
@@ -157,16 +156,16 @@ def helm_values(command: ServingCommand) -> str:
         f"      repository: {_yaml(repository)}",
         f"      tag: {_yaml(tag or 'latest')}",
         # What the chart writes into its Deployment is read there as Kubernetes reads it.
-        f"      modelURL: {_expanded(command.model)}",
+        f"      modelURL: {_composed(command.model)}",
         "      replicaCount: 1",
         f"      requestGPU: {command.gpus if command.accelerator != 'none' else 0}",
         "      vllmConfig:",
         "        extraArgs:",
-        *(f"          - {_expanded(word)}" for word in rest),
+        *(f"          - {_composed(word)}" for word in rest),
     ]
     if command.env:
         lines += ["      env:"]
-        lines += [f"        - {{name: {_yaml(key)}, value: {_expanded(value)}}}" for key, value in command.env.items()]
+        lines += [f"        - {{name: {_yaml(key)}, value: {_composed(value)}}}" for key, value in command.env.items()]
     return "\n".join(lines)
 
 
@@ -180,8 +179,8 @@ def systemd_unit(command: ServingCommand) -> str:
         "",
         "[Service]",
         # A variable's value is never expanded, as the command's words are.
-        *("Environment=" + unit_word(f"{key}={value}") for key, value in command.env.items()),
-        "ExecStart=" + " ".join(map(unit_argument, (*command.program, *(command.own_arguments or command.arguments)))),
+        *("Environment=" + unit_word(f"{key}={value}", expanded="") for key, value in command.env.items()),
+        "ExecStart=" + " ".join(map(unit_word, (*command.program, *(command.own_arguments or command.arguments)))),
         "Restart=on-failure",
         "KillMode=control-group",
         "",
@@ -197,13 +196,8 @@ def _yaml(value: str) -> str:
 
 
 def _composed(value: str) -> str:
-    """The same for Compose, which reads variables in values: a dollar of it stands for none."""
+    """The same for Compose and Kubernetes, which read variables, as `$NAME` and `$(NAME)`, and two dollars as one."""
     return _yaml(value.replace("$", "$$"))
-
-
-def _expanded(value: str) -> str:
-    """The same for Kubernetes, which reads variables as `$(NAME)`, and two dollars as one."""
-    return _composed(value)
 
 
 def _is_number(limit: str, value: str) -> bool:
@@ -313,8 +307,8 @@ def _containers(command: ServingCommand) -> tuple[Snippet, ...]:
     lacks = f" Its containers were made with {shlex.join(args)} besides." if args else ""
     boards = " Boards by CDI: nvidia-ctk cdi generate." if command.devices is None else ""
     return (
-        Snippet(title="docker run", text=docker_run(command), note=cached),
-        Snippet(title="podman run", text=podman_run(command), note=f"{cached}{boards}".strip()),
+        Snippet(title="docker run", text=run_command(command, DOCKER), note=cached),
+        Snippet(title="podman run", text=run_command(command, PODMAN), note=f"{cached}{boards}".strip()),
         Snippet(title="Compose", text=compose(command), note=f"For docker compose up. {cached}{lacks}".strip()),
         Snippet(title="Kubernetes", text=kubernetes(command), note=f"For kubectl apply -f.{mounted}{lacks}"),
         Snippet(

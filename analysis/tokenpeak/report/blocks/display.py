@@ -12,6 +12,7 @@ import base64
 import json
 import re
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -143,13 +144,17 @@ def light_colours() -> dict[str, str]:
     return dict(_COLOUR.findall(light.partition("}")[0]))
 
 
-@lru_cache
-def _template() -> jinja2.Template:
-    env = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(paths.TEMPLATES),
+def jinja_environment(templates: Path) -> jinja2.Environment:
+    """An environment with autoescape on, in which an undefined name is an error."""
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(templates),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return env.get_template("notebook.html")
+
+
+@lru_cache
+def _template() -> jinja2.Template:
+    return jinja_environment(paths.TEMPLATES).get_template("notebook.html")

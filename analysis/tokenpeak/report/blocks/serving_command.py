@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tokenpeak.node.engine.builds import DOCKER, PODMAN
+from tokenpeak.node.engine.builds import DOCKER
 from tokenpeak.node.engine.container import AMD_DEVICES, OPTIONS_OF_LIMITS
 from tokenpeak.node.machine.words import HIDDEN, wrong_word
 from tokenpeak.records import Container
@@ -150,16 +150,6 @@ IN_HOME = "$HOME"
 """In a shell, the home of whoever types."""
 
 
-def docker_run(command: ServingCommand) -> str:
-    """A `docker run` of the image."""
-    return _shell(command, DOCKER)
-
-
-def podman_run(command: ServingCommand) -> str:
-    """A `podman run` of the image; boards by their CDI names, the image by its whole one."""
-    return _shell(command, PODMAN)
-
-
 def container_unit(command: ServingCommand) -> str:
     """A unit file of a service that runs the image by the runtime that ran it."""
     runtime = command.container.runtime if command.container is not None else DOCKER
@@ -170,7 +160,7 @@ def container_unit(command: ServingCommand) -> str:
     env = [f"--env={key}={value}" for key, value in command.env.items()]
     own = [program, "run", "--rm", f"--name={name}", f"--publish={PORT}:{PORT}", *options]
     last = [*env, f"--entrypoint={entry}", _image(command, runtime), *first, *command.arguments]
-    started = " ".join([*map(unit_argument, own), *cache, *map(unit_argument, last)])
+    started = " ".join([*map(unit_word, own), *cache, *map(unit_word, last)])
     after = f" {runtime}.service" if runtime == DOCKER else ""
     lines = [
         "[Unit]",
@@ -192,12 +182,7 @@ def container_unit(command: ServingCommand) -> str:
     return "\n".join(lines)
 
 
-def unit_argument(word: str) -> str:
-    """A word of a unit's command line that systemd takes as it is."""
-    return unit_word(word, "$")
-
-
-def unit_word(word: str, expanded: str = "") -> str:
+def unit_word(word: str, expanded: str = "$") -> str:
     """A word that systemd reads as it is: % begins a specifier, a backslash an escape, `expanded` a variable."""
     for special in ("%", *expanded):
         word = word.replace(special, special * 2)
@@ -214,7 +199,8 @@ def _escaped(found: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def _shell(command: ServingCommand, runtime: str) -> str:
+def run_command(command: ServingCommand, runtime: str) -> str:
+    """A `docker run` or `podman run` of the image; Podman gets the boards' CDI names, and the image's whole one."""
     entry, *first = command.image_program
     parts = [
         f"{runtime} run",

@@ -146,7 +146,7 @@ def recommendation(view: SweepView, ranked: Ranking) -> Sentence:
         why = link("ranking", "ranking.html")
         return warning(f"On {ranked.hardware}, no config gave a result that may be ranked; the ", why, " says why.")
     parts: list[Part] = [f"On {ranked.hardware}, run ", code(choices(view, recommended)), ": "]
-    parts += [strong(f"{number(_float(recommended['objective']))} {view.metric.unit}"), f" {view.objective_at}"]
+    parts += [strong(f"{number(recommended['objective'])} {view.metric.unit}"), f" {view.objective_at}"]
     return answer(*parts, *_gain_words(view, ranked, recommended), ".")
 
 
@@ -210,12 +210,7 @@ def qualifications(view: SweepView, ranked: Ranking) -> Sentence | None:
     return note(*parts) if parts else None
 
 
-def _float(value: object) -> float:
-    assert isinstance(value, int | float)
-    return float(value)
-
-
-def _gain_words(view: SweepView, ranked: Ranking, recommended: dict[str, object]) -> list[Part]:
+def _gain_words(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> list[Part]:
     if ranked.baseline is None or recommended["gain"] is None:
         return [". It is the only config with a result, so there is no gain to state"]
     if recommended["config_id"] == ranked.baseline.config_id:
@@ -223,12 +218,12 @@ def _gain_words(view: SweepView, ranked: Ranking, recommended: dict[str, object]
     if ranked.tied_with_median:
         return [f"; no gain shown: {group_words(view, ranked)}"]
     once = view.lone_words("each launched once")
-    gain = percent(_float(recommended["gain"]))
+    gain = percent(recommended["gain"])
     if ranked.vague and ranked.spread is not None:
         return [f". Launches of one config differ by {ranked.spread:.0%}, so a gain of {gain} shows nothing"]
     if not ranked.replicated:
         margin = view.spec.search.margin
-        if abs(_float(recommended["gain"])) < margin:
+        if abs(recommended["gain"]) < margin:
             return [f", within {margin:.0%} of {ranked.baseline.phrase}; {once}"]
         return [f", {gain} over {ranked.baseline.phrase}; {once}"]
     return [", ", strong(gain), f" over {ranked.baseline.phrase}"]
@@ -240,7 +235,7 @@ def group_words(view: SweepView, ranked: Ranking) -> str:
     return f"{ranked.ties.height + 1} of {ranked.frame.filter(pl.col('state') == 'ok').height} configs {tie}"
 
 
-def _tie_words(view: SweepView, ranked: Ranking, recommended: dict[str, object]) -> list[Part]:
+def _tie_words(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> list[Part]:
     """Why it is this config of those tied; or that no other reaches it."""
     if ranked.choice is not None and ranked.choice.words:
         return [f"{ranked.choice.words}."]
@@ -249,7 +244,7 @@ def _tie_words(view: SweepView, ranked: Ranking, recommended: dict[str, object])
         return []
     if recommended["low"] is not None:
         return ["No other config ties with it."]
-    ratio = _float(others["objective"][0]) / _float(recommended["objective"])
+    ratio = others["objective"][0] / recommended["objective"]
     behind = f"{abs(ratio - 1):.1%} behind"
     lone = "one launch each" if view.launches_known else "one figure a config"
     why = "launches differ by so much that it may be noise" if ranked.vague else f"with {lone}, noise is unknown"

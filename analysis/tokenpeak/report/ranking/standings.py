@@ -6,6 +6,7 @@ Pure: a view in, a frame out. Failed and invalid configs are rows too, at the en
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import polars as pl
 
@@ -75,13 +76,13 @@ class Ranking:
     """The configs that no other beats in all objectives, with the mean of each; empty where there is but one."""
 
     @property
-    def best(self) -> dict[str, object] | None:
+    def best(self) -> dict[str, Any] | None:
         """The row of the best mean; None when nothing gave a result."""
         ok = self.frame.filter(pl.col("state") == "ok")
         return ok.row(0, named=True) if ok.height else None
 
     @property
-    def recommended(self) -> dict[str, object] | None:
+    def recommended(self) -> dict[str, Any] | None:
         """The row of the recommended config: the best, or another of its ties; None when nothing gave a result."""
         if self.choice is None:
             return self.best

@@ -24,7 +24,7 @@ from tokenpeak.report.compare.front_pages import FrontRow, atom, newest_first, s
 from tokenpeak.report.site import render
 from tokenpeak.report.site.known_words import own_words
 from tokenpeak.report.site.pages import LIVE, OF_A_SWEEP, RESERVED, SITE_PAGES, Declared, Page, pages_of_sweeps
-from tokenpeak.report.site.sweep_pages import PageWriter, Report, SiteOptions, make_study, making, opened, parameters_of
+from tokenpeak.report.site.sweep_pages import Report, SiteOptions, make_study, making, opened, parameters_of, write_html
 from tokenpeak.report.trials.search_progress import progress
 from tokenpeak.store.archive import Archive, find_archives
 
@@ -247,13 +247,12 @@ def _write_static(folder: Path) -> None:
 
 def _write_front(options: SiteOptions, rows: list[FrontRow], kept: Container[str], output: Path) -> None:
     """The pages over all sweeps, newest first, and the feed; the newest of those that are `kept` is at `output`."""
-    writer = PageWriter(options)
     shown = shown_over_all(rows, live=options.live)
     over_all = {"root": ".", "here": "", "sweep": None, "pages": SITE_PAGES}
     for page in SITE_PAGES:
-        writer.page(f"{page.name}.html", f"{page.name}.html", page=page, **over_all, **shown[page.name])
+        write_html(options, f"{page.name}.html", f"{page.name}.html", page=page, **over_all, **shown[page.name])
     if options.live and rows:
         newest = str(rows[0]["entry"]["sweep_id"])
         view = opened(inside(output if newest in kept else options.folder, f"{newest}/data/raw"), options.given)
-        writer.page("live.html", "live.html", page=LIVE, **over_all, view=view, progress=progress(view))
+        write_html(options, "live.html", "live.html", page=LIVE, **over_all, view=view, progress=progress(view))
     (options.folder / "feed.atom").write_text(atom(shown["index"]["entries"]))

@@ -5,6 +5,7 @@ The site is made from this copy, so that no page can show what the copy does not
 
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import polars as pl
@@ -43,14 +44,13 @@ def cleaned_copy(source: Path, target: Path, *, node_names: bool, texts: bool = 
     cleaner.where = "sweep.json"
     _write(target / "sweep.json", cleaner.record(record))
     copied = {"sweep.json"}
-    if (end := _end(archive)) is not None:
-        cleaner.where = "end.json"
-        _write(target / "end.json", cleaner.record(end))
-        copied.add("end.json")
-    if (quality := _quality(archive)) is not None:
-        cleaner.where = "quality.json"
-        _write(target / "quality.json", cleaner.record(quality))
-        copied.add("quality.json")
+    # Of the quality the verdicts; what launches answered stays, as it may hold answers to tasks of one's own.
+    for name, read in (("end.json", archive.read_end), ("quality.json", archive.read_quality)):
+        with suppress(ArchiveError):
+            if (found := read()) is not None:
+                cleaner.where = name
+                _write(target / name, cleaner.record(found))
+                copied.add(name)
     if (source / CLAIMS).is_file() and _copy_claims(source / CLAIMS, target / CLAIMS, cleaner):
         copied.add(CLAIMS)
     archive.malformed.clear()
@@ -108,21 +108,6 @@ def cleaner_of(record: SweepRecord, *, node_names: bool, texts: bool = False) ->
 def is_published(record: SweepRecord) -> bool:
     """The archive's figures, names of nodes included, are from a publication."""
     return record.imported is not None and record.imported.title is not None
-
-
-def _end(archive: Archive) -> Record | None:
-    try:
-        return archive.read_end()
-    except ArchiveError:
-        return None
-
-
-def _quality(archive: Archive) -> Record | None:
-    """The verdicts; what launches answered stays, as it may hold answers to tasks of one's own."""
-    try:
-        return archive.read_quality()
-    except ArchiveError:
-        return None
 
 
 def _write(target: Path, record: Record) -> None:

@@ -26,17 +26,8 @@ from tokenpeak.report.site.disclosure import (
     parts_of,
     rule_of,
 )
-from tokenpeak.report.site.known_words import (
-    KnownWords,
-)
-from tokenpeak.sensitive import (
-    KINDS,
-    LABEL,
-    PRIVATE_KEY,
-    SECRET_NAME,
-    is_secret_setting,
-    mask,
-)
+from tokenpeak.report.site.known_words import KnownWords
+from tokenpeak.sensitive import KINDS, LABEL, PRIVATE_KEY, SECRET_NAME, is_secret_setting, mask
 from tokenpeak.spec.sweep import parse_spec
 from tokenpeak.vllm.startup_log import is_own_sentence
 

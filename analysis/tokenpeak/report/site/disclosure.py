@@ -21,54 +21,15 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from tokenpeak import records
 from tokenpeak.loadgen.calibration import Calibration, NetworkPath
-from tokenpeak.records import (
-    ApplyRecord,
-    Bake,
-    Config,
-    Container,
-    Dropped,
-    EndRecord,
-    EngineBuild,
-    Failure,
-    Gpu,
-    Imported,
-    LoadHostHealth,
-    ModelName,
-    NodeFacts,
-    Phase,
-    Plan,
-    PlannedConfig,
-    PowerMeter,
-    Prediction,
-    Production,
-    ProductionDefinition,
-    Provenance,
-    RateProbe,
-    Reason,
-    Restoration,
-    RunRecord,
-    RunSummary,
-    Series,
-    SourceFile,
-    StartupFacts,
-    SweepRecord,
-    TrialRecord,
-)
 from tokenpeak.records.quality import AnswersQuality, QualityExample, QualityMeasurement, QualityVerdict, SweepQuality
 from tokenpeak.sensitive import HARMLESS_HOSTS, LABEL, PLAIN
+from tokenpeak.spec import workload
 from tokenpeak.spec.axes import Alternative, ExtraConfig, ModelPatch
 from tokenpeak.spec.endpoint import EndpointSpec
 from tokenpeak.spec.energy import Citation, EnergyFactors
 from tokenpeak.spec.sweep import ModelSpec, Objective, QualitySpec, SearchSpec, SweepSpec
-from tokenpeak.spec.workload import (
-    ConversationWorkload,
-    DatasetWorkload,
-    ExternalWorkload,
-    FixedWorkload,
-    SyntheticWorkload,
-    TraceWorkload,
-)
 from tokenpeak.vllm.flags import flag_table
 
 
@@ -115,19 +76,21 @@ def _rules(**fields: str) -> dict[str, FieldRule]:
 _WORKLOAD = _rules(WORD="name")
 
 RULES: dict[type[Any], dict[str, FieldRule]] = {
-    SweepRecord: _rules(
+    records.SweepRecord: _rules(
         WORD="sweep_id name inventory study", NODE="load_hosts", SPEC="spec", CALIBRATIONS="calibration"
     ),
-    EndRecord: _rules(
+    records.EndRecord: _rules(
         WORD="sweep_id", NODE="production_downtime_s open_downtime_s unrestored left_out_nodes", FREE="problems"
     ),
-    TrialRecord: _rules(WORD="sweep_id trial_id config_class", NODE="node", TEXT="hardware left_out", ARGV="argv"),
-    ApplyRecord: _rules(
+    records.TrialRecord: _rules(
+        WORD="sweep_id trial_id config_class", NODE="node", TEXT="hardware left_out", ARGV="argv"
+    ),
+    records.ApplyRecord: _rules(
         WORD="apply_id sweep_id", NODE="node", PRIVATE="who", TEXT="failed_in", FREE="message", VERSION="engine_version"
     ),
     # Production's own definition has its paths and addresses; its checksum says whether it is the same.
-    ProductionDefinition: _rules(WORD="sha256", PRIVATE="text"),
-    Bake: _rules(FREE="reason"),
+    records.ProductionDefinition: _rules(WORD="sha256", PRIVATE="text"),
+    records.Bake: _rules(FREE="reason"),
     QualityVerdict: _rules(TEXT="reason"),
     QualityMeasurement: _rules(FREE="problem"),
     # Examples are of built-in questions alone.
@@ -135,7 +98,7 @@ RULES: dict[type[Any], dict[str, FieldRule]] = {
     AnswersQuality: _rules(WORD="answers config_ids trial_ids", TEXT="hardware changes"),
     SweepQuality: _rules(WORD="sweep_id", TEXT="references"),
     QualitySpec: _rules(TEXT="reference tasks"),
-    NodeFacts: _rules(
+    records.NodeFacts: _rules(
         NODE="node",
         TEXT="cpu interconnect os engine_help engine_env_allowed",
         FREE="problems",
@@ -143,40 +106,40 @@ RULES: dict[type[Any], dict[str, FieldRule]] = {
         ENV="engine_env",
         PRIVATE="kernel vram_holders",
     ),
-    EngineBuild: _rules(TEXT="name help", FREE="problem", VERSION="version installed digest", IMAGE="image"),
-    Container: _rules(TEXT="devices shm_size", PRIVATE="mounts user limits args"),
-    PowerMeter: _rules(TEXT="by"),
-    Gpu: _rules(TEXT="name", VERSION="driver compute_capability", PRIVATE="uuid"),
-    Production: _rules(WORD="manager", MODEL="model", PRIVATE="unit url arguments"),
-    Plan: _rules(TEXT="hardware apart", NODE="nodes", WORD="highest"),
-    PlannedConfig: _rules(WORD="config_class answers", TEXT="advice"),
-    Dropped: _rules(WORD="rule", TEXT="reason"),
-    Config: _rules(
+    records.EngineBuild: _rules(TEXT="name help", FREE="problem", VERSION="version installed digest", IMAGE="image"),
+    records.Container: _rules(TEXT="devices shm_size", PRIVATE="mounts user limits args"),
+    records.PowerMeter: _rules(TEXT="by"),
+    records.Gpu: _rules(TEXT="name", VERSION="driver compute_capability", PRIVATE="uuid"),
+    records.Production: _rules(WORD="manager", MODEL="model", PRIVATE="unit url arguments"),
+    records.Plan: _rules(TEXT="hardware apart", NODE="nodes", WORD="highest"),
+    records.PlannedConfig: _rules(WORD="config_class answers", TEXT="advice"),
+    records.Dropped: _rules(WORD="rule", TEXT="reason"),
+    records.Config: _rules(
         WORD="config_id", TEXT="name choices engine", FLAGS="flags", ENV="env", VERSION="engine_version", URL="endpoint"
     ),
-    ModelName: _rules(MODEL="name served_name", WORD="revision"),
-    Prediction: _rules(WORD="binding"),
-    Provenance: _rules(VERSION="tokenpeak_version git_revision python", PRIVATE="packages"),
-    Imported: _rules(
+    records.ModelName: _rules(MODEL="name served_name", WORD="revision"),
+    records.Prediction: _rules(WORD="binding"),
+    records.Provenance: _rules(VERSION="tokenpeak_version git_revision python", PRIVATE="packages"),
+    records.Imported: _rules(
         TEXT="format tool title publisher url published measured mapping differences unmapped unknown cautions"
     ),
-    SourceFile: _rules(FILE="name", WORD="sha256"),
-    Series: _rules(WORD="columns"),
-    RunSummary: _rules(WORD="failures within_limits"),
-    LoadHostHealth: _rules(NODE="load_host"),
-    Reason: _rules(WORD="code", TEXT="text"),
-    RateProbe: _rules(WORD="metrics percentile_intervals"),
-    RunRecord: _rules(TEXT="level_label", FREE="failure_messages", WORD="percentile_intervals"),
-    Failure: _rules(WORD="phase cause", FREE="message evidence"),
-    Phase: _rules(TEXT="name"),
-    StartupFacts: _rules(VERSION="engine_version engine_digest model_digest"),
-    Restoration: _rules(MODEL="model", FREE="message"),
-    FixedWorkload: {**_WORKLOAD, **_rules(FREE="prompt")},
-    SyntheticWorkload: _WORKLOAD,
-    DatasetWorkload: {**_WORKLOAD, **_rules(FILE="path", TEXT="prompt_column output_column")},
-    ConversationWorkload: _WORKLOAD,
-    TraceWorkload: {**_WORKLOAD, **_rules(FILE="path")},
-    ExternalWorkload: {**_WORKLOAD, **_rules(FREE="description")},
+    records.SourceFile: _rules(FILE="name", WORD="sha256"),
+    records.Series: _rules(WORD="columns"),
+    records.RunSummary: _rules(WORD="failures within_limits"),
+    records.LoadHostHealth: _rules(NODE="load_host"),
+    records.Reason: _rules(WORD="code", TEXT="text"),
+    records.RateProbe: _rules(WORD="metrics percentile_intervals"),
+    records.RunRecord: _rules(TEXT="level_label", FREE="failure_messages", WORD="percentile_intervals"),
+    records.Failure: _rules(WORD="phase cause", FREE="message evidence"),
+    records.Phase: _rules(TEXT="name"),
+    records.StartupFacts: _rules(VERSION="engine_version engine_digest model_digest"),
+    records.Restoration: _rules(MODEL="model", FREE="message"),
+    workload.FixedWorkload: {**_WORKLOAD, **_rules(FREE="prompt")},
+    workload.SyntheticWorkload: _WORKLOAD,
+    workload.DatasetWorkload: {**_WORKLOAD, **_rules(FILE="path", TEXT="prompt_column output_column")},
+    workload.ConversationWorkload: _WORKLOAD,
+    workload.TraceWorkload: {**_WORKLOAD, **_rules(FILE="path")},
+    workload.ExternalWorkload: {**_WORKLOAD, **_rules(FREE="description")},
     SweepSpec: _rules(WORD="name study highest axes", FREE="description", TEXT="window"),
     ModelSpec: _rules(MODEL="name served_name", WORD="revision"),
     ModelPatch: _rules(MODEL="name served_name", WORD="revision"),

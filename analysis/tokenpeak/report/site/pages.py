@@ -40,47 +40,31 @@ class Page:
     """What is wrong with its metadata."""
 
 
-_OURS: tuple[Page, ...] = (
-    Page(name="index", menu="Overview", title="What to run", question="What should we run, and how much better is it?"),
-    Page(name="ranking", menu="Ranking", title="Ranking", question="How do all configs compare?"),
-    Page(
-        name="interactions",
-        menu="Interactions",
-        title="Interactions",
-        question="Which settings matter, and which act together?",
+_OF_SWEEPS = (
+    ("index", "Overview", "What to run", "What should we run, and how much better is it?"),
+    ("ranking", "Ranking", "Ranking", "How do all configs compare?"),
+    ("interactions", "Interactions", "Interactions", "Which settings matter, and which act together?"),
+    ("load", "Load", "Curves over load", "How do speed and waiting change with load?"),
+    ("requests", "Requests", "Requests", "How long do requests wait, and why?"),
+    ("energy", "Energy", "Energy, CO₂, water and cost", "What does a million tokens take?"),
+    (
+        *("hardware", "Hardware", "Parallelism, presets and quantization"),
+        "What do GPUs, parallelism and number formats change?",
     ),
-    Page(
-        name="load",
-        menu="Load",
-        title="Curves over load",
-        question="How do speed and waiting change with load?",
-    ),
-    Page(name="requests", menu="Requests", title="Requests", question="How long do requests wait, and why?"),
-    Page(
-        name="energy", menu="Energy", title="Energy, CO₂, water and cost", question="What does a million tokens take?"
-    ),
-    Page(
-        name="hardware",
-        menu="Hardware",
-        title="Parallelism, presets and quantization",
-        question="What do GPUs, parallelism and number formats change?",
-    ),
-    Page(
-        name="claims",
-        menu="Checks",
-        title="Claims and checks",
-        question="Do the figures support what is said of them?",
-    ),
-    Page(name="trials", menu="Trials", title="Trials", question="What happened in each launch?"),
+    ("claims", "Checks", "Claims and checks", "Do the figures support what is said of them?"),
+    ("trials", "Trials", "Trials", "What happened in each launch?"),
 )
-
-
-def _notebook(name: str) -> Path:
-    """Where the notebook of one of our pages is."""
-    return paths.NOTEBOOKS / f"{'overview' if name == 'index' else name}.ipynb"
-
-
-SWEEP_PAGES = tuple(replace(page, notebook=_notebook(page.name)) for page in _OURS)
+"""Name, menu entry, title and question."""
+SWEEP_PAGES = tuple(
+    Page(
+        name=name,
+        menu=menu,
+        title=title,
+        question=question,
+        notebook=paths.NOTEBOOKS / f"{'overview' if name == 'index' else name}.ipynb",
+    )
+    for name, menu, title, question in _OF_SWEEPS
+)
 """Our pages of each sweep, in the order of the menu."""
 LONGEST = 200
 """Characters of a title."""

@@ -67,14 +67,8 @@ EMBED = "window.vegaEmbed = vegaEmbed;"
 
 @lru_cache
 def environment(templates: Path = paths.TEMPLATES) -> jinja2.Environment:
-    """The site's Jinja environment: autoescape on, an undefined name is an error. Templates are compiled once."""
-    env = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(templates),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    """The site's Jinja environment. Templates are compiled once."""
+    env = display.jinja_environment(templates)
     env.filters["prose"] = prose
     env.filters["claim_links"] = claim_links
     env.filters["script_json"] = script_json

@@ -45,22 +45,13 @@ class SiteOptions:
     documented: bool
 
 
-class PageWriter:
-    """Writes pages into the site's folder."""
-
-    def __init__(self, options: SiteOptions) -> None:
-        self._options = options
-        self._env = environment()
-
-    def page(self, path: str, template: str, **context: Any) -> None:
-        """Write one page from its template."""
-        target = inside(self._options.folder, path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        live, documented = self._options.live, self._options.documented
-        html = self._env.get_template(template).render(
-            live=live, documented=documented, site_pages=SITE_PAGES, path=path, **context
-        )
-        target.write_text(html)
+def write_html(options: SiteOptions, path: str, template: str, **context: Any) -> None:
+    """Write one page of the site from its template."""
+    target = inside(options.folder, path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    page = environment().get_template(template)
+    shared = {"live": options.live, "documented": options.documented, "site_pages": SITE_PAGES, "path": path}
+    target.write_text(page.render(**shared, **context))
 
 
 CSV_ROWS = 200_000
@@ -179,15 +170,14 @@ def shows(page: Page, blocks: Sequence[Mapping[str, Any]]) -> bool:
     return page.own or page.name == "index" or any(block["kind"] not in ("sentence", "prose") for block in blocks)
 
 
-def write_page(
-    writer: PageWriter, options: SiteOptions, view: SweepView, page: Page, blocks: Blocks, menu: Any
-) -> None:
+def write_page(options: SiteOptions, view: SweepView, page: Page, blocks: Blocks, menu: Any) -> None:
     """Write a page with its CSV files; `menu` are the pages that the sweep has."""
     data = inside(options.folder, f"{view.sweep_id}/data")
     shared = {"page": page, "sweep": view, "pages": menu}
     write_csv(blocks, data / "csv", page.name, view.marks())
     executed = inside(data / "notebooks", f"{page.name}.ipynb")
-    writer.page(
+    write_html(
+        options,
         f"{view.sweep_id}/{page.name}.html",
         "page.html",
         blocks=blocks,
@@ -213,33 +203,33 @@ def make_study(options: SiteOptions, archives: Mapping[str, Path], say: Report) 
             say(f"skipped {skipped}")
         with making(sweep_id):
             views[sweep_id] = opened(raw, options.given)
-    writer = PageWriter(options)
     rows = {}
     for sweep_id, view in views.items():
         say(f"pages of {sweep_id}")
         with making(sweep_id):
             others = [f"../../../{each}/data/raw" for each in views if each != sweep_id]
-            _make_sweep(writer, options, view, others, say)
+            _make_sweep(options, view, others, say)
             rows[sweep_id] = front_row(view)
     return rows
 
 
-def _make_sweep(writer: PageWriter, options: SiteOptions, view: SweepView, others: Sequence[str], say: Report) -> None:
+def _make_sweep(options: SiteOptions, view: SweepView, others: Sequence[str], say: Report) -> None:
     """All pages and downloads of one sweep; `others` are the raw files of those that it is compared with."""
     data = inside(options.folder, f"{view.sweep_id}/data")
     made = {page: blocks_of(page, options.given, data / "notebooks", others, say) for page in options.pages}
     pages = tuple(page for page, blocks in made.items() if shows(page, blocks))
     for page in pages:
-        write_page(writer, options, view, page, made[page], pages)
+        write_page(options, view, page, made[page], pages)
     menu = {"sweep": view, "pages": pages}
     trials = TrialPages(view)
     for trial_id in trials:
         if (context := trials.context(trial_id)) is not None:
             path = f"{view.sweep_id}/trials/{trial_id}.html"
-            writer.page(path, "trial.html", page=TRIALS, root="../..", here="../", **menu, **context)
+            write_html(options, path, "trial.html", page=TRIALS, root="../..", here="../", **menu, **context)
     inside(options.folder, f"{view.sweep_id}/{comparison.SCRIPT}").write_text(comparison.script(view))
     write_frames(view, data / "frames")
-    writer.page(
+    write_html(
+        options,
         f"{view.sweep_id}/data/index.html",
         "data.html",
         page=None,
