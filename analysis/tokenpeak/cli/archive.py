@@ -19,6 +19,8 @@ from tokenpeak.terminal import echo, echo_lines
 if TYPE_CHECKING:
     from tokenpeak.store.archive import Kept
 
+KEEPING = "--texts (logs and free text) or --keep-everything"
+
 
 @click.command(short_help="Pack a sweep's archive into one checked file.")
 @click.argument("sweep_id")
@@ -73,9 +75,6 @@ def archive(
             removed = tuple(part for part, is_out in taken_out.items() if is_out)
             packed = pack(folder if keep_everything else clean, target, removed=removed, summaries=summaries)
     echo(f"Packed {folder} into {packed} ({packed.stat().st_size:,} bytes).")
-
-
-KEEPING = "--texts (logs and free text) or --keep-everything"
 
 
 def say_findings(folder: Path, findings: list[str], fate: str) -> None:

@@ -15,6 +15,9 @@ from tokenpeak.errors import ExitStatus, InputError
 from tokenpeak.spreadsheet import as_cells
 from tokenpeak.terminal import echo, echo_data, echo_text
 
+_LOST = 2
+"""psql's status when there is no connection."""
+
 
 @click.group(short_help="State, tables and roles of the Postgres for archives.")
 def database() -> None:
@@ -123,10 +126,6 @@ def ingest(archives: tuple[Path, ...]) -> None:
         database.analyze()
     rows = ", ".join(f"{count:,} {table}" for table, count in counts.items())
     echo(f"Loaded {', '.join(loaded)}: {rows}.")
-
-
-_LOST = 2
-"""psql's status when there is no connection."""
 
 
 @click.command(short_help="Query what was loaded, by psql; or print a connection string.")

@@ -43,6 +43,8 @@ tokenpeak plan --inventory {first}
 tokenpeak sweep --inventory {first}
 ```
 """
+_FOLDER = Path("tokenpeak-demo")
+"""Where the demonstration goes when it is started outside of a working folder."""
 
 
 @click.command(short_help="Make a working folder with commented examples.")
@@ -163,10 +165,6 @@ def _default_sweeps(source: Path) -> Iterator[str]:
         key, _, value = line.partition(": ")
         if key == "tokenpeak_default_sweep":
             yield value.strip()
-
-
-_FOLDER = Path("tokenpeak-demo")
-"""Where the demonstration goes when it is started outside of a working folder."""
 
 
 @click.command(short_help="Sweep simulated nodes on this computer; ends with a site.")

@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 
 
 _SHELLS = ("bash", "zsh", "fish")
+ARCHIVE = click.Path(path_type=Path)
+ARCHIVE_THERE = click.Path(exists=True, path_type=Path)
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_Decorator = Callable[[_Command], _Command]
+NODES = click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
+"""`--node NAME …` as `nodes`."""
+_WAY_OUT = "Run it as that user, or write to a folder of root's own."
 
 
 @click.command(short_help="Print the completion of bash, zsh or fish.")
@@ -35,12 +42,6 @@ def completion(ctx: click.Context, shell: str) -> None:
     echo_text(made(ctx.find_root().command, {}, "tokenpeak", "_TOKENPEAK_COMPLETE").source())
 
 
-ARCHIVE = click.Path(path_type=Path)
-ARCHIVE_THERE = click.Path(exists=True, path_type=Path)
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-_Decorator = Callable[[_Command], _Command]
-
-
 def inventory(words: str, **attributes: Any) -> _Decorator[Any]:
     """`--inventory NAME` as `inventory_name`; `sim` when absent, unless `attributes` say otherwise."""
     given = attributes or {"default": "sim", "show_default": True}
@@ -56,17 +57,10 @@ def sweep_of(inventory: "Inventory", name: str | None) -> str:
     raise SpecError(f"Inventory {inventory.name} names no default sweep; give --sweep. {suggestion('', sweep_names())}")
 
 
-NODES = click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
-"""`--node NAME …` as `nodes`."""
-
-
 def style(default: str = "table", words: str = "For people or for machines.") -> _Decorator[Any]:
     """`--format`: `default` or `json`, as `style`."""
     choice = click.Choice([default, "json"])
     return click.option("--format", "style", type=choice, default=default, show_default=True, help=words)
-
-
-_WAY_OUT = "Run it as that user, or write to a folder of root's own."
 
 
 class OutputPath(click.Path):

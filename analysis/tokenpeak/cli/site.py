@@ -20,6 +20,12 @@ from tokenpeak.terminal import echo
 if TYPE_CHECKING:
     from tokenpeak.docs.writer import Documentation
 
+YOUNG = (200_000, 50, 100)
+"""Thresholds of the garbage collector: frames and charts live until their page is written, and few of them are cyclic.
+
+Python's own (700, 10, 10) have it look through all of them again and again, a tenth of a build's time.
+"""
+
 
 def documentation() -> "Documentation":
     """What writes the documentation into a site."""
@@ -51,13 +57,6 @@ def interruptible(
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)
-
-
-YOUNG = (200_000, 50, 100)
-"""Thresholds of the garbage collector: frames and charts live until their page is written, and few of them are cyclic.
-
-Python's own (700, 10, 10) have it look through all of them again and again, a tenth of a build's time.
-"""
 
 
 @click.command(short_help="Build the site from archives.")

@@ -22,6 +22,8 @@ from tokenpeak.sweep.installation import is_another, renewal
 from tokenpeak.sweep.inventory.nodes import Inventory, Node, Resolution, hosts_path, nodes_by_name
 from tokenpeak.terminal import echo, echo_lines, echo_text
 
+_NOT_INSTALLED = "TokenPeak is not on this node yet; tokenpeak probe puts it there"
+
 
 def play(
     playbook: str, inventory_name: str, nodes: tuple[str, ...], extravars: Mapping[str, Any] = MappingProxyType({})
@@ -90,9 +92,6 @@ def restore(inventory_name: str, nodes: tuple[str, ...], accept: bool, release: 
             echo(f"NOTE {name}: {renewal(inventory, name)}")
     if unrestored:
         sys.exit(ExitStatus.ERROR)
-
-
-_NOT_INSTALLED = "TokenPeak is not on this node yet; tokenpeak probe puts it there"
 
 
 @click.command(short_help="Say what each node serves, who has it, and if it is guarded.")

@@ -32,6 +32,7 @@ from tokenpeak.sweep.ansible.runner import PlaybookResult, run_playbook
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
 
 _LOCK_MODE = 0o600
+_PACKAGES = ("ansible-core", "ansible-runner", "httptools", "numpy", "polars", "pydantic", "uvloop")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,9 +236,6 @@ def renewal(inventory: Inventory, node: str) -> str:
         "its node script is of another version than this controller's: "
         f"tokenpeak install --inventory {inventory.name}{as_root}"
     )
-
-
-_PACKAGES = ("ansible-core", "ansible-runner", "httptools", "numpy", "polars", "pydantic", "uvloop")
 
 
 def read_provenance() -> Provenance:

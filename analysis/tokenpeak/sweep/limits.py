@@ -23,6 +23,14 @@ from tokenpeak.sweep.inventory.nodes import Inventory
 from tokenpeak.sweep.inventory.variables import ModelStore
 
 _MAX_UNAVAILABLE = "tokenpeak_max_unavailable"
+PER_CORE = 4
+"""Nodes at work for each core here: a quarter of a core for each load client, whose own delay must stay small.
+Measured at 50 nodes, one takes 26 MiB of the controller's and 82 MiB of a load client's memory."""
+FEWEST_TRIALS = 10
+"""Of fewer trials no share is taken: one bad node of a few says nothing of the others."""
+FEWEST_NODES = 3
+"""On fewer nodes it is these nodes that are broken, and each is left out by itself."""
+_POLL_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,11 +70,6 @@ def _limit(inventory: Inventory, group: str, value: int | str) -> GroupLimit:
             "could begin there. Give a number of nodes, or a larger share."
         )
     return GroupLimit(group=group, nodes=frozenset(nodes), most=most)
-
-
-PER_CORE = 4
-"""Nodes at work for each core here: a quarter of a core for each load client, whose own delay must stay small.
-Measured at 50 nodes, one takes 26 MiB of the controller's and 82 MiB of a load client's memory."""
 
 
 def default_parallel() -> int:
@@ -138,12 +141,6 @@ class ConcurrencyLimiter:
         return next((reason for reason in reasons if reason is not None), None)
 
 
-FEWEST_TRIALS = 10
-"""Of fewer trials no share is taken: one bad node of a few says nothing of the others."""
-FEWEST_NODES = 3
-"""On fewer nodes it is these nodes that are broken, and each is left out by itself."""
-
-
 class NodeFailures:
     """Counts trials and those that failed for the node's own reasons; safe to use from several threads."""
 
@@ -171,9 +168,6 @@ class NodeFailures:
             f"No further trial begins: {failed} of {trials} trials, on {nodes} nodes, failed for reasons of the nodes; "
             f"max_node_failures is {self._most_share:.0%}. See what these nodes share, then resume the sweep."
         )
-
-
-_POLL_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,6 +33,12 @@ from tokenpeak.sweep.inventory.nodes import Inventory, Node
 from tokenpeak.sweep.limits import group_limits, model_stores
 from tokenpeak.sweep.progress import ProgressDisplay
 
+_NO_SENSE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What comes of facts of other types and shapes than they have; a ValidationError is a ValueError."""
+_LACKS_RIGHTS = "Permission denied"
+"""What is said where a user may not do what root may."""
+_MOST_NAMED = 8
+
 
 def declared_model(node: Node) -> ModelName | None:
     """The model that a node serves when a spec names none."""
@@ -93,12 +99,6 @@ def planning_env(node: Node) -> dict[str, str]:
     """What the inventory sets in the engine's environment and a plan depends on; other variables may be secrets."""
     given = node.variables.get("tokenpeak_engine_env") or {}
     return {name: str(given[name]) for name in PLANNING_ENV if name in given}
-
-
-_NO_SENSE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What comes of facts of other types and shapes than they have; a ValidationError is a ValueError."""
-_LACKS_RIGHTS = "Permission denied"
-"""What is said where a user may not do what root may."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,9 +281,6 @@ def _keep(inventory_name: str, facts: Sequence[NodeFacts]) -> None:
 
 def _facts_path(inventory_name: str) -> Path:
     return inside(paths.state_dir() / "probes", f"{inventory_name}.json", error=InventoryError)
-
-
-_MOST_NAMED = 8
 
 
 def prepare(inventory: Inventory, progress: ProgressDisplay, interrupt: Interrupt) -> Probe:

@@ -36,6 +36,8 @@ _PHASE_WORDS: dict[Step, str] = {
     "probe": "probing",
 }
 _REFRESH_PER_S = 2
+SIDE = "controller"
+LOG = "notify.log"
 
 
 @dataclass
@@ -216,10 +218,6 @@ def _outcome(record: TrialRecord, value: str) -> str:
     note = f", {invalid} of {len(record.runs)} runs invalid" if invalid else ""
     note += ", other runs left out" if record.left_out else ""
     return f"{value}{note} in {record.duration_s:.0f} s ({record.orchestration_s:.1f} s orchestration)"
-
-
-SIDE = "controller"
-LOG = "notify.log"
 
 
 class Notifier:

@@ -34,6 +34,8 @@ from tokenpeak.sweep.progress import ProgressDisplay
 
 _MOST_GENERATIONS = 1_000_000
 """A node that says more is not heard."""
+_NAMED = 3
+"""Of the configs that a spec does not have, so many are named."""
 
 
 @contextmanager
@@ -189,10 +191,6 @@ def unchanged(usable: Mapping[str, ReadyNode], record: SweepRecord, progress: Pr
     if not same:
         raise NodeError(f"No node of sweep {record.sweep_id} is what it was; start a new sweep.")
     return same
-
-
-_NAMED = 3
-"""Of the configs that a spec does not have, so many are named."""
 
 
 def opened(archive: Path) -> tuple[SweepRecord, SweepSpec, str]:

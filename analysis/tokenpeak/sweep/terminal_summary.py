@@ -33,6 +33,8 @@ from tokenpeak.search.history import history_of
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.vllm.command import paste_command
 
+_SHOWN = 10
+
 
 def precision_lines(
     spec: SweepSpec, plan: Plan, verdicts: Verdicts, recommended: Config, quality: SweepQuality | None
@@ -81,9 +83,6 @@ def _percent(spec: SweepSpec, value: float, baseline: float) -> str:
     """A gain in percent; of a metric that is to be low, how much lower."""
     change = value / baseline - 1
     return f"{change:+.1%}" + (" (lower is better)" if objective_direction(spec) == "lower" else "")
-
-
-_SHOWN = 10
 
 
 @dataclass(frozen=True, kw_only=True)

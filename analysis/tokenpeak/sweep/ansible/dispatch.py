@@ -22,6 +22,23 @@ from tokenpeak.node.protocol.frame import KEY, unframed
 _POLL_S = 0.05
 _SOFT_END_S = 2.0
 """For a child that was asked to end."""
+Step = Literal[
+    "install",
+    "probe",
+    "launch",
+    "load",
+    "finish",
+    "restore",
+    "status",
+    "produce",
+    "uninstall",
+    "describe",
+    "observe",
+    "change",
+    "confirm",
+    "survey",
+]
+"""The node command that is run; `load` runs the load client. A task's result names it as `tokenpeak_step`."""
 
 
 @dataclass
@@ -175,25 +192,6 @@ def _is_there(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (OSError, IndexError):
         return False
-
-
-Step = Literal[
-    "install",
-    "probe",
-    "launch",
-    "load",
-    "finish",
-    "restore",
-    "status",
-    "produce",
-    "uninstall",
-    "describe",
-    "observe",
-    "change",
-    "confirm",
-    "survey",
-]
-"""The node command that is run; `load` runs the load client. A task's result names it as `tokenpeak_step`."""
 
 
 def printed_answer(printed: str) -> dict[str, Any] | None:

@@ -30,6 +30,15 @@ MOST_SAID_BYTES = 1 << 20
 """Of what a process says beside its answer; the last of it says why it ended."""
 REST_S = 1.0
 """For the rest of what was said: a process that SSH leaves behind may hold that pipe for ever."""
+_BEATS_PER_LEASE = 4
+_LONGEST_BEAT_S = 15.0
+_SHORTEST_BEAT_S = 0.5
+_CLOSE_TIMEOUT_S = 3.0
+_LONGEST_LINE_BYTES = 1 << 16
+"""Of an answer on a channel, which is a number or what the node noted."""
+_KEPT_LINES = 32
+Argvs = dict[str, list[str]]
+"""Host → the command of this machine that runs something there, by its connection and become plugins."""
 
 
 class OutputReader:
@@ -51,15 +60,6 @@ class OutputReader:
     def data(self) -> bytes:
         """What was read so far."""
         return bytes(self._data)
-
-
-_BEATS_PER_LEASE = 4
-_LONGEST_BEAT_S = 15.0
-_SHORTEST_BEAT_S = 0.5
-_CLOSE_TIMEOUT_S = 3.0
-_LONGEST_LINE_BYTES = 1 << 16
-"""Of an answer on a channel, which is a number or what the node noted."""
-_KEPT_LINES = 32
 
 
 class LeaseChannel:
@@ -230,10 +230,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-Argvs = dict[str, list[str]]
-"""Host → the command of this machine that runs something there, by its connection and become plugins."""
 
 
 def channel_argvs(

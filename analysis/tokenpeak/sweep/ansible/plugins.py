@@ -34,6 +34,41 @@ _WORKER_BYTES = 512 << 20
 """Of memory in a task's process, with what it shares: it holds what a host prints several times over."""
 _HOSTS = ("add_host", "add_group")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+MEMORY_BYTES = 384 << 20
+"""Of a task's process beyond what it begins with, and so of what a hostile node prints: an answer has a few MiB."""
+TAIL_CHARACTERS = 4000
+FLOODED = "it printed more than any answer has"
+LOOK_LIMIT_S = 60
+"""For a look: a node that lets one in and then hangs must keep no other waiting."""
+_LOOK = """
+import hashlib, json, os, sys
+found = {}
+for name in sys.argv[2:]:
+    try:
+        path = os.path.join(sys.argv[1], name)
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            seen, digest = os.fstat(file.fileno()), hashlib.sha256()
+            for block in iter(lambda: file.read(1 << 20), b""):
+                digest.update(block)
+        found[name] = [digest.hexdigest(), seen.st_mode, seen.st_uid == os.geteuid()]
+    except OSError:
+        continue
+print("\\n" + json.dumps({"files": found}))
+"""
+"""Prints of each named file of a folder its SHA-256, its mode, and whether it is this user's own."""
+_PUT = """
+import os, subprocess, sys, tempfile
+given = sys.stdin.buffer
+size = int(given.readline())
+with tempfile.TemporaryDirectory(prefix="tokenpeak-") as folder:
+    script = os.path.join(folder, "tokenpeak-node.pyz")
+    with open(script, "wb") as file:
+        file.write(given.read(size))
+    argv = [sys.executable, "-I", script, "put", "--state", sys.argv[1], "--request", "-"]
+    done = subprocess.run(argv, input=given.read())
+sys.exit(done.returncode)
+"""
+"""Runs the script that comes on standard input, after its size, with `put` and the rest of the input."""
 
 
 class NodeStrategy(FreeStrategy):  # type: ignore[misc]  # Ansible has no types
@@ -123,12 +158,6 @@ def _resident_bytes(pid: int) -> int:
         return 0  # it has ended
 
 
-MEMORY_BYTES = 384 << 20
-"""Of a task's process beyond what it begins with, and so of what a hostile node prints: an answer has a few MiB."""
-TAIL_CHARACTERS = 4000
-FLOODED = "it printed more than any answer has"
-
-
 class NodeAction(ActionBase):  # type: ignore[misc]  # Ansible has no types
     """Commands go where and as whom the task does, by the inventory's connection and become plugins."""
 
@@ -187,39 +216,6 @@ def _bound_memory() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
     wanted = pages * resource.getpagesize() + MEMORY_BYTES
     resource.setrlimit(resource.RLIMIT_DATA, (wanted if most == resource.RLIM_INFINITY else min(wanted, most), most))
-
-
-LOOK_LIMIT_S = 60
-"""For a look: a node that lets one in and then hangs must keep no other waiting."""
-_LOOK = """
-import hashlib, json, os, sys
-found = {}
-for name in sys.argv[2:]:
-    try:
-        path = os.path.join(sys.argv[1], name)
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            seen, digest = os.fstat(file.fileno()), hashlib.sha256()
-            for block in iter(lambda: file.read(1 << 20), b""):
-                digest.update(block)
-        found[name] = [digest.hexdigest(), seen.st_mode, seen.st_uid == os.geteuid()]
-    except OSError:
-        continue
-print("\\n" + json.dumps({"files": found}))
-"""
-"""Prints of each named file of a folder its SHA-256, its mode, and whether it is this user's own."""
-_PUT = """
-import os, subprocess, sys, tempfile
-given = sys.stdin.buffer
-size = int(given.readline())
-with tempfile.TemporaryDirectory(prefix="tokenpeak-") as folder:
-    script = os.path.join(folder, "tokenpeak-node.pyz")
-    with open(script, "wb") as file:
-        file.write(given.read(size))
-    argv = [sys.executable, "-I", script, "put", "--state", sys.argv[1], "--request", "-"]
-    done = subprocess.run(argv, input=given.read())
-sys.exit(done.returncode)
-"""
-"""Runs the script that comes on standard input, after its size, with `put` and the rest of the input."""
 
 
 @dataclass(frozen=True, kw_only=True)

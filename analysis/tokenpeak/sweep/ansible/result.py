@@ -32,6 +32,12 @@ _NO_CONNECTION = re.compile(
     r"No route to host|Connection timed out|Connection refused|Network is unreachable|Operation timed out"
     r"|Connection reset by peer|Connection closed by remote host"
 )
+_LESS = 'for one command alone see "Rights" in playbooks/README.md'
+WORDS_CHARACTERS = 4000
+MOST_PRINTED_BYTES = 256 << 20
+"""Of an answer, whose largest part is an engine's packed log."""
+_TAIL_LINES = 12
+_LONGEST_LIMIT_S = 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,19 +197,9 @@ def _command(printed: str, login: Login) -> str | None:
     return None
 
 
-_LESS = 'for one command alone see "Rights" in playbooks/README.md'
-
-
 def _line(printed: str, words: str) -> str:
     """The line in which these words stand."""
     return next(line for line in printed.splitlines() if words in line).strip()[:_DISPLAY]
-
-
-WORDS_CHARACTERS = 4000
-MOST_PRINTED_BYTES = 256 << 20
-"""Of an answer, whose largest part is an engine's packed log."""
-_TAIL_LINES = 12
-_LONGEST_LIMIT_S = 1e9
 
 
 @dataclass(frozen=True, kw_only=True)

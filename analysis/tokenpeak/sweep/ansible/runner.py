@@ -52,18 +52,6 @@ _KEPT_PREFIXES = (
     "KUBE",
 )
 _KEPT_SUFFIXES = ("_proxy", "_PROXY")
-
-
-def is_kept(name: str) -> bool:
-    """Whether a variable of this process's environment is one that SSH, Ansible or a node here may need."""
-    return name in _KEPT_VARIABLES or name.startswith(_KEPT_PREFIXES) or name.endswith(_KEPT_SUFFIXES)
-
-
-def search_path() -> str:
-    """PATH, with this environment's own programs first."""
-    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-
-
 _CANCEL_POLL_S = 0.5
 _TAIL_LINES = 12
 _STEPS = ("node_command", "node_script", "load_client", "survey")
@@ -75,6 +63,16 @@ _NOTE = "note_failure"
 OnRound = Callable[[str, int | None, NodeResult], None]
 """Takes host, number of the round and what came of it; without a number, why the host asks for no more."""
 _ANSWERS = {**{name: command.answer for name, command in COMMANDS.items()}, "survey": SurveyAnswer}
+
+
+def is_kept(name: str) -> bool:
+    """Whether a variable of this process's environment is one that SSH, Ansible or a node here may need."""
+    return name in _KEPT_VARIABLES or name.startswith(_KEPT_PREFIXES) or name.endswith(_KEPT_SUFFIXES)
+
+
+def search_path() -> str:
+    """PATH, with this environment's own programs first."""
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,6 +32,11 @@ _WANTED = {
     "tuple": "give a list",
 }
 """Beginning of the name of a type error of pydantic's → what to do."""
+_GROUP_KEYS = ("hosts", "children", "vars")
+_ONE_OF = {"hosts": "host", "children": "group"}
+_NEAR = 0.8
+"""Likeness from which a variable of nobody's is taken for a mistyped one."""
+_TASK_FILES = ("before_launch", "after_ready", "before_return")
 
 
 @cache
@@ -113,13 +118,6 @@ def _keys_at(annotation: Any, place: tuple[str, ...]) -> list[str]:
     is_container = get_origin(annotation) in (dict, tuple)
     keys_of_parts = [_keys_at(part, place[1:] if is_container else place) for part in get_args(annotation)]
     return next((keys for keys in reversed(keys_of_parts) if keys), [])
-
-
-_GROUP_KEYS = ("hosts", "children", "vars")
-_ONE_OF = {"hosts": "host", "children": "group"}
-_NEAR = 0.8
-"""Likeness from which a variable of nobody's is taken for a mistyped one."""
-_TASK_FILES = ("before_launch", "after_ready", "before_return")
 
 
 def inventory_files(folder: Path, nodes: tuple[str, ...] = ()) -> list[Path]:

@@ -35,6 +35,20 @@ _STR = "tag:yaml.org,2002:str"
 _HARMLESS = re.compile(r"[A-Za-z0-9 ._/:@=+,~-]*")
 """Neither a template nor the line `#jinja2:`, by which a text chooses delimiters of its own."""
 _WIDTH = 110
+_SCHEMA = "# yaml-language-server: $schema=../../group_vars.schema.json\n---\n"
+_FAMILIES = {
+    "7.0": "volta",
+    "7.5": "turing",
+    "8": "ampere",
+    "8.9": "ada",
+    "9": "hopper",
+    "10": "blackwell",
+    "12": "blackwell",
+}
+"""Compute capability, or its first number → the sweep grid-NAME that is a sensible first one."""
+_ENGINE = FoundEngine(command=("/opt/vllm/bin/vllm", "serve"))
+_MODEL = "meta-llama/Llama-3.1-8B-Instruct"
+_OWN_STATE = ".local/state/tokenpeak-node"
 
 
 class Template(str):
@@ -131,22 +145,6 @@ def _named(host: str) -> Surveyed:
     configured = process.run(["ssh", "-G", "--", host]).out.splitlines()
     address = next((line.split(" ", 1)[1] for line in configured if line.startswith("hostname ")), name)
     return Surveyed(name=name, address=address, user=user or None)
-
-
-_SCHEMA = "# yaml-language-server: $schema=../../group_vars.schema.json\n---\n"
-_FAMILIES = {
-    "7.0": "volta",
-    "7.5": "turing",
-    "8": "ampere",
-    "8.9": "ada",
-    "9": "hopper",
-    "10": "blackwell",
-    "12": "blackwell",
-}
-"""Compute capability, or its first number → the sweep grid-NAME that is a sensible first one."""
-_ENGINE = FoundEngine(command=("/opt/vllm/bin/vllm", "serve"))
-_MODEL = "meta-llama/Llama-3.1-8B-Instruct"
-_OWN_STATE = ".local/state/tokenpeak-node"
 
 
 @dataclass(frozen=True, kw_only=True)

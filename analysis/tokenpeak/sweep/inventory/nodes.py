@@ -32,6 +32,20 @@ if TYPE_CHECKING:
 _RESOLVE_TIMEOUT_S = 60
 LOAD_HOSTS = "load_hosts"
 """The group whose hosts offer the load; they are no nodes."""
+WANTED = (
+    "^(tokenpeak_(apply_command|bake|default_sweep|engine_command|engine_env|engine_env_allowed|engine_version"
+    "|engines|facts|gpus|guard_command|host|lease_max_s|load_python|max_unavailable|model|model_store|notify|port"
+    "|produce|setup_roles|simulated|tdp_w|trial_deadline_max_s)"
+    "|ansible_(become|host|port|user|connection|private_key_file|python_interpreter|ssh_private_key_file|ssh_common_args"
+    "|ssh_extra_args))$"
+)
+"""The variables that are read."""
+_OF_THE_PROBE = ("tokenpeak_host", "tokenpeak_port")
+"""Variables without which a node cannot be used, which its probe says; whatever else is done there needs none."""
+_HOST = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_:.%-]{0,254}")
+"""An address, an IPv6 address with its zone, or a name."""
+DECLARATION = paths.PLAYBOOKS / "roles" / "guard" / "templates" / "node.json.j2"
+"""What is rendered of each node."""
 
 
 def inventory_names(folder: Path = paths.INVENTORIES) -> list[str]:
@@ -151,22 +165,6 @@ def _require_place_for_ansible() -> None:
             f"Ansible cannot keep its temporary files in {place} ({error.strerror}): set ANSIBLE_HOME to a folder that "
             "it may write to, and TOKENPEAK_STATE to one for TokenPeak's own files."
         ) from error
-
-
-WANTED = (
-    "^(tokenpeak_(apply_command|bake|default_sweep|engine_command|engine_env|engine_env_allowed|engine_version"
-    "|engines|facts|gpus|guard_command|host|lease_max_s|load_python|max_unavailable|model|model_store|notify|port"
-    "|produce|setup_roles|simulated|tdp_w|trial_deadline_max_s)"
-    "|ansible_(become|host|port|user|connection|private_key_file|python_interpreter|ssh_private_key_file|ssh_common_args"
-    "|ssh_extra_args))$"
-)
-"""The variables that are read."""
-_OF_THE_PROBE = ("tokenpeak_host", "tokenpeak_port")
-"""Variables without which a node cannot be used, which its probe says; whatever else is done there needs none."""
-_HOST = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_:.%-]{0,254}")
-"""An address, an IPv6 address with its zone, or a name."""
-DECLARATION = paths.PLAYBOOKS / "roles" / "guard" / "templates" / "node.json.j2"
-"""What is rendered of each node."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,35 @@ _PERCENT = re.compile(r"(\d{1,3})\s*%")
 SHORTEST_PERIOD_S = 0.5
 MOST_ROUNDS = 3
 """So often as many seconds are observed again while they decide nothing."""
+_EVERY_MANAGER = ("manager", "url", "api_key_file", "ca_file", "listens_as", "answers_with", "answer_command")
+MANAGER_KEYS: Mapping[str, tuple[str, ...]] = {
+    "systemd": ("unit", "user"),
+    "docker": ("unit", "stop_grace_s"),
+    "podman": ("unit", "stop_grace_s", "user"),
+    "compose": ("file", "unit", "project"),
+    "kubernetes": ("unit", "namespace", "context", "kubeconfig"),
+    "supervisord": ("unit", "config"),
+    "command": ("start", "stop", "check", "command_file", "process"),
+    "none": (),
+}
+"""Manager of production → the keys of tokenpeak_production that are its own."""
+ANSIBLE = (
+    "ansible_become",
+    "ansible_become_method",
+    "ansible_become_password",
+    "ansible_become_user",
+    "ansible_connection",
+    "ansible_host",
+    "ansible_password",
+    "ansible_port",
+    "ansible_private_key_file",
+    "ansible_python_interpreter",
+    "ansible_ssh_common_args",
+    "ansible_ssh_extra_args",
+    "ansible_ssh_private_key_file",
+    "ansible_user",
+)
+"""Ansible's own that an inventory of nodes usually has; there are more."""
 
 
 def _limit(value: Any) -> Any:
@@ -154,20 +183,6 @@ class Tasks(Declaration):
     """Tasks before the engine is stopped and production returns."""
     timeout_s: int = Field(default=600, ge=1)
     """How many whole seconds one of these files may take; 600 when absent."""
-
-
-_EVERY_MANAGER = ("manager", "url", "api_key_file", "ca_file", "listens_as", "answers_with", "answer_command")
-MANAGER_KEYS: Mapping[str, tuple[str, ...]] = {
-    "systemd": ("unit", "user"),
-    "docker": ("unit", "stop_grace_s"),
-    "podman": ("unit", "stop_grace_s", "user"),
-    "compose": ("file", "unit", "project"),
-    "kubernetes": ("unit", "namespace", "context", "kubeconfig"),
-    "supervisord": ("unit", "config"),
-    "command": ("start", "stop", "check", "command_file", "process"),
-    "none": (),
-}
-"""Manager of production → the keys of tokenpeak_production that are its own."""
 
 
 def keys_of(manager: str) -> tuple[str, ...]:
@@ -352,22 +367,3 @@ class ControllerVariables(BaseModel):
     """The nodes on which a probe installs the node script."""
     tokenpeak_local_home: str | None = None
     """The working folder on the controller."""
-
-
-ANSIBLE = (
-    "ansible_become",
-    "ansible_become_method",
-    "ansible_become_password",
-    "ansible_become_user",
-    "ansible_connection",
-    "ansible_host",
-    "ansible_password",
-    "ansible_port",
-    "ansible_private_key_file",
-    "ansible_python_interpreter",
-    "ansible_ssh_common_args",
-    "ansible_ssh_extra_args",
-    "ansible_ssh_private_key_file",
-    "ansible_user",
-)
-"""Ansible's own that an inventory of nodes usually has; there are more."""

@@ -47,6 +47,7 @@ _LOG_TAIL_BYTES = 2000
 _STOP_POLL_S = 0.2
 _END_S = 10.0
 _PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def endpoint_inventory(endpoint: EndpointSpec) -> Inventory:
@@ -246,9 +247,6 @@ def _offer(files: RequestFiles, cancelled: Callable[[], bool]) -> str | None:
         log.seek(max(0, log_path.stat().st_size - _LOG_TAIL_BYTES))
         last = log.read(_LOG_TAIL_BYTES).decode(errors="replace").strip()
     return last or f"The load client ended with status {status}."
-
-
-_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def _die_with_parent() -> None:

@@ -38,6 +38,7 @@ from tokenpeak.sweep.trial.request import load_runs
 _CHECKOUT = Path(__file__).resolve().parents[4]
 _SHIPPED = ("Makefile", "pyproject.toml", "requirements.lock", "README.md", "LICENSE")
 _HOME = ".local/share/tokenpeak/load"
+_POLL_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,9 +109,6 @@ def _write_bundle(path: Path) -> Path:
             filter=lambda member: None if "__pycache__" in member.name else member,
         )
     return path
-
-
-_POLL_S = 0.5
 
 
 class LoadHostScheduler:

@@ -35,6 +35,9 @@ _MOST_FAILURES = 2
 _CLOCK_POLL_S = 20.0
 """A pause ends by the time of day, which may be set meanwhile."""
 _WRITE_AGAIN_S = 5.0
+_HEARD_WITHIN_S = 30.0
+"""A connection and a login of a slow node."""
+_HEARD_POLL_S = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,11 +281,6 @@ class Worker(threading.Thread, ABC):
     def _complain(self, problem: str) -> None:
         self.problems.append(problem)
         self._shared.progress.say(f"PROBLEM {problem.splitlines()[0]}")
-
-
-_HEARD_WITHIN_S = 30.0
-"""A connection and a login of a slow node."""
-_HEARD_POLL_S = 2.0
 
 
 class NodeWorker(Worker):
