@@ -12,7 +12,7 @@ import click
 
 from tokenpeak.cli import options
 from tokenpeak.errors import ExitStatus, InventoryError, NodeError
-from tokenpeak.node.guard.lease import RELEASE
+from tokenpeak.node.guard import lease
 from tokenpeak.node.production.answering import standing
 from tokenpeak.node.protocol.answers import StatusAnswer, as_json
 from tokenpeak.node.protocol.parts import Production
@@ -157,7 +157,7 @@ def sentences(answer: StatusAnswer) -> Iterator[str]:
         yield "No trial has the node."
     if answer.held_since_unix_s is not None:
         when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(answer.held_since_unix_s))
-        yield f"It is held for production since {when}, by a restore: no trial begins there until {RELEASE}."
+        yield f"It is held for production since {when}, by a restore: no trial begins there until {lease.RELEASE}."
 
 
 def _state(production: Production, *, is_borrowed: bool) -> str:
