@@ -24,12 +24,12 @@ from tests.node.conftest import APPLY_HOLDER, Node
 from tests.node.test_broken_state import answers
 from tests.node.test_change import Applied
 
-from tokenpeak.node.guard import guard, lease, overlap, record
+from tokenpeak.node.guard import guard, lease
 from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.process_files import IsMember, program
 from tokenpeak.node.machine.state import Json, State
-from tokenpeak.node.production import balancers, managers, production, restore
+from tokenpeak.node.production import balancers, managers, production
 from tokenpeak.node.production.drain import Drain
 from tokenpeak.node.production.manager import Manager
 from tokenpeak.node.production.managers import make_manager
@@ -330,22 +330,3 @@ def test_numbers_that_nobody_writes(state: State, change: dict[str, Any]) -> Non
 
     assert lease.has_lapsed(state)
     assert "silent" in str(guard.is_due(state, RECORD))
-
-
-@pytest.mark.parametrize("at", [None, "x", HUGE, float("nan")], ids=["null", "text", "huge", "nan"])
-def test_times_in_other_files(state: State, at: object) -> None:
-    """A hold is one still, a lock that of its holder, and who watches is not known; each in words."""
-    state.path(lease.HOLD_FILE).write_text(json.dumps({"at_unix_s": at}))
-    state.path(lease.LOCK_FILE).write_text(json.dumps({"holder": "other", "taken_at_unix_s": at, "served": at}))
-    state.path(guard.FILE).write_text(json.dumps({"nonce": "n", "boot_id": clock.boot_id(), "pid": at}))
-    state.path(overlap.FILE).write_text(json.dumps({"nonce": at}))
-    state.path(record.OUTCOME_FILE).write_text(json.dumps({"restored": True, "at_unix_s": at, "earlier": at}))
-    lease.renew(state, 60.0, "other")
-
-    assert "is held for production" in str(lease.hold_problem(state))
-    with pytest.raises(ScriptError, match="is held by other"):
-        lease.take_lock(state, "me")
-    assert lease.served(state, "other", None, {"running": True}) is None
-    assert not guard.is_armed(state, "n")
-    assert guard.is_due(state, RECORD) is None
-    assert "given back last" in restore._free_node(state, {})

@@ -1,10 +1,9 @@
 """Somebody sends what costs time or memory without end: a log, an archive, an answer, a word of a request, a silence.
 
 Every pattern of the package is tried over repetitions of what stands in it: one over 130,000 quotes held the whole
-controller still. A library's parser is one too. Whoever reads what others send asks for so much and no more.
+controller still. Whoever reads what others send asks for so much and no more.
 """
 
-import ast
 import dataclasses
 import importlib
 import io
@@ -16,7 +15,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,14 +24,11 @@ from unittest.mock import patch
 import pytest
 from tests.node.conftest import Node
 
-from tokenpeak import bounded, paths
-from tokenpeak.errors import TokenpeakError
-from tokenpeak.loadgen.http import metrics_page
+from tokenpeak import paths
 from tokenpeak.node import __main__
-from tokenpeak.node.engine import installed
 from tokenpeak.node.machine import words
 from tokenpeak.node.machine.state import State
-from tokenpeak.node.protocol import frame, requests
+from tokenpeak.node.protocol import requests
 from tokenpeak.report.site import live
 
 ROOT = paths.ROOT / "analysis"
@@ -116,49 +112,6 @@ def cpu_s(pattern: re.Pattern[Any], method: str, text: str) -> float:
         for _ in pattern.finditer(given):
             pass
     return time.process_time() - began
-
-
-SHAPES = {
-    "metrics: labels": lambda size: page("{", lambda number: f'a{number}="",', "} 1", size),
-    "metrics: quotes": lambda size: page('{a="', lambda _: '\\"', '"} 1', size),
-    "metrics: lines": lambda size: 'vllm:num_requests_running{engine="0"} 1\n' * (size // 40),
-    "JSON: lists": lambda size: "[" * size,
-    "JSON: keys": lambda size: "{" + ",".join(f'"{number}":1' for number in range(size // 10)) + "}",
-    "JSON: digits": lambda size: "9" * size,
-    "YAML: lists": lambda size: "- " * (size // 20),
-    "YAML: mapping": lambda size: "".join(f"a{number}: 1\n" for number in range(size // 200)),
-}
-"""Texts of a size for the parsers of libraries that read foreign texts."""
-PARSER_SIZES = (1 << 16, 1 << 18)
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_no_library_takes_the_square_of_a_text(shape: str, tmp_path: Path) -> None:
-    """Of four times the text it takes four times as long, or it is refused."""
-    once, more = (min(parsed_s(shape, SHAPES[shape](size), tmp_path) for _ in range(2)) for size in PARSER_SIZES)
-
-    assert more < 0.1 or more < SQUARE * once
-
-
-def parsed_s(shape: str, text: str, folder: Path) -> float:
-    """The processor time of the parser that reads such texts; whether it refuses them is no matter here."""
-    given = folder / "given"
-    given.write_text(text)
-    parsers: dict[str, Callable[[], object]] = {
-        "metrics": lambda: metrics_page.parse(text),
-        "JSON": lambda: bounded.parse_json(text.encode(), "given"),
-        "YAML": lambda: bounded.read_yaml(given),
-    }
-    began = time.process_time()
-    with suppress(ValueError, TokenpeakError):
-        parsers[shape.partition(":")[0]]()
-    return time.process_time() - began
-
-
-def page(before: str, piece: Callable[[int], str], after: str, size: int) -> str:
-    """A page of metrics with one line of such pieces."""
-    name = "" if before.startswith("x") else "vllm:num_requests_running "
-    return f"{name}{before}{''.join(map(piece, range(size // len(piece(0)))))}{after}\n"
 
 
 def is_square(pattern: re.Pattern[Any], method: str, text: tuple[str, str]) -> bool:
@@ -256,42 +209,6 @@ def test_line_of_the_lease(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "has more than 16384 characters" in long
 
 
-def test_request_in_a_file(tmp_path: Path) -> None:
-    """A request's file is not read beyond what a request may have."""
-    path = tmp_path / "request.json"
-    with path.open("wb") as stream:
-        stream.truncate(1 << 40)
-
-    with pytest.raises(frame.ScriptError, match="more than 1048576 bytes"):
-        frame.read(str(path))
-
-
-PACKAGE = paths.ROOT / "analysis" / "tokenpeak"
-ASKS = "http_answer.py"
-VERBS = {"get", "post", "put", "delete", "head", "patch", "options", "request", "stream", "send", "build_request"}
-
-
-def test_one_function_asks() -> None:
-    """No other module sends a request by httpx, and its clients that wait are made nowhere: they have no such limit."""
-    found = [f"{path.relative_to(PACKAGE)}: {words}" for path in PACKAGE.rglob("*.py") for words in requests_in(path)]
-
-    assert [f"{ASKS}: client.stream"] == found
-
-
-def requests_in(path: Path) -> Iterator[str]:
-    """What asks in a module."""
-    source = path.read_text()
-    if "import httpx" not in source:
-        return
-    for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, ast.Attribute):
-            continue
-        words = ast.unparse(node)
-        owner = words.rpartition(".")[0].rpartition(".")[2]
-        if words == "httpx.Client" or (node.attr in VERBS and owner.strip("_").endswith(("client", "httpx"))):
-            yield words
-
-
 CONNECTIONS = 12
 
 
@@ -337,25 +254,6 @@ def test_who_says_nothing_is_left(port: int, handled: list[object]) -> None:
     assert 0 < len(handled) < CONNECTIONS
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/index.html", timeout=10) as answer:
         assert b"page" == answer.read()
-
-
-DIGITS = "1" * 5_000
-
-
-@pytest.mark.parametrize("printed", [f"{DIGITS}.1.2", "0." + "1." * 5_000 + "1"])
-def test_version_without_end(printed: str, tmp_path: Path) -> None:
-    """What is taken for the version is as long as one is; the engine is asked for its flags as ever."""
-    program = tmp_path / "vllm"
-    program.write_text(f"#!/bin/sh\ntest $1 = --version && echo {printed} || echo '  --flag'\n")
-    program.chmod(0o755)
-    state = State.make(tmp_path / "state")
-    build = {"command": [str(program)]}
-
-    found = installed.engine_version({}, build, state)
-
-    assert found is not None
-    assert len(found) < 100
-    assert ["  --flag"] == installed.engine_help({}, build, found, state)
 
 
 def test_defect_of_the_script(tmp_path: Path) -> None:

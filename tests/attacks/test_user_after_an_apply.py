@@ -131,15 +131,6 @@ def test_definition_that_is_root_s_by_now(state: State, kind: str, monkeypatch: 
 
 
 @needs_root
-@pytest.mark.parametrize("user", ["", "root", "0:0", "+0", "vllm"])
-def test_names_of_root(state: State, user: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever a runtime takes for root."""
-    edit = {"words": [0, 1, 2], "env": {}, "image": OTHER["image"]}
-
-    assert refusal(state, definition("compose", state, user, monkeypatch), edit)
-
-
-@needs_root
 def test_build_without_setpriv(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its program would be root's, for what made it another user's is gone."""
     found = definition("command", state, "1000", monkeypatch)

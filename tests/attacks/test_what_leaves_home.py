@@ -173,22 +173,6 @@ def test_settings_of_somebody_s_own_stay(kind: str) -> None:
     assert once == Cleaner(KnownWords(labels={}, models={}, kinds={}), {}).record(once)
 
 
-def test_known_settings_leave() -> None:
-    """What a reader needs: vLLM's own words, numbers, yes and no, models, and modules of vLLM."""
-    flags = {
-        "worker_cls": "vllm.v1.worker.gpu_worker.Worker",
-        "speculative_config": '{"method": "eagle3", "model": "org/draft", "num_speculative_tokens": 3}',
-        "compilation_config": '{"cudagraph_mode": "FULL", "custom_ops": ["none"], "pass_config": {"x": true}}',
-        "hf_overrides": '{"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}',
-        "kv_transfer_config": '{"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_ip": "127.0.0.1"}',
-        "attention_config": '{"anything": "fp8"}',
-    }
-    env = {"VLLM_ATTENTION_BACKEND": "FLASHINFER", "NCCL_P2P_DISABLE": "1", "NCCL_ALGO": "Ring,Tree", "MY_OWN": "7"}
-    given = Alternative.model_validate({"name": "a", "flags": flags, "env": env})
-
-    assert given == Cleaner(KnownWords(labels={}, models={}, kinds={}), {}).record(given)
-
-
 KV_TRANSFER = {
     "kv_connector": "P2pNcclConnector",
     "kv_ip": WORD,

@@ -39,17 +39,6 @@ def test_each_kind_is_restored(node: Node, kind: str) -> None:
     assert (None if kind == "health" else "prod") == restoration["model"]
 
 
-@pytest.mark.parametrize(("asked", "serves"), [("embedding", "rerank"), ("chat", "completion")])
-def test_another_kind_is_not_touched(node: Node, asked: str, serves: str) -> None:
-    """Production that does not answer what it is declared to answer is refused before it is stopped."""
-    found = declared(node, "--kind", serves, answers_with=serves)
-    node.declare(production={**found, "answers_with": asked})
-    launched = node.run("launch", node.launch_request())
-
-    assert f"gave no {asked} by 'prod'" in launched["error"]["text"], launched
-    assert node.run("status")["production"]["running"]
-
-
 def test_command_decides(node: Node, tmp_path: Path) -> None:
     """A command's status says whether production serves; its words say why it does not."""
     word = tmp_path / "well"

@@ -15,8 +15,6 @@ from tests.node.conftest import Node
 from tokenpeak.node.machine import clock, process
 from tokenpeak.node.production import restore
 
-GARBAGE = {"garbled": b"\x00\xff not json {{", "empty": b"", "a list": b"[1]", "other keys": b'{"a": 1}'}
-
 
 def answers(node: Node) -> bool:
     """Whether production itself gives a completion."""
@@ -42,16 +40,6 @@ def borrowed(node: Node) -> Node:
     assert launched.get("ready"), launched
     assert not answers(node)
     return node
-
-
-@pytest.mark.parametrize("content", GARBAGE.values(), ids=list(GARBAGE))
-def test_lease_that_cannot_be_read_has_lapsed(borrowed: Node, content: bytes) -> None:
-    """The guard gives the node back; it does not wait for a lease that nobody can read."""
-    borrowed.end_guard()
-    (borrowed.folder / "lease.json").write_bytes(content)
-    borrowed.run("guard")
-
-    assert answers(borrowed)
 
 
 @pytest.mark.parametrize(

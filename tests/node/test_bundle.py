@@ -21,17 +21,6 @@ def test_same_bytes(tmp_path: Path) -> None:
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_error_is_reported(tmp_path: Path) -> None:
-    """A request that is not JSON is answered by one JSON object with exit status 3."""
-    script = write_bundle(tmp_path / "node.pyz")
-    (tmp_path / "state").mkdir(mode=0o700)
-    argv = [sys.executable, str(script), "launch", "--state", str(tmp_path / "state"), "--request", "-"]
-
-    done = subprocess.run(argv, input="{", capture_output=True, text=True, check=False)
-
-    assert (3, "request") == (done.returncode, json.loads(done.stdout)["error"]["code"])
-
-
 @pytest.mark.skipif(not PYENV, reason="no Python 3.8 here")
 def test_oldest_python(tmp_path: Path) -> None:
     """The oldest supported Python runs it."""

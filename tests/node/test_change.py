@@ -1,7 +1,6 @@
 """Apply on a node: production's definition changed, confirmed, put back; real processes, the real zipapp."""
 
 import json
-import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -171,20 +170,6 @@ def test_confirmed_record_whose_command_died(applied: Applied) -> None:
     assert new == applied.arguments()
     assert "a-1" == found["applied"]["apply_id"]
     assert "confirmed" == (applied.node.read("outcome.json") or {})["definition"]
-
-
-def test_killed_command(applied: Applied) -> None:
-    """The change command killed with production stopped: the guard puts back what was there once the lease lapses."""
-    before = applied.arguments()
-    started = applied.node.start("change", applied.node.change_request("--hang", production_ready_s=600))
-    assert clock.wait_until(lambda: (applied.node.read("phase.json") or {}).get("name") == "verifying", 60)
-    started.send_signal(signal.SIGKILL)
-    started.communicate()
-    applied.node.fall_silent()
-
-    assert clock.wait_until(lambda: applied.node.read("record.json") is None, 60)
-    assert before == applied.arguments()
-    assert applied.answers()
 
 
 def test_manager_without_a_definition(node: Node) -> None:

@@ -53,21 +53,6 @@ def test_chosen_boards_are_counted_anew(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert env == kept
 
 
-def test_options_of_every_container() -> None:
-    """Mounts as binds that are refused where their source is missing, the user by number, and what else is declared."""
-    mounts = ["/models:/models:ro", "/var/cache/vllm:/root/.cache/vllm"]
-
-    assert [
-        *("--security-opt", "no-new-privileges", "--user", "1000:1000"),
-        *("--mount", "type=bind,src=/models,dst=/models,readonly"),
-        *("--mount", "type=bind,src=/var/cache/vllm,dst=/root/.cache/vllm"),
-        "--ulimit=memlock=-1",
-    ] == container.base_options(build(user="1000:1000", mounts=mounts, args=["--ulimit=memlock=-1"]), "root")
-    assert ["--user", "0:0"] == container.base_options(build(), "root")[2:]
-    assert [] == container.base_options(build(rootless_user="vllm"), "root")[2:]
-    assert ["--memory", "64g", "--cpus", "8"] == container.limit_options(build(limits={"memory": "64g", "cpus": "8"}))
-
-
 def test_variables_of_a_container() -> None:
     """A line each; a value of several lines is refused, for it would be several variables."""
     assert b"A=b c=d\nE=\n" == container.environment_file({"A": "b c=d", "E": ""})

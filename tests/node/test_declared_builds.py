@@ -12,14 +12,6 @@ BUILDS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("engine", [None, "old"])
-def test_declared_build_is_started(node: Node, engine: str | None) -> None:
-    """By its name, or as the first where none is named."""
-    node.declare(engines=BUILDS)
-
-    assert node.run("launch", node.launch_request(engine=engine))["ready"]
-
-
 def test_build_that_is_not_declared_is_refused(node: Node) -> None:
     """Before production is touched; the answer has the names that there are."""
     node.serve()

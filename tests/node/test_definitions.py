@@ -309,6 +309,3 @@ def test_kubernetes(on_path: OnPath, tmp_path: Path) -> None:
     assert [TEMPLATE["spec"]["containers"][1]["env"][1], {"name": "A", "value": "2"}] == container["env"]  # type: ignore[index]
     assert own == now["own"]
     assert checksum(was) == checksum(manager.describe())
-
-
-# What all share.

@@ -54,17 +54,6 @@ def test_guard_fires_while_launch_waits(node: Node) -> None:
     assert "guard gave the node back" in launched["message"]
 
 
-def test_guard_that_cannot_write_its_log(node: Node) -> None:
-    """On a full disk the watchdog cannot log that it gives the node back, and does so all the same."""
-    node.serve()
-    (node.folder / "guard.log").symlink_to("/dev/full")
-
-    node.run("launch", node.launch_request())
-    node.fall_silent()
-
-    assert restored(node)
-
-
 def test_trial_deadline(node: Node) -> None:
     """A trial that goes on past its own deadline is ended though the controller lives."""
     node.run("launch", node.launch_request(lease_s=60, trial_deadline_s=100))
@@ -74,20 +63,6 @@ def test_trial_deadline(node: Node) -> None:
 
     assert 0 < left_s <= 100
     assert restored(node)
-
-
-@pytest.mark.parametrize("left", [b"", bytes(64)], ids=["empty", "zeros"])
-def test_power_loss_while_the_engine_started(node: Node, left: bytes) -> None:
-    """What was not written durably may be empty or zeros after a power loss; production comes back all the same."""
-    node.serve()
-    node.run("launch", node.launch_request(lease_s=600))
-    record = node.read("record.json")
-    for name in ("telemetry.json", "lease.json", "output.json"):
-        (node.folder / name).write_bytes(left)
-    node.rewrite("record.json", {**record, "boot_id": "an earlier boot"})
-
-    assert restored(node)
-    assert node.run("status")["production"]["running"]
 
 
 def test_guard_has_another_environment(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

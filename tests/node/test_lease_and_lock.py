@@ -84,25 +84,6 @@ def test_one_sweep_at_a_time_has_the_node(state: State, ago_s: float, borrowed: 
     assert (state.read(lease.LOCK_FILE) or {})["holder"] == (holder if free else "sweep-1")
 
 
-@pytest.mark.parametrize(
-    ("change", "ago_s", "why"),
-    [
-        ({}, 5, None),
-        ({}, 70, "silent for longer than its lease"),
-        ({"boot_id": "an earlier boot"}, 5, "the machine was booted"),
-        ({"deadline_boot_s": 0.0}, 5, "past its deadline"),
-        ({"deadline_boot_s": 1e12}, 5, None),
-    ],
-)
-def test_why_the_guard_acts(state: State, change: dict[str, object], ago_s: float, why: str | None) -> None:
-    """A boot, a lease that lapsed and a deadline that passed are the three reasons; else it waits."""
-    heard(state, ago_s, 60)
-    found = guard.is_due(state, {"boot_id": clock.boot_id(), **change})
-
-    assert (why is None) == (found is None)
-    assert (why or "") in (found or "")
-
-
 def test_line_that_is_no_heartbeat(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line with other fields ends the channel with an error that names them."""
     monkeypatch.setattr(sys, "stdin", io.StringIO('{"number": 1, "owner": "me"}\n'))

@@ -155,16 +155,6 @@ def test_pods_of_a_deployment_are_selected_as_it_does(selector: dict[str, Any], 
 
 
 @pytest.mark.parametrize(
-    ("selector", "words"),
-    [({}, "which pods are its own is not known"), ({"matchExpressions": [{"key": "app", "operator": "Gt"}]}, "'Gt'")],
-)
-def test_deployment_whose_pods_cannot_be_selected_is_refused(selector: dict[str, Any], words: str) -> None:
-    """An empty selection would wait for every pod of the namespace."""
-    with pytest.raises(ScriptError, match=words):
-        pod_selector({"spec": {"selector": selector}})
-
-
-@pytest.mark.parametrize(
     ("declared", "words"),
     [
         ({"manager": "sysvinit"}, r"'sysvinit'\. Known: systemd, docker"),

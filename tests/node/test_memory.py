@@ -12,13 +12,6 @@ def gauge(*readings: int | None) -> Gauge:
     return Gauge("vram", lambda: left.pop(0) if len(left) > 1 else left[0], 5)
 
 
-def test_back_at_the_baseline_is_at_rest() -> None:
-    """Memory that falls is waited for; within the tolerance of what it was before, it is free."""
-    found = wait_level(gauge(100, 60, 12), baseline_bytes=10)
-
-    assert (True, 12) == (found.is_level, found.used_bytes)
-
-
 def test_what_never_comes_to_rest_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory that moves on is given up after a while, with what is in use then."""
     monkeypatch.setattr(facts, "REST_TIMEOUT_S", 0.3)

@@ -62,16 +62,6 @@ def test_what_is_not_taken_is_sent_again(statuses: tuple[int, ...], tries: int, 
     assert (problem is None) == (ended is None) and (problem or "") in (ended or "")
 
 
-def test_one_receiver_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A webhook that never answers is given up after its time; another one has the event long before."""
-    monkeypatch.setattr(notify, "WEB_TIMEOUT_S", 0.5)
-    with receiver(hangs=True) as silent, receiver() as hook:
-        first, second = notify.send([{"webhook": silent.url}, {"webhook": hook.url}], SENT, (0.0,))
-
-    assert "it could not be reached" in str(first)
-    assert second is None and 1 == len(hook.got)
-
-
 def test_a_command_gets_the_event(tmp_path: Path) -> None:
     """As JSON on its standard input, and its kind, node and text in the environment; its failure is one."""
     kept = tmp_path / "kept"

@@ -38,21 +38,6 @@ def test_controller_that_slept_while_another_took_the_node(node: Node) -> None:
     assert node.read("record.json") is not None
 
 
-def test_trial_without_a_restoration_of_its_own_has_the_guards(node: Node) -> None:
-    """A sweep that keeps the node between its trials learns that the guard gave it back, and how long it was down."""
-    node.serve()
-    stopped_s = time.time()
-    borrowed_by(node, "sweep-1")
-    time.sleep(0.7)
-    node.lapse()
-    down_s = time.time() - stopped_s
-
-    finished = node.run("finish", node.finish_request(restore_production=False))
-
-    assert "guard" == finished["given_back_by"]
-    assert abs(finished["restoration"]["downtime_s"] - down_s) < TOLERANCE_S
-
-
 @pytest.mark.integration
 def test_every_trials_outcome_is_kept(node: Node) -> None:
     """Status has the last restoration and those before it, one of each trial and no more than can be kept."""

@@ -80,21 +80,6 @@ def test_boards_that_cannot_be_used() -> None:
     assert "7 jupyter 61440 MiB" in problems[2]
 
 
-def test_version_from_metadata(tmp_path: Path) -> None:
-    """The version is read beside the interpreter that the program's first line names, without starting it."""
-    info = tmp_path / "lib/python3.11/site-packages/vllm-0.8.5.post1.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.8.5.post1+cu121\n")
-    program = tmp_path / "bin/vllm"
-    program.parent.mkdir()
-    program.write_text(f"#!{tmp_path}/bin/python3\nraise SystemExit\n")
-    program.chmod(0o755)
-
-    assert "0.8.5.post1" == installed.engine_version(
-        {}, {"command": [str(program), "serve"]}, State.make(tmp_path / "state")
-    )
-
-
 def test_help_is_asked_once(tmp_path: Path) -> None:
     """The engine's flags come from its own help, which is kept until the installation changes."""
     program = tmp_path / "vllm"

@@ -43,15 +43,6 @@ def test_production_that_crashed_after_the_last_trial(node: Node) -> None:
     assert answers(node)
 
 
-def test_production_that_no_trial_stopped(node: Node) -> None:
-    """Without a sweep, `tokenpeak restore` does not touch it."""
-    node.serve()
-    node.stop_production()
-
-    assert "no trial stopped it" in node.run("restore")["restoration"]["message"]
-    assert not answers(node)
-
-
 @pytest.mark.parametrize(
     ("shown", "words"),
     [

@@ -33,7 +33,7 @@ def test_nothing_is_left(node: Node) -> None:
 
 def test_every_file_of_a_module_is_known() -> None:
     """What a module names as a file of the state folder is TokenPeak's own."""
-    folder = Path(installation.__file__).parents[1]
+    folder = Path(installation.__file__).parent
     named = {
         (module.name, node.value.value)
         for module in folder.rglob("*.py")
@@ -42,7 +42,7 @@ def test_every_file_of_a_module_is_known() -> None:
         if re.fullmatch(r"[a-z-]+\.(json|jsonl|log|env|pyz)", str(node.value.value))
     }
 
-    assert ("lock.py", "hold.json") in named
+    assert ("lease.py", "hold.json") in named
     assert not {(module, name) for module, name in named if name not in installation.OWN}
 
 

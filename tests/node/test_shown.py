@@ -41,28 +41,6 @@ def test_secret_of_a_command(argv: list[str]) -> None:
     assert len(argv) == len(words.hidden_words(argv))
 
 
-def test_ordinary_words() -> None:
-    """What is no secret is shown as it is."""
-    argv = ["vllm", "serve", "m", "--max-num-batched-tokens", "8", "--tokenizer=x", '{"num_speculative_tokens": 3}']
-
-    assert f"`{' '.join(argv)}`" == words.shown_command(argv)
-    assert argv == words.hidden_words(argv)
-
-
-def test_lines_and_length() -> None:
-    """Foreign words stay in their line and are cut; of lists and objects only their size is said."""
-    text = "\x1b[2Ja\r\n::add-mask::x" + "y" * 9000
-
-    for found in (words.shown_command([text]), words.shown_output(text), words.shown_answer(text)):
-        assert found.isprintable()
-        assert len(found) < 600
-    assert "'a\\u0007b c'" == words.shown_value("a\x07b\nc").replace("\\x07", "\\u0007")
-    assert "a list of 2" == words.shown_value([SECRET, SECRET])
-    assert "an object of 1" == words.shown_value({"a": SECRET})
-    assert "None" == words.shown_value(None)
-    assert "no output" == words.shown_output(" \n")
-
-
 def _quoted(tree: ast.AST) -> Iterator[int]:
     """The lines where a text quotes by itself: `!r`, `repr`, joined words, or what a program printed."""
     for text in ast.walk(tree):

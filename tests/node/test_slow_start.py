@@ -110,21 +110,6 @@ def test_a_check_that_asks_the_server(slow: Slow) -> None:
     assert 1 == len(slow.alive)
 
 
-def test_it_is_started_once_whoever_asks(slow: Slow) -> None:
-    """A second restoration, as the guard's after the trial's, waits for the start that was made; so does a launch."""
-    slow.takes(600.0)
-    manager = make_manager(slow.declared, slow.state)
-    manager.ready_s = 600.0
-    manager.start({})
-
-    shortfall = slow.bring_back(0.3)
-
-    assert shortfall is not None
-    assert "within 0.3 s" in shortfall.text
-    assert 1 == len(slow.starts)
-    assert make_manager(slow.declared, slow.state).is_running()
-
-
 def test_one_that_never_answers_is_stopped_before_the_next(slow: Slow) -> None:
     """After production_ready_s it may be started again, never beside what the first start left."""
     slow.takes(600.0)
@@ -137,29 +122,6 @@ def test_one_that_never_answers_is_stopped_before_the_next(slow: Slow) -> None:
     assert clock.wait_until(lambda: slow.bring_back(1.0) is None, 60)
     assert {1} == alive
     assert (4, 1) == (len(slow.starts), len(slow.alive))
-
-
-def test_one_that_has_ended_is_started_again(slow: Slow) -> None:
-    """A stop that finds nothing, and says so by its status, keeps no production down."""
-    slow.takes(0.0, "--die", "no memory")
-    assert slow.bring_back(0.3) is not None
-    assert clock.wait_until(lambda: not slow.alive, 20)
-    slow.takes(0.0)
-
-    assert slow.bring_back(20) is None
-
-
-def test_a_stop_that_fails_while_it_loads(slow: Slow) -> None:
-    """What cannot be stopped is not joined by another engine; the words say so."""
-    slow.takes(600.0)
-    slow.bring_back(0.2)
-    slow._script("stop", "exit 3")
-
-    shortfall = slow.bring_back(0.2)
-
-    assert shortfall is not None
-    assert "end it by hand" in shortfall.text
-    assert 1 == len(slow.starts)
 
 
 @pytest.mark.parametrize("slow", [{"check": ["false"]}], indirect=True)

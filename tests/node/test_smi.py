@@ -70,13 +70,6 @@ def test_nvidia_machines(
     assert (count, first, vram_mib * boards.MIB, power_limit_w, capability) == found
 
 
-def test_mig() -> None:
-    """A partitioned board says so, and its memory in use is unknown rather than zero."""
-    gpus = boards.parse_gpus(recorded("a100_mig.csv"))
-
-    assert [("Enabled", None), ("Disabled", 4 * boards.MIB)] == [(gpu["mig"], gpu["vram_used_bytes"]) for gpu in gpus]
-
-
 def test_sample() -> None:
     """A sample holds a column for each quantity that was reported, in the raw format's units."""
     assert {

@@ -11,30 +11,6 @@ from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State
 
 
-def test_kept_twice(tmp_path: Path) -> None:
-    """What production cannot come back without is read from its copy where the file itself is torn."""
-    state = State.make(tmp_path / "state")
-    state.write("record.json", {"a": 1})
-
-    state.path("record.json").write_text("{")
-
-    assert state.read("record.json") == {"a": 1}
-    state.remove("record.json")
-    assert not state.has("record.json")
-    assert list(state.folder.iterdir()) == []
-
-
-def test_malformed(tmp_path: Path) -> None:
-    """A file that is no JSON is named, with what to do, where nothing can go on without it; others count as missing."""
-    state = State.make(tmp_path / "state")
-    state.path("record.json").write_text("{")
-
-    with pytest.raises(ScriptError, match=r"record\.json is not JSON .* then remove it"):
-        state.read("record.json")
-    state.path("lock.json").write_text("{")
-    assert state.read("lock.json") is None
-
-
 def test_room(tmp_path: Path) -> None:
     """A disk without room is said to be full, with what there is and what is needed."""
     state = State.make(tmp_path / "state")

@@ -4,7 +4,6 @@ Times are read from the engine's own metrics, which follow its timetable, so tha
 """
 
 import re
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -17,7 +16,6 @@ from tokenpeak.predict.model import model_facts
 from tokenpeak.predict.physics import step_time_s
 
 BODY = {"prompt": [1, 2, 3, 4], "max_tokens": 20, "ignore_eos": True}
-SPECULATION = '{"method": "ngram", "num_speculative_tokens": 3}'
 
 
 def complete(engine: RunningEngine, **changes: Any) -> httpx.Response:
@@ -71,24 +69,3 @@ def test_a_shared_prompt_hits_the_prefix_cache(start_engine: StartEngine) -> Non
 
     assert [0, 3984] == [detail["cached_tokens"] for detail in details]
     assert 3984 == total(engine, "prefix_cache_hits_total")
-
-
-def test_speculation_brings_several_tokens_an_event(start_engine: StartEngine) -> None:
-    """Accepted drafts come in one event: fewer events than tokens, all tokens in usage."""
-    engine = start_engine("--speculative-config", SPECULATION).wait_ready()
-    answer = complete(engine, max_tokens=60, stream=True, stream_options={"include_usage": True}).text
-    events = answer.count('"text":')
-
-    assert '"completion_tokens":60' in answer
-    assert 60 / 4 <= events < 40
-    assert total(engine, "spec_decode_num_accepted_tokens_total") == pytest.approx(60 - events, abs=4)
-
-
-def test_preemption_shows_when_the_cache_is_too_small(start_engine: StartEngine) -> None:
-    """Two sequences that outgrow a cache of 40 blocks: one is preempted, both end."""
-    engine = start_engine("--num-gpu-blocks-override", "40", "--max-model-len", "600").wait_ready()
-    with ThreadPoolExecutor(2) as clients:
-        answers = list(clients.map(lambda seed: complete(engine, prompt=[seed] * 250, max_tokens=90), (5, 6)))
-
-    assert [90, 90] == [answer.json()["usage"]["completion_tokens"] for answer in answers]
-    assert total(engine, "num_preemptions_total") >= 1

@@ -1,6 +1,5 @@
 """The start of a simulated engine: its log by release, and every way in which it does not start."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -55,26 +54,6 @@ def test_memory_that_another_engine_holds_is_missing(start_engine: StartEngine, 
     failure = classify_failure(second.log, phase="launch", exit_status=status, timed_out=False)
 
     assert "vram_taken" == failure.cause, second.log
-
-
-def test_a_model_is_read_from_its_config(start_engine: StartEngine, tmp_path: Path) -> None:
-    """A folder's config.json gives the shape, and so the context."""
-    config = {
-        "model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4,
-        "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 32, "vocab_size": 4096,
-        "max_position_embeddings": 8192, "torch_dtype": "bfloat16",
-    }  # fmt: skip
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    engine = start_engine(model=str(tmp_path)).wait_ready()
-
-    assert 8192 == engine.get("/v1/models").json()["data"][0]["max_model_len"]
-
-
-def test_production_needs_no_gpu(start_engine: StartEngine) -> None:
-    """A node without GPUs plays the CPU engine."""
-    engine = start_engine("--max-model-len", "4096", gpu_count="0").wait_ready()
-
-    assert "CPU KV cache size:" in engine.log
 
 
 def test_sigterm_ends_it_quickly_and_well(start_engine: StartEngine) -> None:

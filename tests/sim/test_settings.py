@@ -19,24 +19,6 @@ def played(
     return resolve(parse_serve([MODEL, *flags], version), version, node, {})
 
 
-@pytest.mark.parametrize(
-    ("gpu", "version", "expected"),
-    [
-        ("L4", "0.32.0", (256, 2048)),
-        ("A100 80GB", "0.32.0", (256, 2048)),
-        ("H100", "0.32.0", (1024, 8192)),
-        ("H100", "0.8.5", (1024, 8192)),
-        ("B200", "0.27.1", (1024, 8192)),
-        ("B200", "0.32.0", (1024, 16384)),
-    ],
-)
-def test_defaults_follow_gpu_and_release(gpu: str, version: str, expected: tuple[int, int]) -> None:
-    """Sequences and batched tokens as arg_utils.py of the release chooses them."""
-    found = played(gpu=gpu, version=version)
-
-    assert expected == (found.max_num_seqs, found.deployment.max_num_batched_tokens)
-
-
 @pytest.mark.parametrize("eager", [True, False])
 @pytest.mark.parametrize(
     ("gpu", "count", "version", "flags"),
