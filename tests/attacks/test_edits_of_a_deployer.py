@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from tests.attacks.conftest import ATTACKER, needs_root
 
+from tokenpeak.node import rights
 from tokenpeak.node.machine import sockets
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State
-from tokenpeak.node.production import permission
 from tokenpeak.node.production.manager import Command, Manager, text
 from tokenpeak.node.production.managers import make_manager
 from tokenpeak.node.production.managers.compose import ComposeManager
@@ -39,8 +39,8 @@ def definition(tmp_path: Path, argv: list[str], env: dict[str, str] | None = Non
 
 def have_own_user(monkeypatch: pytest.MonkeyPatch) -> None:
     """Production has a user of its own, now and after the change."""
-    monkeypatch.setattr(permission, "root_problem", lambda manager: None)
-    monkeypatch.setattr(permission, "user_problem", lambda *_: None)
+    monkeypatch.setattr(rights, "root_problem", lambda manager: None)
+    monkeypatch.setattr(rights, "user_problem", lambda *_: None)
 
 
 def refusal(found: Manager, words: list[Any], env: dict[str, str | None] | None = None) -> str | None:
@@ -48,7 +48,7 @@ def refusal(found: Manager, words: list[Any], env: dict[str, str | None] | None 
     was = found.command(found.describe())
     try:
         new = found.edited(was, {"words": words, "env": env or {}, "image": None})
-        permission.require(DECLARATION, found, found.describe(), new)
+        rights.require_permitted_change(DECLARATION, found, found.describe(), new)
     except ScriptError as error:
         return error.text
     return None
@@ -136,7 +136,7 @@ def test_manager_that_does_not_say(place: Path, proxy: int, monkeypatch: pytest.
     found = make_manager(declared, State.make(place / "state"))
     monkeypatch.setattr(found, "members", lambda: None)
 
-    problem = permission.root_problem(found)
+    problem = rights.root_problem(found)
 
     assert "Which user production runs as is not seen" in str(problem)
     assert "run it as a user of its own" in str(problem)

@@ -19,12 +19,11 @@ from tokenpeak.node import rights
 from tokenpeak.node.engine import models, serving
 from tokenpeak.node.engine.engine import declared_environment
 from tokenpeak.node.engine.installed import entry_digest
-from tokenpeak.node.engine.serving import ServerAnswer
+from tokenpeak.node.engine.serving import Check, ServerAnswer
 from tokenpeak.node.guard import notify
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State
 from tokenpeak.node.production.answering import Answering
-from tokenpeak.node.production.identity import Check
 from tokenpeak.node.production.managers import make_manager
 from tokenpeak.node.production.managers.kept_file import KeptFile
 

@@ -150,7 +150,7 @@ NAMES = [
 @pytest.mark.parametrize("name", NAMES)
 def test_no_name_is_more_than_its_text(name: str) -> None:
     """In the lines, the tables and the list: shown as it is, in code where it could be more, and in its cell."""
-    side = cast("Side", SimpleNamespace(sweep_ids=(name,), simulated=False, cautions=(name,)))
+    side = cast("Side", SimpleNamespace(title=name, cautions=(name,)))
     load = Load(workload=name, level=name, kind="closed", definition="")
     compared = ConfigComparison(hardware=name, config=name, by="id", load=load, outcome="regressed", reason=name)
     difference = Difference(hardware=name, what=name, old=(name,), new=(name,))

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from tests.attacks.conftest import needs_root
 
+from tokenpeak.node import rights
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.process import Ran
 from tokenpeak.node.machine.state import Json, State
-from tokenpeak.node.production import change, permission
+from tokenpeak.node.production import change
 from tokenpeak.node.production.manager import Manager, checksum
 from tokenpeak.node.production.managers import make_manager
 from tokenpeak.node.protocol.requests import ChangeRequest, parse
@@ -32,7 +33,7 @@ DEBUG = "[program:debug]\ncommand=/bin/sleep 9\nuser=root\n"
 @pytest.fixture(autouse=True)
 def _ran_as_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every process that is seen before has a user of its own."""
-    monkeypatch.setattr(permission, "root_problem", lambda manager: None)
+    monkeypatch.setattr(rights, "root_problem", lambda manager: None)
 
 
 def described(kind: str, folder: Path, user: str | None) -> tuple[Json, Json]:
@@ -176,7 +177,7 @@ def test_production_that_runs_as_root_after_all(state: State, monkeypatch: pytes
     monkeypatch.setattr(change, "_verify", lambda *_: None)
     monkeypatch.setattr(change, "recorded_manager", lambda *_: None)
     monkeypatch.setattr(change, "_failed", lambda *failed: failed[-1])
-    monkeypatch.setattr(permission, "root_problem", lambda manager: "Production runs as root")
+    monkeypatch.setattr(rights, "root_problem", lambda manager: "Production runs as root")
     asked = parse(
         ChangeRequest,
         {"apply_id": "a", "holder": "h", "lease_s": 5, "confirm_within_s": 9, "was_sha256": "0" * 64, "edit": None},

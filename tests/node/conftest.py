@@ -25,7 +25,7 @@ from tokenpeak.node.machine import clock, process, process_files
 from tokenpeak.node.machine.process import start_detached
 from tokenpeak.node.machine.process_files import command_line
 from tokenpeak.node.protocol.answers import parse
-from tokenpeak.node.protocol.commands import COMMANDS
+from tokenpeak.node.protocol.requests import COMMANDS
 
 STANDIN = Path(__file__).with_name("standin.py")
 APPLY_HOLDER = "apply a-1"

@@ -10,7 +10,7 @@ import pytest
 
 from tokenpeak.node.machine import clock
 from tokenpeak.node.machine.state import State
-from tokenpeak.node.production.identity import OfProduction
+from tokenpeak.node.production.answering import OfProduction
 from tokenpeak.node.production.managers import make_manager
 from tokenpeak.node.production.observation import BakeLoad
 

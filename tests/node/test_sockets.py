@@ -11,7 +11,7 @@ from tests.free_ports import free_port
 
 from tokenpeak.node.machine import sockets
 from tokenpeak.node.machine.sockets import Peer
-from tokenpeak.node.production import identity
+from tokenpeak.node.production import answering
 
 LISTEN = (
     "import socket,sys,time; s=socket.socket({family}); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1);"
@@ -69,11 +69,11 @@ def test_two_listeners_of_one_port_must_both_be_known() -> None:
     """With SO_REUSEPORT the kernel picks one of several: a connection that waits may go to any of them."""
     port = free_port()
     both = [listener("127.0.0.1", port, accepts=False) for _ in range(2)]
-    one_known = identity.of_processes(lambda: lambda pid: pid == both[0].pid, "the engine")
-    both_known = identity.of_processes(lambda: lambda pid: pid in [each.pid for each in both], "the engine")
+    one_known = answering.of_processes(lambda: lambda pid: pid == both[0].pid, "the engine")
+    both_known = answering.of_processes(lambda: lambda pid: pid in [each.pid for each in both], "the engine")
     with socket.create_connection(("127.0.0.1", port)) as connection:
         both_known(connection)
-        with pytest.raises(identity.ForeignServerError, match=f"{both[1].pid} python"):
+        with pytest.raises(answering.ForeignServerError, match=f"{both[1].pid} python"):
             one_known(connection)
     for each in both:
         end(each)

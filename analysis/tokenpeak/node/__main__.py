@@ -22,8 +22,8 @@ from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_output
 from tokenpeak.node.protocol import frame, requests
 from tokenpeak.node.protocol.answers import NodeAnswer, as_json
-from tokenpeak.node.protocol.commands import COMMANDS, NOTIFY
 from tokenpeak.node.protocol.field import checks
+from tokenpeak.node.protocol.requests import COMMANDS, NOTIFY
 
 
 def answer(

@@ -32,9 +32,8 @@ from tokenpeak.node.machine.state import KEPT_TWICE, Json, State, copy_name
 from tokenpeak.node.machine.words import shown_command, shown_value
 from tokenpeak.node.probe import meters
 from tokenpeak.node.protocol.answers import UninstallAnswer
-from tokenpeak.node.protocol.commands import COMMANDS
 from tokenpeak.node.protocol.field import SECRET_NAME
-from tokenpeak.node.protocol.requests import ENGINE_STOP_S, LaunchRequest, UninstallRequest
+from tokenpeak.node.protocol.requests import COMMANDS, ENGINE_STOP_S, LaunchRequest, UninstallRequest
 
 TRIAL_COMMANDS = tuple(name for name, command in COMMANDS.items() if command.is_for_trials)
 APPLY_COMMANDS = tuple(name for name, command in COMMANDS.items() if command.is_for_applies)

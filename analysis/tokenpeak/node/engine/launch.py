@@ -15,6 +15,7 @@ from tokenpeak.node.engine.engine import Engine, declared_environment, read_envi
 from tokenpeak.node.engine.images import container_start
 from tokenpeak.node.engine.installed import entry_digest
 from tokenpeak.node.engine.models import model_digest, model_problem
+from tokenpeak.node.engine.serving import ForeignServerError
 from tokenpeak.node.guard import guard, lease, mutex
 from tokenpeak.node.guard import record as records
 from tokenpeak.node.guard.record import Phases
@@ -24,8 +25,7 @@ from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_value
 from tokenpeak.node.probe import chosen_boards, facts, meters
 from tokenpeak.node.production import drain, production
-from tokenpeak.node.production.answering import standing
-from tokenpeak.node.production.identity import ForeignServerError, of_processes
+from tokenpeak.node.production.answering import of_processes, standing
 from tokenpeak.node.production.managers import recorded_manager
 from tokenpeak.node.production.restore import restore, stop_engine
 from tokenpeak.node.protocol.answers import LaunchAnswer

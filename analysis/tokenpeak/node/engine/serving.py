@@ -10,20 +10,28 @@ import socket
 import ssl
 import threading
 from contextlib import closing
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 from urllib.parse import urlsplit
 
 from tokenpeak.node.machine import trust
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.words import shown_answer, shown_output, shown_value
-from tokenpeak.node.production.identity import Check, ForeignServerError
 
+Check = Callable[[socket.socket], None]
+"""Raises ForeignServerError unless the other end of a connection is who should answer."""
 ANSWER_LIMIT_BYTES = 1 << 20
 VERSION_LIMIT = 100
 """Characters of a version; anything longer is none."""
 KEY_FILE = "tokenpeak_production.api_key_file"
 ENDING_S = 5.0
 """A server that answers has this much longer than it has for each part of its answer."""
+
+
+class ForeignServerError(ScriptError):
+    """Somebody else answers at an address."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("stranger", text)
 
 
 class ServerAnswer(NamedTuple):

@@ -10,9 +10,11 @@ import time
 from typing import Callable
 from urllib.parse import urlsplit
 
+from tokenpeak.node import rights
 from tokenpeak.node.engine import serving
 from tokenpeak.node.engine.builds import is_version
 from tokenpeak.node.engine.launch import LEAST_ROOM_BYTES
+from tokenpeak.node.engine.serving import ForeignServerError
 from tokenpeak.node.guard import guard, lease, mutex
 from tokenpeak.node.guard import record as records
 from tokenpeak.node.guard.record import Phases
@@ -21,9 +23,8 @@ from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_command, without_secrets
 from tokenpeak.node.probe import chosen_boards, facts
-from tokenpeak.node.production import drain, permission, production
-from tokenpeak.node.production.answering import Answering, standing
-from tokenpeak.node.production.identity import ForeignServerError, OfProduction
+from tokenpeak.node.production import drain, production
+from tokenpeak.node.production.answering import Answering, OfProduction, standing
 from tokenpeak.node.production.manager import Command, Manager, checksum, text
 from tokenpeak.node.production.managers import make_manager, recorded_manager
 from tokenpeak.node.production.put_back import APPLIED, conclude, note_stop, stop_for_change
@@ -62,7 +63,7 @@ def change(state: State, declaration: Json, request: ChangeRequest, *, limited: 
     try:
         with phases.span("verifying"):
             version = _verify(state, record, request, over)
-            if limited and (problem := permission.root_problem(recorded_manager(record["production"], state))):
+            if limited and (problem := rights.root_problem(recorded_manager(record["production"], state))):
                 raise ScriptError("verify", problem)
         downtime_s = clock.boot_s() - float(record["stopped"]["boot_s"])
         state.write(records.NAME, record)
@@ -157,8 +158,8 @@ def _prepared(state: State, manager: Manager, request: ChangeRequest, permitted:
     if request.edit is not None:
         command = manager.edited(was_command, request.edit)
         if permitted is not None:
-            permission.require(permitted, manager, was, command)
-        permission.require_own_program(manager, was, was_command, command)
+            rights.require_permitted_change(permitted, manager, was, command)
+        rights.require_own_program(manager, was, was_command, command)
         own = manager.prepared(was, command, request.apply_id)
         new_text = text(manager.place(own), command, manager.shown_words(command))
     else:
@@ -166,7 +167,7 @@ def _prepared(state: State, manager: Manager, request: ChangeRequest, permitted:
         if applied is None:
             raise ScriptError("nothing_applied", "No apply was confirmed on this node, so there is nothing to undo.")
         if permitted is not None:
-            permission.require_back(manager, was, applied)
+            rights.require_permitted_rollback(manager, was, applied)
         own, new_text = applied["apply"]["was"]["own"], applied["apply"]["was_text"]
         command = manager.command(applied["apply"]["was"])
         manager.prepare_back(own)

@@ -17,6 +17,7 @@ from tokenpeak.node.machine import clock, trust
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_value
+from tokenpeak.node.production.answering import OfProduction
 from tokenpeak.node.production.balancers import (
     Balancer,
     CommandBalancer,
@@ -24,7 +25,6 @@ from tokenpeak.node.production.balancers import (
     KubernetesBalancer,
     NginxBalancer,
 )
-from tokenpeak.node.production.identity import OfProduction
 from tokenpeak.node.production.manager import Manager
 from tokenpeak.node.production.managers import make_manager
 

@@ -13,14 +13,15 @@ import threading
 import time
 from dataclasses import replace
 
+from tokenpeak.node import rights
 from tokenpeak.node.engine import serving
-from tokenpeak.node.engine.serving import MetricsPage
+from tokenpeak.node.engine.serving import ForeignServerError, MetricsPage
 from tokenpeak.node.guard import record as records
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import hidden_env, hidden_words, shown_answer
-from tokenpeak.node.production import permission, production
-from tokenpeak.node.production.identity import ForeignServerError, OfProduction
+from tokenpeak.node.production import production
+from tokenpeak.node.production.answering import OfProduction
 from tokenpeak.node.production.manager import checksum, text
 from tokenpeak.node.production.managers import make_manager
 from tokenpeak.node.production.put_back import APPLIED
@@ -76,8 +77,8 @@ def describe(state: State, declaration: Json, *, limited: bool = False) -> Descr
     elif not running_production.running:
         problem = "Production does not run: start it as usual, then apply."
     elif problem is None and limited:
-        problem = permission.root_problem(manager)
-        problem = problem or permission.user_problem(manager, described, command)
+        problem = rights.root_problem(manager)
+        problem = problem or rights.user_problem(manager, described, command)
     words = manager.shown_words(command)
     place = manager.place(described["own"])
     return replace(

@@ -7,6 +7,7 @@ from typing import Callable
 from urllib.parse import urlsplit
 
 from tokenpeak.node.engine import serving
+from tokenpeak.node.engine.serving import ForeignServerError
 from tokenpeak.node.guard import mutex
 from tokenpeak.node.guard import record as records
 from tokenpeak.node.guard.record import Phases
@@ -15,8 +16,7 @@ from tokenpeak.node.machine.error import NOT_SEEN, ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_output, shown_value
 from tokenpeak.node.probe import facts
-from tokenpeak.node.production.answering import Answering, Shortfall
-from tokenpeak.node.production.identity import ForeignServerError, OfProduction, of_no_stranger
+from tokenpeak.node.production.answering import Answering, OfProduction, Shortfall, of_no_stranger
 from tokenpeak.node.production.manager import STOP_TIMEOUT_S, Manager, checksum
 from tokenpeak.node.production.managers import make_manager, recorded_manager
 from tokenpeak.node.production.managers.command import LOG

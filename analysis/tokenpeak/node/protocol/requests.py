@@ -1,4 +1,4 @@
-"""Requests of a controller to the node script: of trials, of applies, and the heartbeat.
+"""Commands of the node script, and the requests of a controller to them.
 
 A request is one JSON object. All of it is checked before anything on the node is touched: a field that is missing,
 unknown, of another type or out of range is an error that names it, and so is a word that no word may be (`words`).
@@ -13,7 +13,7 @@ from typing import TypeVar
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import shown_value
-from tokenpeak.node.protocol import field
+from tokenpeak.node.protocol import answers, field
 from tokenpeak.node.protocol.field import bound, needed
 
 HEARTBEAT_BYTES = 1 << 14
@@ -33,6 +33,8 @@ _served = field.optional(field.entries(running=field.flag, model=_name))
 _settle_s = field.number(0, field.SECONDS_MAX, "0 or a number of seconds")
 _edit = field.entries(words=field.edited, env=field.edited_environment, image=field.optional(field.name))
 _idle_s = field.number(0, IDLE_MAX_S, f"0 to {IDLE_MAX_S:g} s")
+NOTIFY = "notify"
+"""One more word, for which the script sends a notification and answers nothing."""
 
 
 @dataclass(frozen=True)
@@ -233,3 +235,47 @@ def refuse(command: str, wrong: list[str]) -> None:
     """Raise ScriptError for a request that the node does not allow, where something is wrong with it."""
     if wrong:
         raise ScriptError("refused", f"The {command} request is refused, and nothing was touched: {'; '.join(wrong)}.")
+
+
+@dataclass(frozen=True)
+class NodeCommand:
+    """A word that the node script takes."""
+
+    answer: type[answers.NodeAnswer]
+    request: type[NodeRequest] | None = None
+    may_lack_request: bool = False
+    """Root may run it without one."""
+    is_for_trials: bool = False
+    """Root's command of trials takes it."""
+    is_for_applies: bool = False
+    """Root's command of applies takes it."""
+    needs_declaration: bool = True
+    """It needs the node's declaration to be readable. What gives the node back needs the record alone, and must not
+    fail for what somebody did to another file; `put` replaces that file."""
+
+
+COMMANDS: dict[str, NodeCommand] = {
+    "put": NodeCommand(answers.PutAnswer, PutRequest, needs_declaration=False),
+    "install": NodeCommand(answers.InstallAnswer),
+    "probe": NodeCommand(answers.ProbeAnswer, is_for_trials=True, is_for_applies=True),
+    "launch": NodeCommand(answers.LaunchAnswer, LaunchRequest, is_for_trials=True),
+    "finish": NodeCommand(answers.FinishAnswer, FinishRequest, is_for_trials=True),
+    "restore": NodeCommand(
+        answers.RestoreAnswer,
+        RestoreRequest,
+        may_lack_request=True,
+        is_for_trials=True,
+        is_for_applies=True,
+        needs_declaration=False,
+    ),
+    "status": NodeCommand(answers.StatusAnswer, is_for_trials=True, is_for_applies=True),
+    "lease": NodeCommand(answers.LeaseAnswer, is_for_trials=True, is_for_applies=True, needs_declaration=False),
+    "guard": NodeCommand(answers.GuardAnswer, needs_declaration=False),
+    "telemetry": NodeCommand(answers.TelemetryAnswer, needs_declaration=False),
+    "produce": NodeCommand(answers.ProduceAnswer),
+    "uninstall": NodeCommand(answers.UninstallAnswer, UninstallRequest, may_lack_request=True),
+    "describe": NodeCommand(answers.DescribeAnswer, is_for_applies=True),
+    "observe": NodeCommand(answers.ObserveAnswer, ObserveRequest, is_for_applies=True),
+    "change": NodeCommand(answers.ChangeAnswer, ChangeRequest, is_for_applies=True),
+    "confirm": NodeCommand(answers.ConfirmAnswer, ConfirmRequest, is_for_applies=True),
+}

@@ -23,7 +23,7 @@ from tokenpeak.errors import NodeError
 from tokenpeak.files import delete
 from tokenpeak.node.machine.words import one_line
 from tokenpeak.node.protocol.answers import NodeAnswer, SurveyAnswer, parse
-from tokenpeak.node.protocol.commands import COMMANDS
+from tokenpeak.node.protocol.requests import COMMANDS
 from tokenpeak.sweep.ansible.dispatch import Step
 from tokenpeak.sweep.ansible.result import (
     WORDS_CHARACTERS,

@@ -16,12 +16,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tokenpeak.node.engine import serving
+from tokenpeak.node.engine.serving import ForeignServerError
 from tokenpeak.node.machine import clock, process, trust
 from tokenpeak.node.machine.error import NOT_SEEN, ScriptError
 from tokenpeak.node.machine.process_files import IsMember
 from tokenpeak.node.machine.state import Json, State, UnreadableError
 from tokenpeak.node.machine.words import shown_command, shown_output, shown_value
-from tokenpeak.node.production.identity import ForeignServerError, OfProduction
+from tokenpeak.node.production.answering import OfProduction
 from tokenpeak.node.production.manager import DECLARED_AS, START_TIMEOUT_S, STOP_TIMEOUT_S, WAY_OUT, Command
 from tokenpeak.node.production.managers.kept_file import FileManager, KeptFile
 
@@ -351,10 +352,9 @@ class OwnProcessManager(FileManager):
             raise ScriptError(
                 "production", f"Production's command {shown_value(argv[0])} cannot be started: {error}."
             ) from error
-        try:
+        # On a broken disk it is found again by its mark.
+        with suppress(OSError):
             self.state.write(PROCESS, {**process.identity(started.pid), "argv": argv})
-        except OSError:
-            return  # on a broken disk it is found again by its mark
 
     def describe(self) -> Json:
         """The applied process, and the declared one."""
