@@ -7,7 +7,7 @@ import pytest
 from archive_factory import node_facts, sweep_spec
 from node_models import serving
 from tokenpeak.errors import PlanError
-from tokenpeak.node.machine import environment
+from tokenpeak.node.engine import builds
 from tokenpeak.plan.matrix import build_plan, configs
 from tokenpeak.records import ModelName
 from tokenpeak.spec.sweep import SweepSpec, read_spec, sweep_names
@@ -72,7 +72,7 @@ def test_variable_that_is_allowed(name: str, facts: dict[str, Any]) -> None:
 def test_boards_that_the_inventory_chose_stay_chosen(name: str) -> None:
     """Where boards are chosen, no config chooses others, not by a pattern either; the reason names what does."""
     for declared in (None, ("CUDA_*", "HIP_*"), (name,)):
-        allowed = environment.allowed_names(declared, simulated=True, chosen=True)
+        allowed = builds.allowed_names(declared, simulated=True, chosen=True)
         rule, reason = dropped(spec_with_env({name: "0"}), engine_env_allowed=allowed)["mine"]
         assert "environment" == rule
         assert reason.startswith(f"{name} ") and "tokenpeak_gpus of the inventory does" in reason
@@ -81,7 +81,7 @@ def test_boards_that_the_inventory_chose_stay_chosen(name: str) -> None:
 def test_no_pattern_allows_vllm_names_that_load_code() -> None:
     """Of all variables that any release reads, those that name files, folders, plugins or servers stand apart."""
     every = sorted(name for name in flag_table().variables if name.startswith("VLLM_"))
-    refused = {name for name in every if environment.why_not(name, environment.DEFAULT)}
+    refused = {name for name in every if builds.why_not_set(name, builds.DEFAULT_VARIABLES)}
 
     assert {
         "VLLM_CUDART_SO_PATH",
@@ -100,7 +100,7 @@ def test_no_pattern_allows_vllm_names_that_load_code() -> None:
 @pytest.mark.parametrize("entry", ["*", "LD_*", "LD_PRELOAD", "PYTHON*", "PATH", "a b", "A=1", "", "*_PATH"])
 def test_lists_that_no_inventory_may_give(entry: str) -> None:
     """Neither everything nor the loader's own names."""
-    assert environment.wrong_patterns([entry])
+    assert builds.wrong_variables([entry])
 
 
 @pytest.mark.parametrize("name", sweep_names())
@@ -109,7 +109,7 @@ def test_shipped_sweep_is_one_that_nodes_take(name: str) -> None:
     spec = read_spec(name)
     variables = {variable for config in configs(spec, MODEL) for variable in config.env}
 
-    assert [] == [variable for variable in variables if environment.why_not(variable, environment.DEFAULT)]
+    assert [] == [variable for variable in variables if builds.why_not_set(variable, builds.DEFAULT_VARIABLES)]
     require_deadlines(spec, "node", {})
 
 

@@ -14,18 +14,18 @@ import shutil
 import sys
 from pathlib import Path
 
-from tokenpeak.node.engine import images, installed, serving
+from tokenpeak.node.engine import builds, images, installed, serving
 from tokenpeak.node.engine.builds import engine_builds
 from tokenpeak.node.engine.container import is_numbered
 from tokenpeak.node.engine.engine import read_environment_file
 from tokenpeak.node.guard import notify
-from tokenpeak.node.machine import environment, process_files, trust
+from tokenpeak.node.machine import process_files, trust
 from tokenpeak.node.machine.containers import FORWARDERS
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.process_files import program
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_command, shown_value
-from tokenpeak.node.probe import chosen_boards, meters
+from tokenpeak.node.probe import meters
 from tokenpeak.node.production import drain
 from tokenpeak.node.production.answering import Answering
 from tokenpeak.node.production.manager import Command, Manager, checksum
@@ -166,7 +166,7 @@ def secret_problems(declaration: Json) -> list[str]:
 def allowlist_problems(declaration: Json) -> list[str]:
     """The problem with the names that configs may set."""
     declared = (declaration.get("engine") or {}).get("env_allowed") or []
-    return [f"{environment.KEY}: {wrong}." for wrong in environment.wrong_patterns(declared)]
+    return [f"{builds.ENV_ALLOWED}: {wrong}." for wrong in builds.wrong_variables(declared)]
 
 
 def _listed(problem: str | None) -> list[str]:
@@ -258,14 +258,14 @@ def require_permitted_change(declaration: Json, manager: Manager, described: Jso
     was = manager.command(described)
     if problem := root_problem(manager) or user_problem(manager, described, new):
         raise ScriptError("refused", problem)
-    builds = engine_builds(declaration).values()
+    declared_builds = engine_builds(declaration).values()
     own, started = (manager.shown_words(each)[: each.program] for each in (was, new))
-    if started != own and started not in [build["command"] for build in builds if "image" not in build]:
+    if started != own and started not in [build["command"] for build in declared_builds if "image" not in build]:
         raise ScriptError(
             "refused",
             f"The apply command starts production's own program or a declared build, not {shown_command(started)}.",
         )
-    if new.image not in [was.image, *(build.get("image") for build in builds)]:
+    if new.image not in [was.image, *(build.get("image") for build in declared_builds)]:
         raise ScriptError("refused", f"The apply command takes a declared build's image, not {shown_value(new.image)}.")
     changed = sorted(name for name in {*was.env, *new.env} if was.env.get(name) != new.env.get(name))
     for word in new.words[: new.program]:
@@ -296,11 +296,10 @@ def require_permitted_rollback(manager: Manager, described: Json, applied: Json)
 def _require_environment(declaration: Json, new: Command, changed: list[str]) -> None:
     """Raise ScriptError for a variable that neither a config may set nor the inventory sets so."""
     engine = declaration.get("engine") or {}
-    has_chosen = chosen_boards.chosen_boards(declaration) is not None
-    allowed = environment.allowed_names(engine.get("env_allowed"), bool(declaration.get("simulated")), has_chosen)
+    allowed = builds.allowed_variables(declaration)
     declared = {str(name): str(text) for name, text in (engine.get("env") or {}).items()}
     for name in changed:
         if name in declared and new.env.get(name) in (None, declared[name]):
             continue
-        if wrong := environment.why_not(name, allowed, new.env.get(name, "")):
+        if wrong := builds.why_not_set(name, allowed, new.env.get(name, "")):
             raise ScriptError("refused", f"The change request is refused, and nothing was touched: {wrong}.")

@@ -7,7 +7,7 @@ nobody knows (GPU, model) says nothing.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tokenpeak.node.machine import environment
+from tokenpeak.node.engine import builds
 from tokenpeak.node.machine.words import wrong_word
 from tokenpeak.plan.case import Case
 from tokenpeak.predict.model import ModelFacts
@@ -35,9 +35,9 @@ class Rule:
 def environment_refused(config: Config, node: NodeFacts) -> str | None:
     """Which variable of the config its node does not let anybody set, and what to do; None when it takes all."""
     allowed = node.engine_env_allowed
-    names = environment.allowed_names(None, node.simulated) if allowed is None else allowed
+    names = builds.allowed_names(None, node.simulated) if allowed is None else allowed
     for name, value in config.env.items():
-        if reason := environment.why_not(name, names, value):
+        if reason := builds.why_not_set(name, names, value):
             return reason
         if wrong := wrong_word(value):
             return f"{name} has a value that {wrong}"

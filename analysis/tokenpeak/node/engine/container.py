@@ -19,12 +19,12 @@ from typing import Any, Mapping, NamedTuple, Sequence
 from tokenpeak.node.engine.builds import DOCKER, PODMAN, engine_builds
 from tokenpeak.node.machine import process, process_files
 from tokenpeak.node.machine.containers import SETTINGS, Runtime, of_containers
-from tokenpeak.node.machine.environment import VISIBLE
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.process_files import IsMember
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import shown_value
 from tokenpeak.node.probe import chosen_boards
+from tokenpeak.node.probe.chosen_boards import VISIBLE
 
 LABEL = "tokenpeak.engine"
 """Its value names the state folder; the labels `.trial` and `.holder` whose engine it is."""

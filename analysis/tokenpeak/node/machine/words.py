@@ -17,6 +17,8 @@ HIDDEN = re.compile(
 )
 """C0 and C1 controls, line ends among them; what reorders, joins, separates or hides text; halves of surrogate pairs,
 which JSON may hold and which have no bytes."""
+VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+"""A name of an environment variable."""
 LINES = "\t\n"
 """Hidden characters that a text of several lines may hold."""
 WORD_BYTES = 131_071

@@ -11,11 +11,14 @@ from typing import Any, Iterable, Optional, Tuple
 
 from tokenpeak.node.guard import record as records
 from tokenpeak.node.machine import process
-from tokenpeak.node.machine.environment import ORDER, VISIBLE
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.probe import boards
 
+VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+"""By which an engine sees some boards alone."""
+ORDER = "CUDA_DEVICE_ORDER"
+"""By which CUDA counts them."""
 Chosen = Optional[Tuple[str, ...]]
 """Indexes or UUIDs as declared; None: every board."""
 

@@ -9,11 +9,11 @@ from typing import Any, Collection
 
 from tokenpeak.node import rights
 from tokenpeak.node.engine import images, installed, models
-from tokenpeak.node.engine.builds import engine_builds
+from tokenpeak.node.engine.builds import allowed_variables, engine_builds
 from tokenpeak.node.engine.engine import declared_environment
 from tokenpeak.node.guard import guard, lease
 from tokenpeak.node.guard import record as records
-from tokenpeak.node.machine import environment, process
+from tokenpeak.node.machine import process
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import Json, State
 from tokenpeak.node.machine.words import hidden_words
@@ -141,7 +141,6 @@ def probe(state: State, declaration: Json) -> ProbeAnswer:
             "A trial has this node in its hands, or left it so: run `tokenpeak restore` if no sweep is running."
         )
     simulated = bool(declaration.get("simulated"))
-    allowed = (declaration.get("engine") or {}).get("env_allowed")
     return ProbeAnswer(
         probed_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         simulated=simulated,
@@ -152,7 +151,7 @@ def probe(state: State, declaration: Json) -> ProbeAnswer:
         engine_version=default.installed if default else None,
         engine_help=default.help if default else (),
         engines=builds,
-        engine_env_allowed=tuple(environment.allowed_names(allowed, simulated, chosen is not None)),
+        engine_env_allowed=allowed_variables(declaration),
         production=found_production,
         vram_holders=tuple(map(holder_text, holders)),
         engine_port_free=port_problem is None,

@@ -10,7 +10,6 @@ from dataclasses import field, fields
 from typing import Any, Callable, Pattern, TypeVar
 
 from tokenpeak.node.machine import words
-from tokenpeak.node.machine.environment import NAME
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import one_line, shown_value
 
@@ -214,7 +213,7 @@ def request_variables(value: Any) -> dict[str, str]:
     if not isinstance(value, dict) or len(value) > REQUEST_VARIABLES_MAX:
         raise ValueError(f"is not an object of at most {REQUEST_VARIABLES_MAX} variables")
     for key, one in value.items():
-        if not NAME.fullmatch(key):
+        if not words.VARIABLE.fullmatch(key):
             raise ValueError(f"has {shown_value(key)}, which is not the name of an environment variable")
         if wrong := words.wrong_word(one, words.WORD_BYTES - len(key) - 1):
             raise ValueError(f"has {key}, whose value {wrong}")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenpeak import paths
 from tokenpeak.errors import InventoryError, suggestion
-from tokenpeak.node.machine import environment
+from tokenpeak.node.engine import builds
 from tokenpeak.node.machine.words import visible, wrong_word
 from tokenpeak.node.probe.chosen_boards import Chosen, chosen_boards
 from tokenpeak.paths import inside
@@ -104,15 +104,15 @@ def resolution_request(
 
 def resolver_environment() -> dict[str, str]:
     """The environment of here with the settings of Ansible that the resolver works by."""
-    environment = {
+    builds = {
         **os.environ,
         "ANSIBLE_CONFIG": str(paths.PLAYBOOKS / "ansible.cfg"),
         "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_DEPRECATION_WARNINGS": "False",
         "ANSIBLE_INVENTORY_UNPARSED_FAILED": "True",
     }
-    environment.pop("ANSIBLE_FORCE_COLOR", None)
-    return environment
+    builds.pop("ANSIBLE_FORCE_COLOR", None)
+    return builds
 
 
 class Resolution:
@@ -218,10 +218,10 @@ class Node:
         if declared is not None and not isinstance(declared, list):
             raise InventoryError(f"tokenpeak_engine_env_allowed of node {self.name} is {declared!r}; give a list.")
         names = [str(entry) for entry in declared] if declared is not None else None
-        if wrong := environment.wrong_patterns(names or ()):
+        if wrong := builds.wrong_variables(names or ()):
             raise InventoryError(f"tokenpeak_engine_env_allowed of node {self.name}: {', '.join(wrong)}.")
         simulated = bool(self.variables.get("tokenpeak_simulated", False))
-        return environment.allowed_names(names, simulated, self.chosen_boards is not None)
+        return builds.allowed_names(names, simulated, self.chosen_boards is not None)
 
     @property
     def chosen_boards(self) -> Chosen:
