@@ -9,7 +9,6 @@ FAULT_NODES ?= 3
 NODES ?= 1 12 50 200
 SEED ?= 1
 RUNS ?= 5
-TARGET ?= dir
 
 PYTHON ?= python3
 VENV := .venv
@@ -23,11 +22,10 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # What may be given: VALUES are one word each, LISTS words. ACTS let a target do more: they count from the command line
 # alone, so that nothing exported answers for whoever types.
-VALUES := INVENTORY SWEEP RESUME PARALLEL ARCHIVE INSTALL_USER SERIAL SWEEP_ID TARGET DEST FORMAT NEW \
-  REGRESSION HOURS PLAN DRY_RUN YES ACCEPT RELEASE ROTATE TEXTS KEEP_EVERYTHING \
+VALUES := INVENTORY SWEEP RESUME ARCHIVE INSTALL_USER SERIAL SWEEP_ID YES ACCEPT RELEASE ROTATE \
   ORDER FAULTS FAULT_NODES SEED RUNS NODES
-LISTS := NODE DESPITE FILES AGAINST ONLY E2E
-ACTS := YES ACCEPT RELEASE ROTATE TEXTS KEEP_EVERYTHING DEST DESPITE
+LISTS := NODE ONLY E2E
+ACTS := YES ACCEPT RELEASE ROTATE
 typed = $(filter command,$(origin $(1)))
 inventory_typed := $(call typed,INVENTORY)
 $(foreach name,$(ACTS),$(if $(call typed,$(name)),,$(eval override $(name) :=)))
@@ -50,12 +48,12 @@ sweep_option := $(if $(SWEEP),--sweep $(SWEEP))
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} \
 	  /^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
-	@printf '\nVariables: INVENTORY=%s  SWEEP=(the inventory'"'"'s default)  RESUME=SWEEP_ID  PARALLEL=(nodes at once)  ARCHIVE=%s\n' $(INVENTORY) $(ARCHIVE)
+	@printf '\nVariables: INVENTORY=%s  SWEEP=(the inventory'"'"'s default)  RESUME=SWEEP_ID  ARCHIVE=%s\n' $(INVENTORY) $(ARCHIVE)
 
 ##@ Tune
 .PHONY: sweep
 sweep: $(READY) ## Find the best settings: probe, plan, trials, database, site (RESUME= goes on)
-	@$(TOKENPEAK) sweep $(if $(RESUME),--resume $(RESUME),--inventory $(INVENTORY) $(sweep_option)) $(if $(PARALLEL),--parallel=$(PARALLEL))
+	@$(TOKENPEAK) sweep $(if $(RESUME),--resume $(RESUME),--inventory $(INVENTORY) $(sweep_option))
 
 .PHONY: plan
 plan: $(READY) ## Print the matrix, what is dropped and why, and how long it will take
@@ -84,7 +82,7 @@ restore: $(READY) ## Bring production back on every node; always safe (ACCEPT=1:
 ##@ Apply
 .PHONY: apply
 apply: $(READY) ## Carry SWEEP_ID's winner into production, one node first; shows the change, YES=1 does it (NODE=, SERIAL=)
-	@$(if $(SWEEP_ID),,$(error Say which: make apply SWEEP_ID=20261121-010000-quick-sim-4f2a9c))$(TOKENPEAK) apply $(SWEEP_ID) $(apply_options) $(addprefix --despite=,$(DESPITE))
+	@$(if $(SWEEP_ID),,$(error Say which: make apply SWEEP_ID=20261121-010000-quick-sim-4f2a9c))$(TOKENPEAK) apply $(SWEEP_ID) $(apply_options)
 
 .PHONY: rollback
 rollback: $(READY) ## Undo the last confirmed apply on INVENTORY's nodes; shows what drifted, YES=1 does it (NODE=)
@@ -92,50 +90,14 @@ rollback: $(READY) ## Undo the last confirmed apply on INVENTORY's nodes; shows 
 
 ##@ Look
 .PHONY: report
-report: $(READY) ## Build the site from ARCHIVE (no database, node or network); TEXTS=1
-	@$(TOKENPEAK) report $(ARCHIVE) $(if $(TEXTS),--texts)
-
-.PHONY: serve
-serve: $(READY) ## Serve the site on this machine while a sweep runs
-	@$(TOKENPEAK) serve
+report: $(READY) ## Build the site from ARCHIVE (no database, node or network)
+	@$(TOKENPEAK) report $(ARCHIVE)
 
 .PHONY: notebook
 notebook: $(VENV)/.jupyter ## Open the site's notebooks in Jupyter, for questions of your own
 	@cd notebooks && exec ../$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: ingest
-ingest: $(READY) ## Load the raw files of ARCHIVE into Postgres; twice changes nothing
-	@$(TOKENPEAK) ingest $(ARCHIVE)
-
-.PHONY: publish
-publish: $(READY) ## Send the built site to DEST (TARGET=dir|rsync|ghpages|s3, DRY_RUN=1 only says what would leave)
-	@$(if $(DEST),,$(error Say where to: make publish TARGET=dir DEST=/var/www/tokenpeak))$(TOKENPEAK) publish $(TARGET) $(DEST) $(if $(DRY_RUN),--dry-run) $(if $(TEXTS),--texts) $(if $(KEEP_EVERYTHING),--keep-everything)
-
-.PHONY: archive
-archive: $(READY) ## Pack the sweep SWEEP_ID into one file, cleaned (TEXTS=1 with logs and free text; KEEP_EVERYTHING=1)
-	@$(if $(SWEEP_ID),,$(error Say which: make archive SWEEP_ID=20261121-010000-quick-sim-4f2a9c))$(TOKENPEAK) archive $(SWEEP_ID) $(if $(TEXTS),--texts) $(if $(KEEP_EVERYTHING),--keep-everything)
-
-.PHONY: import
-import: $(READY) ## Make an archive of another benchmark's results (FILES=, or a mapping file for CSV)
-	@$(if $(FILES),,$(error Say what: make import FILES="result.json another.json"))$(TOKENPEAK) import $(FILES)
-
-.PHONY: export
-export: $(READY) ## Write ARCHIVE for others, cleaned (FORMAT=csv|parquet|hive|vllm-bench|vllm-bench-detailed) into exported/
-	@$(TOKENPEAK) export $(ARCHIVE) $(if $(FORMAT),--format=$(FORMAT)) $(if $(KEEP_EVERYTHING),--keep-everything)
-
 ##@ Trust
-.PHONY: gate
-gate: $(READY) ## Compare NEW with AGAINST, an archive each: regressed, improved, tied (PLAN=1 REGRESSION=0.05 HOURS=4: before)
-	@$(if $(AGAINST),,$(error Say against what: make gate NEW=results/TONIGHT AGAINST=results/LAST_NIGHT))$(TOKENPEAK) gate $(NEW) $(addprefix --against=,$(AGAINST)) $(if $(PLAN),--plan) $(if $(REGRESSION),--regression=$(REGRESSION)) $(if $(HOURS),--hours=$(HOURS))
-
-.PHONY: explain
-explain: $(READY) ## Compare ARCHIVE's predictions with what was measured, and say what binds the winner
-	@$(TOKENPEAK) explain $(ARCHIVE)
-
-.PHONY: replay
-replay: $(READY) ## Search ARCHIVE again, knowing the results: how far is the adaptive search to be trusted
-	@$(TOKENPEAK) replay $(ARCHIVE)
-
 .PHONY: calibrate
 calibrate: $(READY) ## Measure the load client's own error here (INVENTORY=x: on the way to its node)
 	@$(TOKENPEAK) calibrate $(if $(inventory_typed),--inventory $(INVENTORY))

@@ -25,8 +25,8 @@ def _name(entry: Entry) -> str:
 @pytest.mark.parametrize("entry", ENTRIES, ids=_name)
 def test_line(door: Door, entry: Entry, record_property: Callable[[str, object], None]) -> None:
     """The line ends as documented, prints no traceback, and what it says is so."""
-    if "SWEEP_ID=SWEEP" in (entry.typed or ""):
-        door.ids["SWEEP_ID=SWEEP"] = f"SWEEP_ID={door.sweeps()[-1].name}"
+    if "archive SWEEP" in (entry.typed or ""):
+        door.ids["archive SWEEP"] = f"archive {door.sweeps()[-1].name}"
     line = typed(entry, door)
     record_property("command", line)
     how = "dry" if entry.how == "long" and not IS_LONG else entry.how
