@@ -35,8 +35,6 @@ class ForeignNode:
     gpu: str | None = None
     count: Annotated[int, Field(ge=1, le=4096)] = 1
     power_limit_w: float | None = None
-    cpu: str | None = None
-    cpu_cores: int | None = None
     engine_version: str | None = None
 
 
@@ -82,7 +80,6 @@ class Import:
     objective: Mapping[str, str] = field(default_factory=dict)
     slo: Mapping[str, float] = field(default_factory=dict)
     energy: Mapping[str, float | str] = field(default_factory=dict)
-    study: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,10 +171,10 @@ def startup_of(values: Mapping[str, float]) -> StartupFacts:
     )
 
 
-def energy_of(values: Mapping[str, float], source: str, boundary: str) -> Energy | None:
-    """The energy of these figures; None when they hold none."""
+def energy_of(values: Mapping[str, float], source: str) -> Energy | None:
+    """The energy of the boards by these figures; None when they hold none."""
     if not any(name in values for name in ENERGY):
         return None
     return Energy.model_validate(
-        {"source": source, "boundary": boundary, **{name: values.get(name) for name in ENERGY}}
+        {"source": source, "boundary": "gpu_boards", **{name: values.get(name) for name in ENERGY}}
     )

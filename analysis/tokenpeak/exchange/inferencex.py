@@ -85,7 +85,7 @@ def _run(fields: Fields) -> tuple[ForeignRun, ForeignNode]:
             ),
             level=ExternalLoad(external=True, concurrency=fields.count("conc") or None),
             summary=summary_of(values),
-            energy=energy_of(values, "sampled_power", "gpu_boards"),
+            energy=energy_of(values, "sampled_power"),
         ),
         node,
     )

@@ -43,8 +43,6 @@ class Cell(_Strict):
     column: str
     scale: float | None = None
     map: dict[str, Scalar] | None = None
-    text: bool = False
-    """Keep the cell's text as it is, rather than as a number where it is one."""
 
 
 Value = Cell | Scalar
@@ -80,8 +78,6 @@ class TableEntry(_Strict):
     level: dict[str, Value] = {}
     fields: dict[str, Value]
     slo_met: Value = None
-    energy_source: str = "estimated_tdp"
-    energy_boundary: str = "gpu_boards"
     ignored: dict[str, str] = {}
     """Column → why it has no place."""
 
@@ -94,7 +90,6 @@ class Mapping_(_Strict):  # noqa: N801 - the name of the thing, which the standa
     description: str = ""
     imported_at: datetime | None = None
     theoretical: int | None = None
-    study: str | None = None
     provenance: dict[str, Any] = {}
     objective: dict[str, str] = {}
     slo: dict[str, float] = {}
@@ -156,7 +151,7 @@ def value_of(value: Value, row: Row, place: str) -> Scalar:
         return value.map[cell]
     if value.scale is not None:
         return number_of(cell, f"{place}: {value.column}") * value.scale
-    return cell if value.text else plain(cell)
+    return plain(cell)
 
 
 def plain(cell: str) -> Scalar:
@@ -222,7 +217,6 @@ def read_tables(path: Path) -> tuple[Import, str]:
             objective=mapping.objective,
             slo=mapping.slo,
             energy=mapping.energy,
-            study=mapping.study,
         ),
         mapping.id,
     )
@@ -292,7 +286,7 @@ def _run(table: TableEntry, mapping: Mapping_, row: dict[str, str], place: str) 
             summary=summary_of(values),
             startup=startup_of(values),
             slo_met=met,
-            energy=energy_of(values, table.energy_source, table.energy_boundary),
+            energy=energy_of(values, "estimated_tdp"),
         )
     except ValidationError as error:
         raise ArchiveError(f"{place}: {first_mistake(error)}") from error
