@@ -74,7 +74,6 @@ def _write(source: Import, archive: Archive, sweep_id: str, imported_at: datetim
             inventory="import",
             started_at=imported_at,
             simulated=False,
-            study=source.study,
             spec=_spec(source),
             nodes=tuple(nodes.values()),
             plans=_plans([trial for trial, _ in trials], nodes, source.theoretical),
@@ -98,7 +97,7 @@ def _node(node: ForeignNode) -> NodeFacts:
         for index in range(node.count)
         if node.gpu is not None
     )
-    machine = MachineFacts(gpus=gpus, cpu=node.cpu, cpu_cores=node.cpu_cores, engine_version=node.engine_version)
+    machine = MachineFacts(gpus=gpus, engine_version=node.engine_version)
     return NodeFacts.of(machine, node=node.name, source="published")
 
 
