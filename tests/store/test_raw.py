@@ -125,20 +125,6 @@ def test_each_file_is_synced_before_it_takes_its_name(tmp_path: Path, monkeypatc
     ] == events
 
 
-def test_a_full_disk_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write that fails is an error that names the file, and leaves neither the file nor its beginning."""
-
-    def no_space(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    (tmp_path / "trials").mkdir()
-    monkeypatch.setattr(os, "fsync", no_space)
-
-    with pytest.raises(ArchiveError, match="No space left on device"):
-        Archive(tmp_path).write_trial(trial_record(sweep_spec())[0])
-    assert [] == list((tmp_path / "trials").iterdir())
-
-
 def test_pack_beside_its_folder_is_not_read_twice(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     """An archive that was packed where it lies is read from its folder; a pack alone is read."""
     home = archive.path.parent
