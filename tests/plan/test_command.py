@@ -7,13 +7,7 @@ import pytest
 
 from tokenpeak.errors import PlanError
 from tokenpeak.records import Config, ModelName
-from tokenpeak.vllm.command import (
-    command_line,
-    engine_argv,
-    launched_program,
-    paste_command,
-    served_from,
-)
+from tokenpeak.vllm.command import command_line, engine_argv, launched_program, paste_command, served_from
 from tokenpeak.vllm.flags import flag_table, known_flags, parse_help
 
 MODEL = ModelName(name="org/model", served_name="model")

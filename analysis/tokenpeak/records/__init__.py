@@ -28,14 +28,7 @@ are UTC.
 
 from tokenpeak.node.protocol.parts import EnergyBoundary, Gpu, Phase, PowerMeter, Production, Restoration, Series
 from tokenpeak.records.base import FORMAT_VERSION, Distribution, Record
-from tokenpeak.records.node import (
-    Container,
-    EngineBuild,
-    HardwareKey,
-    ModelName,
-    NodeFacts,
-    hardware_groups,
-)
+from tokenpeak.records.node import Container, EngineBuild, HardwareKey, ModelName, NodeFacts, hardware_groups
 from tokenpeak.records.run import (
     BY_THE_ENGINE,
     OVERLOADED,

@@ -1,8 +1,6 @@
 """SLO: limits on percentiles of latencies, and how many requests show one."""
 
-from pydantic import (
-    PositiveFloat,
-)
+from pydantic import PositiveFloat
 
 from tokenpeak.spec import Declaration
 

@@ -6,14 +6,7 @@ Every model is frozen, refuses unknown keys, and carries its units in its names.
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import (
-    Discriminator,
-    Field,
-    PositiveFloat,
-    PositiveInt,
-    Tag,
-    model_validator,
-)
+from pydantic import Discriminator, Field, PositiveFloat, PositiveInt, Tag, model_validator
 
 from tokenpeak.spec import Declaration
 from tokenpeak.spec.slo import Slo
