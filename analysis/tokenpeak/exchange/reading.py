@@ -14,6 +14,7 @@ from tokenpeak.errors import ArchiveError
 from tokenpeak.records import SourceFile
 
 LARGEST_NUMBER = 1e15
+LONGEST_WORDS = 500
 
 
 def read_text(path: Path) -> str:
@@ -139,9 +140,9 @@ def checked_number(value: object, refuse: Any) -> float:
 
 
 def first_mistake(error: ValidationError) -> str:
-    """The first mistake that pydantic names: its place and its words."""
+    """The first mistake that pydantic names: its place and its words, which may quote a whole value."""
     first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}."
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg'][:LONGEST_WORDS]}."
 
 
 def word(text: str) -> str:

@@ -329,7 +329,7 @@ def parse_record(text: bytes, kind: type[RecordT], path: Path | str) -> RecordT:
         first = error.errors()[0]
         where = ".".join(shown(part).strip("'") for part in first["loc"]) or "file"
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise ArchiveError(f"{path}: {where}: {first['msg']}{more}.") from error
+        raise ArchiveError(f"{path}: {where}: {first['msg'][:500]}{more}.") from error
 
 
 def _refuse_newer(path: Path | str, version: object) -> None:
