@@ -23,8 +23,17 @@ from tokenpeak.paths import inside
 from tokenpeak.report.compare.front_pages import FrontRow, atom, newest_first, shown_over_all
 from tokenpeak.report.site import render
 from tokenpeak.report.site.known_words import own_words
-from tokenpeak.report.site.pages import LIVE, OF_A_SWEEP, RESERVED, SITE_PAGES, Declared, Page, pages_of_sweeps
-from tokenpeak.report.site.sweep_pages import Report, SiteOptions, make_study, making, opened, parameters_of, write_html
+from tokenpeak.report.site.pages import (
+    LIVE,
+    OF_A_SWEEP,
+    RESERVED,
+    SITE_PAGES,
+    Declared,
+    Page,
+    declared,
+    pages_of_sweeps,
+)
+from tokenpeak.report.site.sweep_pages import Report, SiteOptions, make_study, making, opened, write_html
 from tokenpeak.report.trials.search_progress import progress
 from tokenpeak.store.archive import Archive, find_archives
 
@@ -155,7 +164,8 @@ def _given(parameters: Mapping[str, str], pages: Sequence[Page]) -> dict[str, ob
     for page in pages:
         # A user's notebook that cannot be read declares nothing; its page says why. What ours declare comes first.
         with contextlib.suppress(*((ReportError,) if page.own else ())):
-            found = {name: each for name, each in parameters_of(page).items() if name not in OF_A_SWEEP}
+            assert page.notebook is not None, "a sweep's page has a notebook"
+            found = {name: each for name, each in declared(page.notebook).items() if name not in OF_A_SWEEP}
             known = found | known if page.own else known | found
     for name in parameters:
         if name not in known:

@@ -65,8 +65,8 @@ def is_identifying(word: str) -> bool:
 def known_words(record: SweepRecord, spec: SweepSpec) -> KnownWords:
     """The words of an archive."""
     shown = _shown(record)
-    labels = {name: label for name, label in _labels(record).items() if name.casefold() not in shown or "." in name}
-    exact = _labels(record)
+    exact = node_labels(record)
+    labels = {name: label for name, label in exact.items() if name.casefold() not in shown or "." in name}
     found = {}
     for word, kind in (*_of_record(record), *_of_settings(record, spec), *own_words(record.inventory)):
         plain = word.casefold()
@@ -88,10 +88,6 @@ def own_words(inventory: str) -> tuple[tuple[str, str], ...]:
 
 def node_labels(record: SweepRecord) -> dict[str, str]:
     """What pages call each node and load host, whatever it is called: node-1, node-2, … in the sweep's order."""
-    return _labels(record)
-
-
-def _labels(record: SweepRecord) -> dict[str, str]:
     found = {
         **{name: f"load-host-{index}" for index, name in enumerate(record.load_hosts, start=1)},
         **{node.node: f"node-{index}" for index, node in enumerate(record.nodes, start=1)},

@@ -19,9 +19,9 @@ from tokenpeak.report.compare.front_pages import FrontRow, front_row
 from tokenpeak.report.opening import open_archive
 from tokenpeak.report.site import notebook_runner
 from tokenpeak.report.site.cleaned_copy import cleaned_copy, is_published
-from tokenpeak.report.site.pages import SITE_PAGES, SWEEP_PAGES, Declared, Page, declared
+from tokenpeak.report.site.pages import SITE_PAGES, SWEEP_PAGES, Page, declared
 from tokenpeak.report.site.render import environment
-from tokenpeak.report.trials.trial_page import TrialPages
+from tokenpeak.report.trials.trial_page import trial_pages
 from tokenpeak.report.view import SweepView
 from tokenpeak.spec.parameters import UNITS as PARAMETERS
 from tokenpeak.store.archive import Archive
@@ -137,19 +137,13 @@ def opened(raw: Path, given: Mapping[str, object]) -> SweepView:
         raise InputError(f"{raw.parents[1].name}: {error}") from error
 
 
-def parameters_of(page: Page) -> dict[str, Declared]:
-    """The parameters of a page's notebook."""
-    assert page.notebook is not None, "a sweep's page has a notebook"
-    return declared(page.notebook)
-
-
 def blocks_of(page: Page, given: Mapping[str, object], folder: Path, study: Sequence[str], say: Report) -> Blocks:
     """What a page's notebook shows; of a user's that fails, the cell and the error."""
     try:
         if page.problem:
             raise ReportError(page.problem)
         assert page.notebook is not None, "a sweep's page has a notebook"
-        known = parameters_of(page)
+        known = declared(page.notebook)
         parameters = {"archive": "../raw", "study": study, **given}
         executed = notebook_runner.execute(
             page.notebook,
@@ -221,11 +215,9 @@ def _make_sweep(options: SiteOptions, view: SweepView, others: Sequence[str], sa
     for page in pages:
         write_page(options, view, page, made[page], pages)
     menu = {"sweep": view, "pages": pages}
-    trials = TrialPages(view)
-    for trial_id in trials:
-        if (context := trials.context(trial_id)) is not None:
-            path = f"{view.sweep_id}/trials/{trial_id}.html"
-            write_html(options, path, "trial.html", page=TRIALS, root="../..", here="../", **menu, **context)
+    for trial_id, context in trial_pages(view):
+        path = f"{view.sweep_id}/trials/{trial_id}.html"
+        write_html(options, path, "trial.html", page=TRIALS, root="../..", here="../", **menu, **context)
     inside(options.folder, f"{view.sweep_id}/{comparison.SCRIPT}").write_text(comparison.script(view))
     write_frames(view, data / "frames")
     write_html(

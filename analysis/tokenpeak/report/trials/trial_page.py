@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import polars as pl
@@ -31,74 +31,46 @@ _DIGEST_SHOWN = len("sha256:") + 12
 """As many digits as runtimes show of an image's id."""
 
 
-class TrialPages:
-    """What the pages of a sweep's trials show, each read when it is asked for."""
-
-    def __init__(self, view: SweepView) -> None:
-        self._view = view
-        self._archive = Archive(view.path)
-        self._quality = self._archive.read_quality()
-        every = trial_tables.runs(view, view.runs, "runs", "Runs of this trial")
-        # Each page is of one config: its name in each row would say nothing.
-        every = replace(every, columns=every.columns[1:], rows=tuple(row[1:] for row in every.rows))
-        self._head = replace(every, rows=()).payload()
-        self._rows: dict[str, list[tuple[dict[str, Any], ...]]] = {}
-        for trial_id, row in zip(view.runs["trial_id"], every.rows, strict=True):
-            self._rows.setdefault(trial_id, []).append(row)
-        every_launch = pl.col("trial_id").count().over("hardware", "config_id")
-        facts = view.trials.select(
-            "trial_id",
-            "hardware",
-            "config_id",
-            "label",
-            "objective",
-            launch=pl.format("{} of {}", LAUNCH, every_launch),
+def trial_pages(view: SweepView) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The id and the template's variables of each trial that can be read, in the order of their files."""
+    archive = Archive(view.path)
+    quality = archive.read_quality()
+    every = trial_tables.runs(view, view.runs, "runs", "Runs of this trial")
+    # Each page is of one config: its name in each row would say nothing.
+    head = replace(every, columns=every.columns[1:], rows=()).payload()
+    rows: dict[str, list[tuple[dict[str, Any], ...]]] = {}
+    for trial_id, row in zip(view.runs["trial_id"], every.rows, strict=True):
+        rows.setdefault(trial_id, []).append(row[1:])
+    launch = pl.format("{} of {}", LAUNCH, pl.col("trial_id").count().over("hardware", "config_id"))
+    frame = view.trials.select("trial_id", "label", "objective", launch=launch)
+    frame = frame.with_columns(previous=pl.col("trial_id").shift(1), following=pl.col("trial_id").shift(-1))
+    facts = {row["trial_id"]: row for row in frame.iter_rows(named=True)}
+    series = view.series.partition_by("trial_id", as_dict=True) if view.series.height else {}
+    for path in archive.trial_paths():
+        trial_id = path.stem
+        if trial_id not in facts or (read := archive.readable_trial(path)) is None:
+            continue
+        trial, known, own = with_verdict(read, quality), facts[trial_id], rows.get(trial_id)
+        yield (
+            trial_id,
+            {
+                "trial": trial,
+                **{name: known[name] for name in ("label", "previous", "following")},
+                "launch": known["launch"] if view.launches_known else "launches not known",
+                "engine": engine_words(trial.startup.engine_version or trial.config.engine_version)
+                + (f", build {trial.config.engine}" if trial.config.engine else "")
+                + (f", {trial.startup.engine_digest[:_DIGEST_SHOWN]}" if trial.startup.engine_digest else ""),
+                "answer": _answer(view, trial, known["objective"]),
+                "picture": _time_axis(trial, series.get((trial_id,))),
+                "runs_table": {**head, "rows": own} if own else None,
+                "predictions": predictions(view, trial),
+                "slo": [slo_sentence(run) for run in trial.runs],
+                "requests": archive.requests_path(trial_id).is_file(),
+                "log": _log_end(archive, trial_id),
+                "split": split(trial),
+                "afterwards": _afterwards(trial.restoration) if trial.restoration is not None else "",
+            },
         )
-        self._facts = {row["trial_id"]: row for row in facts.iter_rows(named=True)}
-        self._places = {trial_id: place for place, trial_id in enumerate(self._facts)}
-        self._ids = list(self._facts)
-
-    def __iter__(self) -> Iterator[str]:
-        """The ids of the trials that have pages, in the order of their files."""
-        return (path.stem for path in self._archive.trial_paths() if path.stem in self._facts)
-
-    def context(self, trial_id: str) -> dict[str, Any] | None:
-        """The template's variables; None for a trial that cannot be read."""
-        path = self._archive.trial_path(trial_id)
-        if (read := self._archive.readable_trial(path)) is None:
-            return None
-        view, trial, facts = self._view, with_verdict(read, self._quality), self._facts[trial_id]
-        own = self._rows.get(trial_id)
-        previous, following = self._neighbours(trial_id)
-        return {
-            "trial": trial,
-            "label": facts["label"],
-            "launch": facts["launch"] if view.launches_known else "launches not known",
-            "engine": engine_words(trial.startup.engine_version or trial.config.engine_version)
-            + (f", build {trial.config.engine}" if trial.config.engine else "")
-            + (f", {trial.startup.engine_digest[:_DIGEST_SHOWN]}" if trial.startup.engine_digest else ""),
-            "answer": _answer(view, trial, facts["objective"]),
-            "previous": previous,
-            "following": following,
-            "picture": _time_axis(trial, self._series.get((trial_id,))),
-            "runs_table": {**self._head, "rows": own} if own else None,
-            "predictions": predictions(view, trial),
-            "slo": [slo_sentence(run) for run in trial.runs],
-            "requests": self._archive.requests_path(trial_id).is_file(),
-            "log": _log_end(self._archive, trial_id),
-            "split": split(trial),
-            "afterwards": _afterwards(trial.restoration) if trial.restoration is not None else "",
-        }
-
-    @cached_property
-    def _series(self) -> dict[tuple[object, ...], pl.DataFrame]:
-        series = self._view.series
-        return series.partition_by("trial_id", as_dict=True) if series.height else {}
-
-    def _neighbours(self, trial_id: str) -> tuple[str | None, str | None]:
-        """The trials before and after it."""
-        index = self._places[trial_id]
-        return self._ids[index - 1] if index else None, self._ids[index + 1] if index + 1 < len(self._ids) else None
 
 
 def _afterwards(found: Restoration) -> str:
