@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from tokenpeak.report.blocks.block import Column, table
-from tokenpeak.report.blocks.digits import number, percent
+from tokenpeak.report.blocks.digits import number
 
 
 @pytest.mark.parametrize(
@@ -43,11 +43,3 @@ def test_a_table_keeps_values_beside_texts() -> None:
 
     assert (({"text": "1,235", "value": 1234.5, "href": "a.html"},), ({"text": "–"},)) == found.rows
     assert 1 == len(found.columns)
-
-
-@pytest.mark.parametrize(
-    ("share", "text"), [(0.0, "0%"), (-0.00001, "0%"), (0.004, "+0.4%"), (-0.12, "−12%"), (1.5, "+150%")]
-)
-def test_differences_are_signed(share: float, text: str) -> None:
-    """A difference has a sign, nothing has none, and a small one keeps a digit."""
-    assert text == percent(share)

@@ -26,9 +26,11 @@ def config() -> Config:
     return found.model_copy(update={"env": {"VLLM_LOGGING_LEVEL": "INFO $HOME 100%"}, "engine_version": "0.32.0"})
 
 
-def texts(config: Config) -> dict[str, str]:
-    """Each form by its title."""
-    found = snippets(config, gpus=2, engine_version="0.32.0", launched=["vllm", "serve", "x"])
+def texts(
+    config: Config, gpus: int = 2, launched: Sequence[str] = ("vllm", "serve", "x"), **more: Any
+) -> dict[str, str]:
+    """Each form by its title, of an engine on so many GPUs."""
+    found = snippets(config, gpus=gpus, launched=launched, **{"engine_version": "0.32.0"} | more)
     assert isinstance(found, Snippets)
     return {snippet.title: snippet.text for snippet in found.snippets}
 
@@ -54,18 +56,11 @@ def test_all_forms_say_the_same_arguments(config: Config) -> None:
     assert 2 == container["resources"]["limits"]["nvidia.com/gpu"]
 
 
-def of_gpus(config: Config, gpus: int, launched: Sequence[str] = ()) -> dict[str, str]:
-    """Each form of an engine on so many GPUs."""
-    found = snippets(config, gpus=gpus, engine_version="0.32.0", launched=launched)
-    assert isinstance(found, Snippets)
-    return {snippet.title: snippet.text for snippet in found.snippets}
-
-
 @pytest.mark.parametrize(("gpus", "folder"), [(1, "meta-llama/Llama-3.1-8B-Instruct"), (2, "/srv/models/tiny $(x)")])
 def test_kubernetes_takes_the_manifest(config: Config, gpus: int, folder: str) -> None:
     """The Deployment is one by Kubernetes' own schema, which refuses a misspelt property."""
     schema = json.loads(Path(__file__).with_name("deployment-1.32.0.json").read_text())
-    manifest = yaml.safe_load(of_gpus(config, gpus, ["vllm", "serve", folder])["Kubernetes"])
+    manifest = yaml.safe_load(texts(config, gpus, ["vllm", "serve", folder])["Kubernetes"])
     validator = Draft7Validator(schema)
 
     assert [] == list(validator.iter_errors(manifest))
@@ -75,7 +70,7 @@ def test_kubernetes_takes_the_manifest(config: Config, gpus: int, folder: str) -
 
 def test_several_gpus_share_memory(config: Config) -> None:
     """Where an engine takes several GPUs, each container gets more of /dev/shm than the little that it would have."""
-    one, two = of_gpus(config, 1), of_gpus(config, 2)
+    one, two = texts(config, 1, ()), texts(config, 2, ())
 
     assert not any("shm" in text for text in one.values())
     assert "--shm-size 16g" in two["docker run"]
@@ -87,8 +82,8 @@ def test_several_gpus_share_memory(config: Config) -> None:
 
 def test_the_program_that_ran_is_named(config: Config) -> None:
     """A program with a path of its own is started again, with its words; one in a temporary folder by its name."""
-    own = of_gpus(config, 1, ["/opt/vllm-0.32/bin/python", "-m", "vllm", "serve", "m", "--host", "127.0.0.1"])
-    temporary = of_gpus(config, 1, ["/tmp/v/bin/vllm", "serve", "m", "--host", "127.0.0.1"])
+    own = texts(config, 1, ["/opt/vllm-0.32/bin/python", "-m", "vllm", "serve", "m", "--host", "127.0.0.1"])
+    temporary = texts(config, 1, ["/tmp/v/bin/vllm", "serve", "m", "--host", "127.0.0.1"])
 
     assert f"/opt/vllm-0.32/bin/python -m vllm serve {config.model.name}" in own["vllm serve"]
     assert f"ExecStart=/opt/vllm-0.32/bin/python -m vllm serve {config.model.name}" in own["systemd"]
@@ -108,9 +103,8 @@ def test_module_of_older_images_gets_its_model(flags: dict[str, object]) -> None
     own = config_of(flags).model_copy(update={"engine_version": "0.8.5"})
     launched = [*MODULE, "--model", own.model.name, "--host", "127.0.0.1", "--port", "8099"]
     program, image = (
-        {each.title: each.text for each in found.snippets}
+        texts(own, 1, launched, engine_version="0.8.5", build=build)
         for build in (None, EngineBuild(name="box", image=IMAGE, container=Container()))
-        if isinstance(found := snippets(own, gpus=1, engine_version="0.8.5", launched=launched, build=build), Snippets)
     )
     named = ["--model", own.model.name]
 
@@ -136,9 +130,7 @@ def of_image(
 ) -> dict[str, str]:
     """Each form of an engine whose image was run so, on one board."""
     build = EngineBuild(name="box", image=image, container=container)
-    found = snippets(config, gpus=1, engine_version="0.32.0", launched=OWN, build=build, accelerator=accelerator)
-    assert isinstance(found, Snippets)
-    return {snippet.title: snippet.text for snippet in found.snippets}
+    return texts(config, 1, OWN, build=build, accelerator=accelerator)
 
 
 def words(text: str) -> list[str]:
@@ -208,20 +200,17 @@ def test_other_accelerators_get_no_nvidia_container(config: Config) -> None:
     amd, nvidia = (
         NodeFacts(node="b", source="probed", gpus=(Gpu(index=0, name=name),)) for name in ("AMD Instinct MI210", "L4")
     )
-    found = snippets(config, gpus=1, engine_version="0.32.0", launched=[], accelerator="none")
-    assert isinstance(found, Snippets)
+    found = texts(config, 1, (), accelerator="none")
 
     assert ["none", "amd", "nvidia"] == [accelerator_of([node]) for node in (cpu, amd, nvidia)]
-    assert ["vllm serve", "systemd"] == [snippet.title for snippet in found.snippets]
+    assert ["vllm serve", "systemd"] == list(found)
 
 
 def test_an_unknown_release_gets_what_was_launched() -> None:
     """Where the flag table cannot write the command, the trial's own is given."""
     strange = config_of({"no_such_flag": 1}).model_copy(update={"engine_version": "0.32.0"})
     launched = ["/opt/v/vllm", "serve", strange.model.name, "--host", "127.0.0.9", "--port", "8099", "--no-such-flag=1"]
-    found = snippets(strange, gpus=1, engine_version="0.32.0", launched=launched)
-    assert isinstance(found, Snippets)
-    shown = {snippet.title: snippet.text for snippet in found.snippets}
+    shown = texts(strange, 1, launched)
 
     assert shlex.join(launched) == shown["vllm serve"].replace(" \\\n ", "")
     assert "serve meta-llama/Llama-3.1-8B-Instruct --host 0.0.0.0 --port 8000 --no-such-flag=1" in shown["systemd"]
@@ -230,9 +219,7 @@ def test_an_unknown_release_gets_what_was_launched() -> None:
 def test_a_model_in_a_folder_is_served_from_there(config: Config) -> None:
     """What the node called by a name and launched from a folder is pasted with the folder, and keeps its name."""
     launched = ["/opt/vllm/bin/vllm", "serve", "/srv/models/tiny", "--host", "127.0.0.1"]
-    found = {
-        each.title: each.text for each in snippets(config, gpus=1, engine_version="0.32.0", launched=launched).snippets
-    }
+    found = texts(config, 1, launched)
     named = f"--served-model-name {config.model.served_name}"
 
     assert all("/srv/models/tiny" in text for text in found.values())

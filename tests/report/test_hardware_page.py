@@ -1,15 +1,16 @@
-"""Kinds of hardware side by side: what an engine's GPUs give together is shared out among them, and nothing else."""
+"""The hardware page: what GPUs give together is shared out among them, and arrangements are compared all else equal."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from archive_factory import make_archive
-from tokenpeak.report import open_archive
+from tokenpeak import paths
+from tokenpeak.report import open_archive, side_by_side
 from tokenpeak.report.blocks.block import Table, plain
 from tokenpeak.report.ranking.standings import rank
-from tokenpeak.report.side_by_side import answer_hardware, side_by_side
 from tokenpeak.report.view import SweepView
 
 
@@ -44,8 +45,8 @@ def test_only_what_gpus_give_together_is_shown_per_gpu(
     view = two_and_one(tmp_path / "a", objective, used)
     bests = [float(str(best["objective"])) for hardware in view.hardware if (best := rank(view, hardware).best)]
     first, last = sorted([bests[0] / share, bests[1]], reverse=view.higher_is_better)
-    words = plain(answer_hardware(view).parts)
-    [table] = side_by_side(view)
+    words = plain(side_by_side.answer_hardware(view).parts)
+    [table] = side_by_side.side_by_side(view)
     assert isinstance(table, Table)
 
     assert f" {whose} {first / last:.2f} times " in words
@@ -57,11 +58,40 @@ def test_other_models_are_no_comparison_of_hardware(tmp_path: Path) -> None:
     archive = make_archive(tmp_path / "a", axes={"max_num_seqs": [8, 64]}, seconds=2)
     record = json.loads((archive.path / "sweep.json").read_text())
     record["spec"]["model"] = None
-    same = plain(answer_hardware(open_archive(archive.path)).parts)
+    same = plain(side_by_side.answer_hardware(open_archive(archive.path)).parts)
     for node, name in zip(record["nodes"], ("acme/a-7b", "acme/b-8b"), strict=True):
         node["model"] = {"name": name, "served_name": name}
     (archive.path / "sweep.json").write_text(json.dumps(record))
-    other = plain(answer_hardware(open_archive(archive.path)).parts)
+    other = plain(side_by_side.answer_hardware(open_archive(archive.path)).parts)
 
     assert " times " in same
     assert "Each kind of hardware serves a model of its own: what they give is no comparison of hardware." == other
+
+
+def test_tensor_against_pipeline_of_a_published_sweep() -> None:
+    """Of the published runs only those with one prompt differ in nothing but parallelism: 51.63 ÷ 13.09 tok/s."""
+    sentence, table = side_by_side.arrangements(open_archive(paths.ARCHIVES / "a100x8-llama70b"))
+    assert isinstance(table, Table)
+
+    assert [("TP8", "3.94"), ("TP2 × PP4", "1.00")] == [(row[0]["text"], row[4]["text"]) for row in table.rows]
+    assert "TP8 gives 3.94 times the output of TP2 × PP4" in plain(sentence.parts)  # type: ignore[attr-defined]
+
+
+def test_tensor_against_pipeline_of_published_presets() -> None:
+    """On two GPUs tensor parallel leads on all three presets; one GPU shows how runs vary."""
+    sentence, table = side_by_side.of_presets(open_archive(paths.ARCHIVES / "multi-gpu-presets"))
+
+    assert "+11% to +25% output over pipeline parallel (3 presets" in plain(sentence.parts)  # type: ignore[attr-defined]
+    assert "H100X2" in str(table.payload())
+
+
+def test_a_config_outside_the_grid_is_no_arrangement(tmp_path: Path) -> None:
+    """Production has flags of its own and no axis: it is not pooled with the arrangements of the grid."""
+    path = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"tensor_parallel_size": [1, 2, 4]}, seconds=3).path
+    outside = max((path / "trials").glob("*.json"))
+    outside.write_text(re.sub(r'"choices":{[^}]*}', '"choices":{}', outside.read_text()))
+    sentence, table = side_by_side.arrangements(open_archive(path))
+    assert isinstance(table, Table)
+
+    assert "TP4" not in plain(sentence.parts)  # type: ignore[attr-defined]
+    assert {("TP2", "1"), ("one GPU", "1")} == {(row[0]["text"], row[-1]["text"]) for row in table.rows}

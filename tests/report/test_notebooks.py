@@ -5,7 +5,6 @@ import doctest
 from pathlib import Path
 
 import nbformat
-import papermill
 import pytest
 
 from tokenpeak import paths, report
@@ -27,7 +26,6 @@ def write(path: Path, *cells: str) -> Path:
     return path
 
 
-ALL = sorted(paths.NOTEBOOKS.rglob("*.ipynb"))
 PAGES = sorted(page.notebook for page in SWEEP_PAGES if page.notebook)
 
 
@@ -47,22 +45,6 @@ def test_every_page_takes_the_parameters_of_an_analysis(path: Path) -> None:
     assert set() == others & {*found}
     for name, unit in UNITS.items():
         assert unit.partition(",")[0] in found[name].comment
-
-
-@pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
-def test_papermill_knows_every_parameter(path: Path) -> None:
-    """`papermill -p` warns of one that it cannot read from its line: of a second `=` in the comment, or of `| None`."""
-    expected = [name for name, each in declared(path).items() if "=" not in str(each.default)]
-
-    assert expected == [*papermill.inspect_notebook(str(path))]
-
-
-def test_an_unknown_parameter_is_refused(tmp_path: Path) -> None:
-    """A parameter that the notebook does not declare is an error with the nearest name."""
-    path = write(tmp_path / "a.ipynb", "archive = ''")
-
-    with pytest.raises(InputError, match=r"no parameter 'archiv'. Did you mean archive\?"):
-        execute(path, tmp_path / "out.ipynb", {"archiv": "x"})
 
 
 DECLARED = """

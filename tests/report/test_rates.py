@@ -11,8 +11,6 @@ from scipy import stats
 
 from archive_factory import make_archive
 from tokenpeak.report import open_archive
-from tokenpeak.report.blocks.block import plain
-from tokenpeak.report.load import rates
 from tokenpeak.report.load.curves import Measure, points
 from tokenpeak.report.load.rates import highest_rates, open_runs
 from tokenpeak.report.trials import trial_tables
@@ -67,22 +65,6 @@ def test_the_limit_is_between_the_last_that_held_and_the_first_that_broke(
     found = highest_rates(runs(*(("a", rate, held, held is not None) for rate, held in rates))).row(0, named=True)
 
     assert [holds, breaks, judged, untold] == [found[key] for key in ("holds", "breaks", "n", "untold")]
-
-
-def test_rates_that_could_not_be_judged_are_not_said_to_have_broken() -> None:
-    """That no rate is sustainable is said only of rates that were judged."""
-    untold, broken, both = (
-        plain(rates.answer_rates("L4", highest_rates(runs(*found)), "TTFT p95 ≤ 500 ms").parts)
-        for found in (
-            [("a", 4, None, False)],
-            [("a", 4, False, True)],
-            [("a", 4, None, False), ("a", 8, False, True)],
-        )
-    )
-
-    assert "On L4, no run at a rate could decide whether TTFT p95 ≤ 500 ms held." == untold
-    assert "On L4, no config held TTFT p95 ≤ 500 ms at any rate tried." == broken
-    assert "On L4, no config held TTFT p95 ≤ 500 ms at any rate that could be judged." == both
 
 
 def test_points_of_several_launches_have_the_spread_of_all_configs() -> None:
