@@ -142,7 +142,8 @@ def checked_number(value: object, refuse: Any) -> float:
 def first_mistake(error: ValidationError) -> str:
     """The first mistake that pydantic names: its place and its words, which may quote a whole value."""
     first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg'][:LONGEST_WORDS]}."
+    words = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return f"{words[:LONGEST_WORDS]}."
 
 
 def word(text: str) -> str:
