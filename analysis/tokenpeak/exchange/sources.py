@@ -1,6 +1,6 @@
 """Which tool wrote a file or folder, and all sources of one import together."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -77,7 +77,7 @@ def read_sources(
     """One import of all sources, and the id that a mapping file gives it. A file's content shows its tool."""
     if len(sources) == 1 and sources[0].suffix in TABLE_ENDINGS:
         return read_tables(sources[0])
-    read = [_read(path) for source in sources for path in _parts(source)]
+    read = [each for source in sources for each in _read(source)]
     runs = [run for each in read for run in each.runs]
     nodes = {node.name: node for each in read for node in each.nodes}
     if any(run.node == "node" for run in runs):
@@ -134,34 +134,28 @@ def _files(read: Sequence[_Read]) -> list[SourceFile]:
     return list(files.values())
 
 
-def _parts(source: Path) -> list[Path]:
-    """A folder that is no tool's own stands for the files in it."""
+def _read(source: Path) -> list[_Read]:
+    """A tuner's folder as a whole; a folder that is no tool's own stands for the files in it."""
     if not source.exists():
         raise ArchiveError(f"{source}: no such file or folder.")
-    if not source.is_dir() or _folder_reader(source):
-        return [source]
+    if not source.is_dir():
+        return [_file(source)]
+    if folders.is_vllm_sweep(source):
+        return [_bench(*folders.read_vllm_sweep(source), "vllm_sweep", folders.REPEATS)]
+    if folders.is_auto_tune(source):
+        return [_bench(*folders.read_auto_tune(source), "auto_tune")]
+    if (export := source / aiperf.EXPORT).is_file():
+        return [_file(export)]
     paths = [path for path in sorted(source.iterdir()) if path.suffix in (".json", ".txt", ".log") and path.is_file()]
     if not paths:
         raise ArchiveError(
             f"{source}: nothing to import in it. Known: results of vllm bench serve (JSON or printed), folders of "
             "vllm bench sweep and auto_tune.sh, GuideLLM, AIPerf and InferenceX JSON, and CSV by a mapping file."
         )
-    return paths[:MOST_FILES]
+    return [_file(path) for path in paths[:MOST_FILES]]
 
 
-def _folder_reader(folder: Path) -> Callable[[Path], _Read] | None:
-    if folders.is_vllm_sweep(folder):
-        return _sweep
-    if folders.is_auto_tune(folder):
-        return _auto_tune
-    return _aiperf_folder if (folder / aiperf.EXPORT).is_file() else None
-
-
-def _read(path: Path) -> _Read:
-    if path.is_dir():
-        reader = _folder_reader(path)
-        assert reader is not None, "_parts leaves only folders that have a reader"
-        return reader(path)
+def _file(path: Path) -> _Read:
     text = read_text(path)
     if text.lstrip()[:1] in ("{", "["):
         return _json(path, text)
@@ -216,15 +210,3 @@ def _bench(runs: list[ForeignRun], unread: list[str], files: list[Path], kind: s
         differences=(vllm_bench.SENT_NOT_DUE, *differences),
         mapping={ours: theirs for theirs, ours in vllm_bench.FIGURES.items() if not theirs.endswith(":")},
     )
-
-
-def _sweep(folder: Path) -> _Read:
-    return _bench(*folders.read_vllm_sweep(folder), "vllm_sweep", folders.REPEATS)
-
-
-def _auto_tune(folder: Path) -> _Read:
-    return _bench(*folders.read_auto_tune(folder), "auto_tune")
-
-
-def _aiperf_folder(folder: Path) -> _Read:
-    return _read(folder / aiperf.EXPORT)
