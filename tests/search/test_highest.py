@@ -9,13 +9,12 @@ from tokenpeak.plan.matrix import build_plan
 from tokenpeak.records import Gpu, NodeFacts, Plan
 from tokenpeak.search.highest import (
     Attempt,
-    HighestValue,
-    NextValue,
     as_predicted,
     climb,
     climb_words,
     climbers,
     next_highest,
+    survivor,
 )
 from tokenpeak.search.history import Finished, Outcome, Proposal, Strategy, Wait
 from tokenpeak.search.searches import make_strategy
@@ -29,9 +28,9 @@ SHARES = USUAL[AXIS]
 def found_for(limit: float) -> tuple[float | None, int]:
     """The answer and its launches on a machine where values up to `limit` survive."""
     attempts: list[Attempt] = []
-    while isinstance(step := next_highest(attempts, SHARES), NextValue):
-        attempts.append(Attempt(value=step.value, survived=step.value <= limit))
-    return step.value, len(attempts)
+    while (value := next_highest(attempts, SHARES)) is not None:
+        attempts.append(Attempt(value=value, survived=value <= limit))
+    return survivor(attempts, SHARES), len(attempts)
 
 
 @pytest.mark.parametrize("limit", SHARES)
@@ -142,8 +141,8 @@ def test_resume_goes_on_as_it_would_have(nodes: int) -> None:
         assert step == make_strategy(search, plan).propose(history, pending)
 
 
-def climbed(plan: Plan, *asked: tuple[float, str | None]) -> HighestValue | NextValue | None:
-    """Where the climb stands after launches at these values with these causes of failure; None: it survived."""
+def climbed(plan: Plan, *asked: tuple[float, str | None]) -> float | None:
+    """The value to launch next after launches at these values with these causes of failure; None: it survived."""
     ids = {float(rung.config.choices[AXIS]): rung.config.config_id for ladder in climbers(plan)[:1] for rung in ladder}
     history = [
         Outcome(
@@ -156,15 +155,15 @@ def climbed(plan: Plan, *asked: tuple[float, str | None]) -> HighestValue | Next
         for number, (value, cause) in enumerate(asked)
     ]
     made = climb(plan, history)
-    return made.step if made else None
+    return made.next_value if made else None
 
 
 def test_causes_that_say_nothing_of_the_value_do_not_count_once() -> None:
     """A launch that met a taken port is made again; a value whose launches hang twice is taken for too high."""
     plan = grid_plan()
 
-    assert NextValue(value=0.95) == climbed(plan, (0.95, "port_taken"))
-    assert NextValue(value=0.91) == climbed(plan, (0.95, "hung"), (0.95, "hung"))
+    assert 0.95 == climbed(plan, (0.95, "port_taken"))
+    assert 0.91 == climbed(plan, (0.95, "hung"), (0.95, "hung"))
 
 
 def test_nothing_that_survives_ends_the_search() -> None:

@@ -90,22 +90,8 @@ class Attempt:
     survived: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class NextValue:
-    """The value to launch next."""
-
-    value: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class HighestValue:
-    """The highest value that survived; None when even the lowest failed."""
-
-    value: float | None
-
-
-def next_highest(attempts: Sequence[Attempt], values: Sequence[float]) -> NextValue | HighestValue:
-    """The next of `values` (ascending) to launch, or the answer; a function of the attempts alone.
+def next_highest(attempts: Sequence[Attempt], values: Sequence[float]) -> float | None:
+    """The next of `values` (ascending) to launch; None once `survivor` is the answer; a function of the attempts alone.
 
     A value that failed once is not tried again: what fails at times is too high. Attempts at other values are ignored.
     """
@@ -113,7 +99,7 @@ def next_highest(attempts: Sequence[Attempt], values: Sequence[float]) -> NextVa
     top = len(values) - 1
     worked, failed = _bounds(launches, values)
     if failed - worked <= 1:
-        return HighestValue(value=values[worked] if worked >= 0 else None)
+        return None
     if not launches:
         chosen = first_of(len(values))
     elif failed > top:
@@ -124,7 +110,13 @@ def next_highest(attempts: Sequence[Attempt], values: Sequence[float]) -> NextVa
         chosen = max(0, failed - 2 ** (1 + sum(not attempt.survived for attempt in launches)))
     else:
         chosen = (failed + worked) // 2
-    return NextValue(value=values[chosen])
+    return values[chosen]
+
+
+def survivor(attempts: Sequence[Attempt], values: Sequence[float]) -> float | None:
+    """The highest value that survived so far; None when none did."""
+    worked, _ = _bounds([attempt for attempt in attempts if attempt.value in values], values)
+    return values[worked] if worked >= 0 else None
 
 
 def launches_left(attempts: Sequence[Attempt], values: Sequence[float]) -> int:
@@ -148,7 +140,10 @@ class Climb:
     """How far the search for the highest value is. `rungs` are the climbing config at each value, ascending."""
 
     rungs: tuple[PlannedConfig, ...]
-    step: NextValue | HighestValue
+    next_value: float | None
+    """To launch next; None when the search has ended."""
+    highest: float | None
+    """The highest value that survived, when the search has ended; None before, and where even the lowest failed."""
     launches: int
     """That it took so far, those included that said nothing."""
     left: int
@@ -186,7 +181,7 @@ def _climb(plan: Plan, rungs: tuple[PlannedConfig, ...], done: Sequence[Outcome]
         rung = planned_of.get(outcome.config_id)
         if rung is None:
             continue
-        if stuck or isinstance(step, HighestValue):
+        if stuck or step is None:
             break
         launches += 1
         value, cause = value_on(plan, rung), FAILURE_CAUSES.get(outcome.failure_cause or "")
@@ -204,16 +199,23 @@ def _climb(plan: Plan, rungs: tuple[PlannedConfig, ...], done: Sequence[Outcome]
             values = [other for other in values if other > value]
         else:
             stuck = True
-        step = HighestValue(value=None) if stuck else next_highest(attempts, values)
-    left = 0 if stuck else launches_left(attempts, values)
-    return Climb(rungs=rungs, step=step, launches=launches, left=left, failures=tuple(failures)), stuck
+        step = None if stuck else next_highest(attempts, values)
+    made = Climb(
+        rungs=rungs,
+        next_value=step,
+        highest=None if stuck or step is not None else survivor(attempts, values),
+        launches=launches,
+        left=0 if stuck else launches_left(attempts, values),
+        failures=tuple(failures),
+    )
+    return made, stuck
 
 
 def found_name(plan: Plan, made: Climb) -> str | None:
     """The name of the value found, as the axis has it; None before, and when none survived."""
-    if not isinstance(made.step, HighestValue) or made.step.value is None or plan.highest is None:
+    if made.highest is None or plan.highest is None:
         return None
-    return next(rung.config.choices[plan.highest] for rung in made.rungs if value_on(plan, rung) == made.step.value)
+    return next(rung.config.choices[plan.highest] for rung in made.rungs if value_on(plan, rung) == made.highest)
 
 
 def climb_words(plan: Plan, history: Sequence[Outcome]) -> str | None:
@@ -231,7 +233,7 @@ def climb_words(plan: Plan, history: Sequence[Outcome]) -> str | None:
         answer = f"{plan.highest}={name} is the highest of {low} to {high} that launched and carried the whole load"
         rest = " The other configs are tried at that value alone." if len(climbers(plan)) > 1 else ""
         return f"{answer}, found in {launches}{failures}.{rest}"
-    if isinstance(made.step, HighestValue):
+    if made.next_value is None:
         return f"No {plan.highest} of {low} to {high} launched and carried the whole load, by {launches}{failures}."
     return f"The highest {plan.highest} of {low} to {high} is not found yet, after {launches}{failures}."
 
@@ -276,35 +278,36 @@ class Highest:
             if config_id not in launched:
                 return self._proposal(config_id, done, pending, "baseline: gains are stated against it")
         rungs = {value_on(self._plan, rung): rung.config.config_id for rung in made.rungs}
-        if isinstance(made.step, HighestValue):
+        if made.next_value is None:
             return Finished(reason=f"no {self._plan.highest} launched and carried the whole load")
         if self._search.trials is not None and len(done) + len(pending) >= self._search.trials:
             return Finished(reason=f"all trials are made; {self._plan.highest} is not found")
         if any(config_id in rungs.values() for config_id, _ in pending):
             return Wait(reason=f"the next {self._plan.highest} depends on a trial that is running")
         reason = f"{self._plan.highest}: launch {made.launches + 1} to find the highest that survives the load"
-        return self._proposal(rungs[made.step.value], done, pending, reason)
+        return self._proposal(rungs[made.next_value], done, pending, reason)
 
     def trials_made(self, history: Sequence[Outcome]) -> int:
         """The launches of the climb, and those that count among the configs with the value found."""
         done = [outcome for outcome in history if outcome.status != "interrupted"]
-        made = climb(self._plan, done)
-        name = found_name(self._plan, made) if made else None
-        if name is None:
+        if (search := self._at_highest(done)) is None:
             return len(done)
-        strategy, searched = self._strategy(name, done)
-        own = _within(searched, done, ())[0]
+        strategy, own = search
         return len(done) - len(own) + strategy.trials_made(own)
 
     def choose(self, history: Sequence[Outcome]) -> str | None:
         """The recommended config of those with the value found; None before it is found."""
-        done = [outcome for outcome in history if outcome.status != "interrupted"]
+        search = self._at_highest([outcome for outcome in history if outcome.status != "interrupted"])
+        return None if search is None else search[0].choose(search[1])
+
+    def _at_highest(self, done: Sequence[Outcome]) -> tuple[Strategy, list[Outcome]] | None:
+        """The search among the configs with the value found, and its own history; None before it is found."""
         made = climb(self._plan, done)
         name = found_name(self._plan, made) if made else None
         if name is None:
             return None
         strategy, searched = self._strategy(name, done)
-        return strategy.choose(_within(searched, done, ())[0])
+        return strategy, _within(searched, done, ())[0]
 
     def _strategy(self, name: str, done: Sequence[Outcome]) -> tuple[Strategy, frozenset[str]]:
         """The strategy among the configs with this value, and those configs; its trials are what the climb left."""

@@ -17,7 +17,7 @@ from tokenpeak.ranking.objective import metric_direction
 from tokenpeak.records import TRANSIENT_CAUSES, NodeFacts, Plan
 from tokenpeak.search.finals import FINALISTS, SCREENING_LAUNCHES, Finals
 from tokenpeak.search.grid import Grid
-from tokenpeak.search.highest import HighestValue, climb, searched
+from tokenpeak.search.highest import climb, searched
 from tokenpeak.search.history import Budget, Outcome, Strategy
 from tokenpeak.search.searches import Searches
 from tokenpeak.spec.sweep import SearchSpec, SweepSpec
@@ -100,7 +100,7 @@ def _launches(
         return 0
     made = climb(plan, done)
     if made is not None:
-        if isinstance(made.step, HighestValue) and made.step.value is None:
+        if made.next_value is None and made.highest is None:
             return 0
         return _beside_climb(search, searched(plan, done), done, made.left, metric=metric)
     if search.strategy == "adaptive":
