@@ -120,15 +120,6 @@ def test_add_a_flag(copy: Copy) -> None:
     assert copy.followed("add a vLLM flag")
 
 
-@pytest.mark.integration
-def test_rename_a_flag(copy: Copy) -> None:
-    """One line gives the old name of a flag its successor, in the words of each release."""
-    copy.change("vllm/renames.py", "RENAMED = {", 'RENAMED = {\n    "max_sequences": "max_num_seqs",')
-
-    assert ["--max-num-seqs", "9"] == copy.python(ARGV.format(flag="max_sequences", value=9, version="0.32.0"))[-2:]
-    assert copy.followed("rename a vLLM flag")
-
-
 ARGV = """
 from tokenpeak.records import Config, ModelName
 from tokenpeak.vllm.command import engine_argv
@@ -210,19 +201,6 @@ def test_add_an_import_format(copy: Copy) -> None:
 
 
 @pytest.mark.integration
-def test_change_why_a_run_is_invalid(copy: Copy) -> None:
-    """The limit of the client's own load is one constant."""
-    copy.change("results/verdict.py", "CPU_SHARE_LIMIT = 0.90", "CPU_SHARE_LIMIT = 0.50")
-    code = (
-        "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from loadgen.test_verdict import codes\nprint(json.dumps(codes(busiest_share=0.7)))"
-    )
-
-    assert ["client_cpu"] == json.loads(copy.run("-c", f"import json\n{code}", str(paths.ROOT / "tests")))
-    assert copy.followed("change why a run is invalid")
-
-
-@pytest.mark.integration
 def test_add_a_process_manager(copy: Copy) -> None:
     """A class and its name in the table are enough for a node to stop and start production by it."""
     module = (
@@ -279,21 +257,3 @@ def test_add_a_page_to_the_documentation(copy: Copy) -> None:
     assert "<h1>Do mine</h1>" in (pages / "how-to" / "mine.html").read_text()
     assert "how-to/mine.html" in (pages / "index.html").read_text()
     assert copy.followed("add a page to the documentation")
-
-
-@pytest.mark.integration
-def test_change_what_a_tie_is(copy: Copy) -> None:
-    """Terminal and site read the one group: where nothing is worse, all of a ranking tie."""
-    copy.change(
-        "ranking/ties.py", 'return self.is_near if self.standing == "unknown" else self.in_group', "return True"
-    )
-    code = (
-        "from pathlib import Path\nfrom tokenpeak.report import open_archive\n"
-        "from tokenpeak.report.ranking import standings\n"
-        f"sweep = open_archive(Path({str(ARCHIVE)!r}))\n"
-        "frames = [standings.rank(sweep, each).frame for each in sweep.hardware]\n"
-        "print(json.dumps([all(frame.drop_nulls('rank')['group']) for frame in frames]))"
-    )
-
-    assert copy.python(code) == [True]
-    assert copy.followed("change what a tie is")
