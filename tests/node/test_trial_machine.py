@@ -205,7 +205,7 @@ class Trial(RuleBasedStateMachine):
         """Not armed ⇒ production as recorded."""
         if not hasattr(self, "state") or self.state.read(record.NAME) is not None:
             return
-        found = production.look(self.declaration["production"], self.state)
+        found, _ = production.look(self.declaration["production"], self.state)
         assert self.running == found.running
         if self.running:
             assert "prod" == found.model

@@ -194,7 +194,8 @@ class ApiAnswer:
                 on_tokens=self._on_tokens,
             )
             if not request.ignore_eos:
-                sequence.stop_after = max(1, request.min_tokens, round(MEAN_ANSWER_TOKENS * _exponential(sequence)))
+                length = -MEAN_ANSWER_TOKENS * log(1.0 - sequence.draw())
+                sequence.stop_after = max(1, request.min_tokens, round(length))
             self._index[sequence] = len(self._texts)
             self._texts.append([])
             self._reasons.append("")
@@ -286,7 +287,3 @@ class ApiAnswer:
         for sequence, index in self._index.items():
             if not self._reasons[index]:
                 self._pace.abort(sequence)
-
-
-def _exponential(sequence: Sequence) -> float:
-    return -log(1.0 - sequence.draw())

@@ -47,7 +47,7 @@ class Api:
         self._generations = 0
         self._routes: dict[tuple[str, str], Callable[[HttpRequest, HttpReply], None]] = {
             ("GET", "/health"): lambda _, reply: reply.send(200, b""),
-            ("GET", "/version"): self._version,
+            ("GET", "/version"): lambda _, reply: reply.send(200, encode({"version": settings.release.text})),
             ("GET", "/metrics"): self._metrics,
             ("GET", "/v1/models"): self._models,
             ("POST", "/tokenize"): self._tokenize,
@@ -84,9 +84,6 @@ class Api:
             return True
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
         return scheme.lower() == "bearer" and key in keys
-
-    def _version(self, _: HttpRequest, reply: HttpReply) -> None:
-        reply.send(200, encode({"version": self.settings.release.text}))
 
     def _metrics(self, _: HttpRequest, reply: HttpReply) -> None:
         reply.send(200, metrics_page(self.counters).encode(), "text/plain; version=1.0.0; charset=utf-8")

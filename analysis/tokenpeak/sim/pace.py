@@ -82,7 +82,7 @@ class Pace:
         if not self._busy:
             self._busy = True
             self._meter.begins()
-            self._loop.call_soon(self._begin_now)
+            self._loop.call_soon(lambda: self._begin(time.monotonic()))
 
     def abort(self, sequence: Sequence) -> None:
         """Drop a sequence whose client has gone."""
@@ -108,13 +108,12 @@ class Pace:
             prefill_sequences=max(1, prompts // replicas),
         )
 
-    def _begin_now(self) -> None:
-        self._begin(time.monotonic())
-
     def _begin(self, start_s: float) -> None:
         counters, scheduler = self._counters, self._scheduler
         step = scheduler.schedule()
-        self._see_arrivals()
+        for sequence in self._unseen:
+            scheduler.add(sequence)
+        self._unseen.clear()
         if step is None and scheduler.waiting:
             step = scheduler.schedule()
         counters.running = len(scheduler.running)
@@ -142,11 +141,6 @@ class Pace:
             self._loop.call_later(wait_s, self._finish)
         else:
             self._loop.call_soon(self._finish)
-
-    def _see_arrivals(self) -> None:
-        for sequence in self._unseen:
-            self._scheduler.add(sequence)
-        self._unseen.clear()
 
     def _count_waiting(self) -> None:
         self._counters.waiting = len(self._scheduler.waiting) + len(self._unseen)

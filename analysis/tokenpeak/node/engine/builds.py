@@ -79,7 +79,6 @@ _NEVER = re.compile(r"LD_.*|PYTHON.*|GLIBC_.*|GCONV_PATH|PATH|HOME|SHELL|ENV|BAS
 ONLY = "engine"
 """The name of the one build that `tokenpeak_engine_command` declares."""
 DOCKER, PODMAN = "docker", "podman"
-RUNTIMES = (DOCKER, PODMAN)
 OF_CONTAINERS = ("mounts", "devices", "args", "user", "rootless_user", "shm_size", "limits", "pull")
 """Further keys that the declaration of a build in a container may say."""
 PATH_COMMAND = ["vllm", "serve"]

@@ -10,10 +10,8 @@ import hashlib
 import hmac
 import json
 import os
-import pwd
 import subprocess
 from pathlib import Path
-from typing import Any
 
 from tokenpeak.node.engine.container import LABEL, ContainerStart, EngineContainer
 from tokenpeak.node.machine import clock, process, root_files, trust
@@ -73,19 +71,6 @@ def environment_line(name: str, value: str) -> str:
     return f'{name}="{escaped}"\n'
 
 
-def unit_argv(argv: list[str]) -> list[str]:
-    """The command line for a unit, where systemd would put variables in place of `$NAME`."""
-    return [word.replace("$", "$$") for word in argv]
-
-
-def _uid_of(user: Any) -> int | None:
-    """The id of a declared user; None where none is declared, or one whom this node does not know."""
-    try:
-        return pwd.getpwnam(str(user)).pw_uid if user else None
-    except KeyError:
-        return None
-
-
 def _not_started(request: LaunchRequest, reason: str) -> ScriptError:
     return ScriptError("engine", f"The engine {shown_value(request.argv[0])} cannot be started: {reason}")
 
@@ -136,7 +121,7 @@ class Engine:
     def _users(self) -> list[int]:
         """Whose processes may be the engine's besides this script's own: those of the declared user."""
         try:
-            uid = _uid_of((self.state.declaration().get("engine") or {}).get("user"))
+            uid = trust.uid_of(str((self.state.declaration().get("engine") or {}).get("user") or ""))
         except ScriptError:
             return []
         return [uid] if uid else []
@@ -151,7 +136,7 @@ class Engine:
         if in_container is not None:
             return self._start_container(in_container, env, request)
         as_unit = has_systemd() and declared.get("isolation") != "process"
-        uid = _uid_of(declared.get("user"))
+        uid = trust.uid_of(str(declared.get("user") or ""))
         started: Json = {"trial_id": request.trial_id, "unit": self.unit if as_unit else None, "uid": uid}
         if as_unit:
             # Recorded before it starts: whatever dies now, the unit's name is known.
@@ -227,7 +212,8 @@ class Engine:
         options = [f"--property={name}={value}" for name, value in properties.items()]
         path = f"--setenv=PATH={os.environ.get('PATH', '/usr/bin:/bin')}"
         command = ["systemd-run", "--quiet", f"--unit={self.unit}", "--service-type=exec", path, *options, "--"]
-        ran = process.run([*command, *unit_argv(request.argv)], timeout_s=60)
+        # systemd would put variables in place of `$NAME`.
+        ran = process.run([*command, *(word.replace("$", "$$") for word in request.argv)], timeout_s=60)
         if ran.status != 0:
             raise _not_started(request, shown_output(ran.err))
         return int(self._show().get("MainPID", "0"))

@@ -114,14 +114,12 @@ def engine_help(declared: Json, build: Json, engine_version: str | None, state: 
     return lines
 
 
-def is_module(command: Sequence[str]) -> bool:
-    """Whether a build is started as the module of older images, `python -m vllm.entrypoints.openai.api_server`."""
-    return "-m" in command and command[-1].endswith("api_server")
-
-
 def version_argv(command: Sequence[str]) -> list[str]:
-    """The command that prints the version of a build's vLLM; that module has no option for it."""
-    if is_module(command):
+    """The command that prints the version of a build's vLLM.
+
+    The module of older images, `python -m vllm.entrypoints.openai.api_server`, has no option for it.
+    """
+    if "-m" in command and command[-1].endswith("api_server"):
         return [*command[: list(command).index("-m")], "-c", _SAY_VERSION]
     return [*(word for word in command if word != "serve"), "--version"]
 

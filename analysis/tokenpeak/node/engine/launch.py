@@ -263,7 +263,7 @@ def await_ready(
     """Wait for /health, then for a first real completion, both by a process of the engine."""
     check = of_processes(engine.members, "the engine")
     try:
-        while not serving.is_healthy(base, check):
+        while serving.request(f"{base}/health", timeout_s=2.0, check=check).status != 200:
             over = _ended(state, engine, nonce)
             if over is not None:
                 return over

@@ -184,11 +184,6 @@ def base_url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def is_healthy(url: str, check: Check | None = None) -> bool:
-    """Whether `/health` says so."""
-    return request(f"{url}/health", timeout_s=2.0, check=check).status == 200
-
-
 def served_model(
     url: str,
     key: str | None = None,

@@ -54,6 +54,7 @@ def unit_files(state: State, argv: list[str]) -> dict[str, str]:
     within seconds; the service is wanted at boot.
     """
     name = unit_name(state)
+    record = re.sub(r"([\\*?\[])", r"\\\1", str(state.path("record"))).replace("%", "%%")
     words = [_quoted(word) for word in [*argv, "guard", "--state", str(state.folder)]]
     # systemd looks for variables in arguments alone.
     environment = "\n".join(f"Environment={_quoted(f'{key}={value}')}" for key, value in root_environment.FIXED.items())
@@ -61,7 +62,7 @@ def unit_files(state: State, argv: list[str]) -> dict[str, str]:
     return {
         f"{name}.service": f"""[Unit]
 Description=TokenPeak gives this node back to production when its controller falls silent
-ConditionPathExistsGlob={_glob(state.path("record")).replace("%", "%%")}*.json
+ConditionPathExistsGlob={record}*.json
 After=network.target
 StartLimitIntervalSec=0
 
@@ -89,11 +90,6 @@ AccuracySec=1
 WantedBy=timers.target
 """,
     }
-
-
-def _glob(path: Path) -> str:
-    """A pattern that matches exactly this path."""
-    return re.sub(r"([\\*?\[])", r"\\\1", str(path))
 
 
 def _quoted(word: str) -> str:

@@ -86,7 +86,8 @@ def known_outcomes(state: State) -> list[Json]:
     last = state.read(OUTCOME_FILE)
     earlier = (last or {}).get(_EARLIER)
     entries = [state.read_spare().get(SPARE), last, *(earlier if isinstance(earlier, list) else [])]
-    return [_alone(each) for each in entries if isinstance(each, dict) and "restored" in each]
+    outcomes = [each for each in entries if isinstance(each, dict) and "restored" in each]
+    return [{name: value for name, value in each.items() if name != _EARLIER} for each in outcomes]
 
 
 def outcome_of_trial(state: State, trial_id: str, holder: str) -> Json | None:
@@ -102,11 +103,6 @@ def outcome_of_holder(state: State, holder: str | None) -> Json | None:
 
 def _first(state: State, is_it: Callable[[Json], bool]) -> Json | None:
     return next(filter(is_it, known_outcomes(state)), None)
-
-
-def _alone(outcome: Json) -> Json:
-    """An outcome without those that are written down with it."""
-    return {name: value for name, value in outcome.items() if name != _EARLIER}
 
 
 def _trial(outcome: Json) -> tuple[object, object]:

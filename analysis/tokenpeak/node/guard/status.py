@@ -23,7 +23,7 @@ def status(state: State, declaration: Json) -> StatusAnswer:
         unreadable = error.text
     try:
         serving: Production | None
-        serving, problem = production.look_closely(declaration.get("production") or {"manager": "none"}, state)
+        serving, problem = production.look(declaration.get("production") or {"manager": "none"}, state)
     except ScriptError as error:
         serving, problem = None, error.text
     is_guarded = record is not None and guard.is_armed(state, record["nonce"])

@@ -11,10 +11,9 @@
     production.json   production's own process, where the node script starts it itself
     engine-help.json  what the engine's own help says of its flags
     phase.json        what a command has begun last
-    telemetry.csv     samples of the current trial
+    telemetry.jsonl   samples of the current trial
     outcome.json      how the last restoration ended, and those of other trials before it
     hold.json         since when the node is held for production: a person gave it back from a sweep that lived
-    outcome.json      how the last restoration ended
     applied.json      the last apply that was confirmed: the record that it had, for its rollback
     production-start.json     a start of production by a start command that has not answered yet
     production-command.json   what an apply put in place of the command of a process that the node script starts

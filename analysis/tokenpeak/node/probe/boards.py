@@ -18,24 +18,10 @@ from typing import Any, Collection
 MIB = 1024 * 1024
 
 GPU_FIELDS = (
-    "index",
-    "name",
-    "uuid",
-    "driver_version",
-    "memory.total",
-    "memory.used",
-    "power.limit",
-    "compute_cap",
-    "mig.mode.current",
+    *("index", "name", "uuid", "driver_version", "memory.total", "memory.used"),
+    *("power.limit", "compute_cap", "mig.mode.current"),
 )
-SAMPLE_FIELDS = (
-    "index",
-    "power.draw",
-    "clocks.sm",
-    "temperature.gpu",
-    "memory.used",
-    "utilization.gpu",
-)
+SAMPLE_FIELDS = ("index", "power.draw", "clocks.sm", "temperature.gpu", "memory.used", "utilization.gpu")
 COUNTER_FIELD = "total_energy_consumption"
 """An energy counter in mJ. NVIDIA's own tool leaves it to NVML, which is asked first where it is."""
 SLOWED_FIELDS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")

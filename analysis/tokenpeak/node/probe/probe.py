@@ -82,7 +82,7 @@ def probe(state: State, declaration: Json) -> ProbeAnswer:
     problems: list[str] = []
     try:
         found_production: Production | None
-        found_production, unwell = production.look_closely(declared_production, state)
+        found_production, unwell = production.look(declared_production, state)
         problems += [unwell] if unwell else []
         # What could not be started again must not be stopped; a launch checks again.
         make_manager(declared_production, state).definition()

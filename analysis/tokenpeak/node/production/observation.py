@@ -63,7 +63,7 @@ def describe(state: State, declaration: Json, *, limited: bool = False) -> Descr
         unconfirmed=str(record["trial_id"]) if record and "apply" in record else None,
     )
     try:
-        running_production, unwell = production.look_closely(declared, state)
+        running_production, unwell = production.look(declared, state)
         manager = make_manager(declared, state)
         described = manager.describe()
         command = manager.command(described)

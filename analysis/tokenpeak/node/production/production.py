@@ -40,14 +40,8 @@ lengthen. By a shorter one each try would stop production that loads, and start 
 _LAST_WORDS_BYTES = 4096
 
 
-def look(declared: Json, state: State) -> Production:
-    """Production as it is now. Changes nothing."""
-    manager = make_manager(declared, state)
-    return _look(declared, manager, OfProduction(manager))[0]
-
-
-def look_closely(declared: Json, state: State) -> tuple[Production, str | None]:
-    """Production as `look` says, and what to do where it runs and does not say what it serves."""
+def look(declared: Json, state: State) -> tuple[Production, str | None]:
+    """Production as it is now, and what to do where it runs and does not say what it serves. Changes nothing."""
     manager = make_manager(declared, state)
     return _look(declared, manager, OfProduction(manager))
 

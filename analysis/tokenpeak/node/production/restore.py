@@ -108,7 +108,7 @@ def restore(
 def _served_model(was: Json, state: State) -> str | None:
     """The model that production serves now; None where it names none."""
     try:
-        return production.look(was["declared"], state).model
+        return production.look(was["declared"], state)[0].model
     except ScriptError:
         return None
 
@@ -273,7 +273,7 @@ def _of_free_node(state: State, outcome: RestoreOutcome) -> RestoreOutcome:
 
 def _free_node(state: State, declaration: Json) -> str:
     try:
-        current = production.look(declaration.get("production") or {"manager": "none"}, state)
+        current, _ = production.look(declaration.get("production") or {"manager": "none"}, state)
     except ScriptError as error:
         return f"How production stands is not known: {error.text}"
     name = " ".join(word for word in (current.manager, current.unit) if word)
