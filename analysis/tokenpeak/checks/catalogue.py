@@ -152,5 +152,5 @@ def judge(claim: Claim, evidence: Evidence) -> Judged:
 
 
 def guarded(evidence: Evidence) -> dict[str, Guarded]:
-    """What each guard found."""
+    """The findings of each guard."""
     return {guard.name: guard.run(evidence) for guard in GUARDS}

@@ -141,7 +141,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Guarded:
-    """What a guard looked at, in how many places, and what it found; nothing looked at says nothing."""
+    """A guard's findings, and in how many places it looked; none looked at says nothing."""
 
     looked_at: int
     findings: tuple[Finding, ...] = ()

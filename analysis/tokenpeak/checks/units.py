@@ -87,7 +87,7 @@ IDENTITIES: Sequence[tuple[str, str, tuple[str, ...], tuple[str, ...]]] = (
     ("req/s = requests ÷ s", "request_per_s", ("requests_ok",), ("duration_s",)),
     ("input tok/s = tokens ÷ s", "input_tok_per_s", ("input_tokens",), ("duration_s",)),
 )
-"""What a column is, by the columns multiplied above and below the line."""
+"""A column by the columns multiplied above and below the line."""
 WITHIN = 0.05
 
 

@@ -39,7 +39,7 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigComparison:
-    """What one figure of one config shows under one load; `load` and `metric` are None where all of it is meant."""
+    """The outcome of one figure of one config under one load; `load` and `metric` are None where all of it is meant."""
 
     hardware: str
     config: str
@@ -252,7 +252,7 @@ def _figure(pair: Pair, load: Load, metric: str) -> ConfigComparison | tuple[Fig
 
 
 def _lacking(name: str, values: FigureValues) -> str:
-    """What a side has too little of."""
+    """The launches that a side lacks, in words."""
     if len(values.measured) >= FEWEST_LAUNCHES:
         return ""
     count = len(values.measured)

@@ -41,7 +41,7 @@ class PowerFigure:
 
 @dataclass(frozen=True, kw_only=True)
 class Power:
-    """What a gate against a side can find."""
+    """Power of a gate against a side."""
 
     figures: tuple[PowerFigure, ...]
     comparisons: int
@@ -84,7 +84,7 @@ def as_share(change: float, metric: str) -> float:
 
 
 def power_against(old: Side, *, margin: float, metrics: Sequence[str] = (), configs: Sequence[str] = ()) -> Power:
-    """What a gate of the same configs, loads and figures against this side can find."""
+    """Power of a gate of the same configs, loads and figures against this side."""
     wanted = [config for config in old.launched if is_wanted(config, configs)]
     figures = list(_figures(old.launched, wanted, metrics))
     return Power(
@@ -139,7 +139,7 @@ def _launch_s(old: Side, configs: Sequence[SideConfig]) -> float | None:
 
 
 def power_lines(power: Power, old: Side, *, regression: float, hours: float | None) -> Iterator[str]:
-    """What a gate against a side will find, by the number of launches, and what finding a regression takes."""
+    """Power of a gate against a side by the number of launches, and the launches that a regression takes."""
     yield f"old  {old.title}"
     configs = f"{power.configs} config{'' if power.configs == 1 else 's'}"
     yield (
@@ -199,7 +199,7 @@ def _needed_lines(power: Power, regression: float, hours: float | None) -> Itera
 
 
 def power_json(power: Power, old: Side, *, regression: float, hours: float | None) -> dict[str, Any]:
-    """What a gate against a side will find."""
+    """Power of a gate against a side, as JSON."""
     needed, both = power.needed(regression), power.needed(regression, both=True)
     affordable = None if hours is None else power.affordable(hours * 3600)
     return {

@@ -27,7 +27,7 @@ class Load:
 
 @dataclass(frozen=True, kw_only=True)
 class SideLaunch:
-    """What one launch gave: a row of the frame of runs for each load."""
+    """One launch: a row of the frame of runs for each load."""
 
     node: str
     fault: str | None
@@ -103,7 +103,7 @@ class Side:
     trials: pl.DataFrame
     """The rows of its launches."""
     cautions: tuple[str, ...]
-    """What a reader must know before taking a figure."""
+    """Remarks for a reader before taking a figure."""
 
     @property
     def title(self) -> str:
@@ -195,7 +195,7 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """What differs, on which hardware of the old side, with each side's values."""
+    """A difference, on which hardware of the old side, with each side's values."""
 
     hardware: str
     what: str
@@ -235,7 +235,7 @@ _OF_SWEEPS: Mapping[str, Callable[[SweepRecord], object]] = {
 
 
 def differences(old: Side, new: Side, hardware: Mapping[str, str]) -> Iterator[Difference]:
-    """What differs on each kind of hardware that both have (`hardware`: old → new), and between the sweeps."""
+    """Differences on each kind of hardware that both have (`hardware`: old → new), and between the sweeps."""
     for own, other in hardware.items():
         for name, of_node in _OF_NODES.items():
             sides = [_words(map(of_node, side.nodes_of(kind))) for side, kind in ((old, own), (new, other))]

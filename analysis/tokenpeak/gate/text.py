@@ -44,7 +44,7 @@ def counts(gate: Gate) -> str:
 
 
 def family_words(gate: Gate) -> str:
-    """What the intervals guarantee together."""
+    """The intervals' guarantee, together."""
     return (
         f"{gate.family} intervals hold together in {CONFIDENCE:.0%}: at most {1 - CONFIDENCE:.0%} of gates over equal "
         f"sides say regressed or improved at all; changes below {gate.margin:.0%} are ties"

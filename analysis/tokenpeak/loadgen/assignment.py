@@ -66,7 +66,7 @@ class LoadAssignment:
     templates: tuple[RequestTemplate, ...] = ()
     conversations: tuple[Conversation, ...] = ()
     conversation_options: dict[str, object] | None = None
-    """What a body of a conversation holds besides its messages."""
+    """The rest of a conversation's body, besides its messages."""
     think_time_s: float = 0.0
     salt_ids: tuple[int, ...] = ()
     """Token ids that salts are written in; empty: salts are words."""
@@ -89,7 +89,7 @@ class LoadAssignment:
         return max(1, min(workers, least, self.max_in_flight or workers))
 
     def share(self, part: int, parts: int) -> Self:
-        """What worker `part` of `parts` does: every `parts`-th request, its part of each cap."""
+        """The share of worker `part` of `parts`: every `parts`-th request, its part of each cap."""
         if parts == 1:
             return self
 
@@ -123,7 +123,7 @@ class ConversationState:
 
 
 def payload(assignment: LoadAssignment, exchange: Exchange) -> bytes:
-    """What goes out on the connection for an exchange."""
+    """The bytes that go out on the connection for an exchange."""
     conversation = exchange.conversation
     if isinstance(conversation, ConversationState):
         body = _turn_body(assignment, conversation)

@@ -83,7 +83,7 @@ class NetworkPath(Record):
 
 
 class Calibration(Record):
-    """What the load client was found able to measure on a network path."""
+    """The loads that the load client measures well on a network path."""
 
     format_version: int = FORMAT_VERSION
     measured_at: datetime
@@ -118,7 +118,7 @@ def calibration_file(path: NetworkPath) -> Path:
 
 
 def read_calibration(path: NetworkPath) -> Calibration | None:
-    """What was kept for this network path; None when there is nothing, or something of another format."""
+    """The calibration kept for this network path; None when there is nothing, or something of another format."""
     try:
         return Calibration.model_validate_json(calibration_file(path).read_bytes())
     except (OSError, ValidationError):
@@ -315,7 +315,7 @@ def as_text(calibration: Calibration) -> str:
 
 
 def calibration_record(calibrations: Sequence[Calibration]) -> dict[str, Any] | None:
-    """What a sweep attaches to its archive."""
+    """The record that a sweep attaches to its archive."""
     if not calibrations:
         return None
     return {

@@ -18,12 +18,12 @@ from tokenpeak.paths import shown
 from tokenpeak.spec.workload import DatasetWorkload, TraceWorkload
 
 KEPT = ("role", "content", "name", "tool_calls", "tool_call_id")
-"""What a message may hold; of others' notes in it (costs, dates, ids) a server knows nothing."""
+"""Fields of a message; of others' notes in it (costs, dates, ids) a server knows nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chat:
-    """What a request asked, and the text that answered it; None where the row has no answer."""
+    """The messages of a request, and the text that answered it; None where the row has no answer."""
 
     messages: tuple[Mapping[str, Any], ...]
     answer: str | None
@@ -94,7 +94,7 @@ CHATS = "messages"
 """The column that chat logs have their messages in; it need not be named."""
 
 Row = tuple[str | Chat, str | int | None]
-"""What is asked, and the answer or its length where the file has it."""
+"""The prompt or chat, and the answer or its length where the file has it."""
 
 
 @dataclass(frozen=True, kw_only=True)

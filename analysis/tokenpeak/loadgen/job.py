@@ -105,11 +105,10 @@ class LoadJob(Declaration):
     """The machines that offer the load together; empty: this one does."""
     run_deadline_s: PositiveFloat = 900
     stall_s: PositiveFloat = 120
-    drain_s: PositiveFloat = 60
     early_stop: EarlyStop | None = None
     """None: every run is made."""
     quality: QualityJob | None = None
-    """What is measured of the engine's answers after the runs; None: nothing."""
+    """How the engine's answers are measured after the runs; None: not at all."""
 
 
 def read_job(path: Path) -> LoadJob:

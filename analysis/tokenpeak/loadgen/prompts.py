@@ -35,7 +35,7 @@ _WORDS = tuple((Path(__file__).parent / "words.txt").read_text().split())
 
 @dataclass(frozen=True, kw_only=True)
 class Vocabulary:
-    """What prompts may be made of."""
+    """Token ids and words that prompts are made of."""
 
     ids: tuple[int, ...]
     words: tuple[str, ...]
@@ -120,7 +120,7 @@ def _drawn(
 
 
 def _options(workload: Workload, model: str, output_tokens: int | None, seed: int) -> dict[str, object]:
-    """What a body holds besides its prompt."""
+    """The rest of a body, besides its prompt."""
     options: dict[str, object] = {
         "model": model,
         "stream": True,

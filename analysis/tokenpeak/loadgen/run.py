@@ -60,6 +60,8 @@ from tokenpeak.spec.workload import (
     TraceWorkload,
 )
 
+DRAIN_S = 60.0
+"""The longest wait for requests of before to leave the engine."""
 _DTYPES: dict[str, pl.DataType] = {
     "text": pl.String(),
     "int32": pl.Int32(),
@@ -93,7 +95,7 @@ def _write_requests(path: Path, tables: list[pl.DataFrame]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What all runs of a job share. `origin_s` is the trial's zero on the `perf_counter` clock."""
+    """Setting that all runs of a job share. `origin_s` is the trial's zero on the `perf_counter` clock."""
 
     job: LoadJob
     server: Server
@@ -153,7 +155,7 @@ class Run:
         return None
 
     def assignment(self, level: LoadLevel) -> LoadAssignment:
-        """What the workers are to send."""
+        """The requests for the workers."""
         run, setting = self.run, self.setting
         due = self._due(level)
         caps: tuple[tuple[float, int], ...] = ()
@@ -201,7 +203,7 @@ class Run:
         """Wait until the engine is idle, then offer a load."""
         scraper = self.setting.scraper
         self._status("draining", level)
-        drained = scraper.drained(self.setting.job.drain_s)
+        drained = scraper.drained(DRAIN_S)
         assignment = self.assignment(level)
         self._status("loading", level)
         ticks: list[tuple[float, float]] = []

@@ -117,7 +117,7 @@ def same_top1(reference: TopK, launch: TopK) -> bool:
 
 
 def _last_returned(score: TopK) -> float:
-    """What a token that was not returned has at most: the TOP_K-th has it, or fewer were likely enough to be kept."""
+    """Log-probability of a token not returned, at most: that of the TOP_K-th, or too little to be kept."""
     last = sorted(score.values(), reverse=True)[TOP_K - 1] if len(score) >= TOP_K else UNLIKELY
     return max(last, UNLIKELY)
 

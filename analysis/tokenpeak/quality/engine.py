@@ -70,7 +70,7 @@ class QualityEngine:
         return count if isinstance(count, int) and count > 0 else None
 
     async def counters(self) -> Mapping[str, float]:
-        """What the engine counts; empty where it has no metrics page."""
+        """The engine's counters; empty where it has no metrics page."""
         answer = await ask(self._client, "/metrics")
         try:
             return parse(answer.text) if answer.status == httpx.codes.OK else {}

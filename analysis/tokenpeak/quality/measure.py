@@ -163,7 +163,7 @@ class Measured:
 
 
 def measure(server: Server, model: str, job: QualityJob) -> Measured:
-    """What a launch answers; a measurement that broke off says why."""
+    """The measurement of a launch; one that broke off says why."""
     began, started_at = time.monotonic(), datetime.now(UTC)
     answered = 0
 

@@ -87,7 +87,7 @@ def precision_bits(config: Config) -> tuple[float, float, float]:
 
 
 def changes(config: Config, reference: Config) -> tuple[str, ...]:
-    """What a config has otherwise than the reference that can change answers, in words."""
+    """Differences from the reference that can change answers, in words."""
     changed = list(precision_of(config).changes(precision_of(reference)))
     named = ("model", "revision", "quantization", "kv_cache_dtype", "dtype")
     for name, value in other_settings(answer_settings(config), answer_settings(reference)).items():
@@ -161,7 +161,7 @@ class MeasuredLaunch:
 
 
 class SweepAnswers:
-    """What is measured of one plan's launches and what follows; `recorded` is a reference from a file."""
+    """Measurements of one plan's launches and their verdicts; `recorded` is a reference from a file."""
 
     def __init__(self, plan: Plan, spec: QualitySpec, recorded: QualityPasses | None = None) -> None:
         self._plan = plan
@@ -186,7 +186,7 @@ class SweepAnswers:
         return f"{self.reference.planned.config.name} ({self.reference.why})"
 
     def job(self, config_id: str, launches: Sequence[MeasuredLaunch]) -> QualityJob | None:
-        """What is measured of the next launch of a config; None: nothing, others have shown it."""
+        """The measurement of the next launch of a config; None: none, others have shown it."""
         key = self._key.get(config_id)
         if key is None or not self.is_needed:
             return None

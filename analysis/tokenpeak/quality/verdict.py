@@ -151,7 +151,7 @@ _SHOWN_CHARS = 200
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """What a reference config answered, and its noise floor."""
+    """A reference config's answers, and its noise floor."""
 
     answers: QualityAnswers
     floor: Floor

@@ -94,7 +94,7 @@ def _standing_words(spec: SweepSpec, verdicts: Verdicts, recommended: str) -> st
 
 
 def _reference(spec: SweepSpec, planned: Sequence[Config]) -> Config | None:
-    """What runs now, as far as the sweep knows: production, or the baseline the user named, else the defaults."""
+    """The config that runs now, as far as is known: production, or the baseline the user named, else the defaults."""
     names = [*(name for name in spec.search.baseline if name != DEFAULTS), DEFAULTS]
     known = {config.name: config for config in planned}
     return next((known[name] for name in names if name in known), None)
@@ -143,7 +143,7 @@ def _defaults(version: str | None) -> dict[str, object]:
 
 SIXTEEN_BITS = "16 bits"
 _SIXTEEN = ("none", "auto", "half", "float16", "bfloat16")
-"""What `dtype` and `kv_cache_dtype` may say that comes to 16 bits: vLLM's `auto` uses no wider format."""
+"""Words of `dtype` and `kv_cache_dtype` that come to 16 bits: vLLM's `auto` uses no wider format."""
 _SAME = {"fp8_e4m3": "fp8", "float": "float32"}
 
 
@@ -158,7 +158,7 @@ class Precision:
     computed: str
 
     def changes(self, other: "Precision") -> tuple[str, ...]:
-        """What this has otherwise than `other`, in words; empty where the two are equal."""
+        """Differences from `other`, in words; empty where the two are equal."""
         changed = []
         if (self.model, self.revision) != (other.model, other.revision):
             changed.append(f"model {self.model}{f' {self.revision}' if self.revision else ''}")

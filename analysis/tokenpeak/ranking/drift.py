@@ -18,7 +18,7 @@ FEWEST_LAUNCHES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Drift:
-    """What the anchor says. `change` is last over first by the line, with bounds; `spread` is around the line (log).
+    """Drift by the anchor. `change` is last over first by the line, with bounds; `spread` is around the line (log).
 
     none: no change beyond noise, or less than the margin; the bounds say what they leave open.
     steady: a change along the line. erratic: the anchor varies by more than the margin around any line, so configs must
@@ -65,7 +65,7 @@ def drift(anchor: Sequence[tuple[float, float]], *, margin: float = MARGIN, conf
 def drift_words(
     launches: Sequence[tuple[str, str, float, float]], *, baseline: Sequence[str], margin: float
 ) -> list[str]:
-    """What each node's anchor says, in a sentence; none of a node whose anchor has too few launches.
+    """Drift by each node's anchor, in a sentence; none of a node whose anchor has too few launches.
 
     `launches`: (node, config's name, seconds after the sweep's start, objective). The anchor is the first baseline that
     gave a result, else the config that was launched first: a config that was picked by what it gave, such as a

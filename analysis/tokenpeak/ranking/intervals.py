@@ -118,7 +118,7 @@ def range_critical(means: int, freedom: int, confidence: float) -> float:
 
 
 def range_bound(means: int, freedom: int, confidence: float) -> float:
-    """What `range_critical` is at most: Student's t of as many pairs as there are (Bonferroni)."""
+    """Bound of `range_critical` from above: Student's t of as many pairs as there are (Bonferroni)."""
     return math.sqrt(2) * t_critical(freedom, 1 - (1 - confidence) / max(1, math.comb(means, 2)))
 
 

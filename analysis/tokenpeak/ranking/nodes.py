@@ -43,7 +43,7 @@ PRECISION = 1e-6
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NodeEffects(Generic[Config]):
-    """What launches of configs on several nodes show; `n` ratios of node ÷ launch have the `weights` (n,).
+    """Effects of several nodes, by the launches of configs; `n` ratios of node ÷ launch have the `weights` (n,).
 
     Values are logarithms. Directions are those of the nodes' information matrix: along them effects are independent.
     """
@@ -190,7 +190,7 @@ def by_node(values: Sequence[float], nodes: Sequence[str]) -> list[list[float]]:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeGain:
-    """What a config gains over another on one node: 0.1 is a tenth more."""
+    """Gain of a config over another on one node: 0.1 is a tenth more."""
 
     node: str
     gain: float
@@ -216,7 +216,7 @@ class NodeAgreement:
 def node_agreement(
     launches: Iterable[tuple[str, str, float]], config: str, other: str | None, *, confidence: float = CONFIDENCE
 ) -> NodeAgreement:
-    """What `config` gains over `other` by node; `launches` are (node, config, value above 0), of one kind of hardware.
+    """Gains of `config` over `other` by node; `launches` are (node, config, value above 0), of one kind of hardware.
 
     Without `other` only the nodes are known. `1 - confidence` is the probability that any node is named where all
     of them gain alike.

@@ -13,7 +13,7 @@ from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.spec.workload import ExternalLoad, OpenLoad
 
 DEFAULT_STATISTIC = "p50"
-"""What a distribution's bare name stands for as an objective."""
+"""The statistic that a distribution's bare name stands for as an objective."""
 
 
 def objective_value(trial: TrialRecord, spec: SweepSpec, *, gpus: int | None = None) -> float | None:

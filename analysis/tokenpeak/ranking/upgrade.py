@@ -26,7 +26,7 @@ from tokenpeak.ranking.ties import WIDEST
 from tokenpeak.spec.sweep import MARGIN
 
 SAME = ("model_name", "model_revision", "flags", "env")
-"""What two configs have alike that differ in their engine build alone, as columns of the frame of configs."""
+"""Settings alike in two configs that differ in their engine build alone, as columns of the frame of configs."""
 
 Outcome = Literal["faster", "slower", "tied", "not known"]
 """tied: not distinguishable, or different by less than the margin. not known: there are no bounds, or bounds that hold
@@ -82,7 +82,7 @@ def upgrade(
 def shown(
     effect: float, half: float | None, *, higher_is_better: bool, margin: float, pairs: int, launches: int
 ) -> Upgrade:
-    """What an effect (log) shows whose interval has this half width; None: it has none."""
+    """The change by an effect (log) whose interval has this half width; None: it has none."""
     is_apart = half is not None and abs(effect) > max(half, math.log1p(margin))
     if half is not None and half > WIDEST and not is_apart:
         half = None  # it says nothing
@@ -128,7 +128,7 @@ class Compared:
     """The launches' values of one figure of one config under one load, all positive."""
 
     figure: Hashable
-    """What is compared under which load on which hardware; its configs share what is known of their spread."""
+    """The figure, its load and hardware; its configs share what is known of their spread."""
     old: Sequence[float]
     new: Sequence[float]
     higher_is_better: bool
@@ -143,7 +143,7 @@ class Compared:
 
 
 def changes(compared: Sequence[Compared], *, margin: float = MARGIN, confidence: float = CONFIDENCE) -> list[Upgrade]:
-    """What each comparison shows; the intervals of those that are repeated hold all together at `confidence`."""
+    """The change by each comparison; the intervals of those that are repeated hold all together at `confidence`."""
     each = of_each(sum(one.is_repeated for one in compared), confidence)
     known: dict[int, Spread] = {}
     for figure in dict.fromkeys(one.figure for one in compared):
@@ -157,7 +157,7 @@ def changes(compared: Sequence[Compared], *, margin: float = MARGIN, confidence:
 
 
 def _change(one: Compared, spread: Spread | None, margin: float, confidence: float) -> Upgrade:
-    """What one comparison shows: within nodes where there are several, of which the sides share one."""
+    """The change by one comparison: within nodes where there are several, of which the sides share one."""
     difference = within_nodes(one.old, one.new, one.old_nodes, one.new_nodes)
     if difference is None:
         change = upgrade(

@@ -18,7 +18,7 @@ BUSY_UTILIZATION = 0.5
 
 
 def clock_reasons(run: RunRecord, telemetry: Series, *, from_s: float, to_s: float) -> tuple[Reason, ...]:
-    """What speaks against the run, GPU by GPU; its measured window is in seconds after the trial's start."""
+    """Reasons against the run, GPU by GPU; its measured window is in seconds after the trial's start."""
     if isinstance(run.level, StagedLoad | ReplayLoad):
         return ()
     reasons = []

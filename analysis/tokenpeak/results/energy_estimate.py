@@ -206,7 +206,7 @@ def _covered(moments: Floats, from_s: float, to_s: float) -> bool:
 
 
 def _at(moments: Floats, joules: Floats, at_s: float, update_s: float, variance_w2: float) -> tuple[float, float]:
-    """What a counter showed at a moment, on the line between its readings and onward beyond them, and its variance."""
+    """A counter's value at a moment, on the line between its readings and onward beyond them, and its variance."""
     after = int(np.clip(np.searchsorted(moments, at_s), 1, moments.size - 1))
     before = after - 1
     gap_s = float(moments[after] - moments[before])

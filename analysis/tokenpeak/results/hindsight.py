@@ -30,7 +30,7 @@ STALL_RATIO = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """What to try, and the figures that suggest it."""
+    """A setting to try, and the figures that suggest it."""
 
     rule: str
     text: str
@@ -77,7 +77,7 @@ def observe(config: Config, run: RunRecord, series: Series, memory: MemoryPlan |
 
 
 Words = tuple[str, str]
-"""What to try, and the figures that suggest it."""
+"""A setting to try, and the figures that suggest it."""
 
 
 def _kv_full(seen: RunObservation) -> Words | None:
@@ -176,7 +176,7 @@ RULES: dict[str, Callable[[RunObservation], Words | None]] = {
 
 
 def diagnose(config: Config, run: RunRecord, series: Series, memory: MemoryPlan | None = None) -> tuple[Advice, ...]:
-    """What the run suggests, in the order of RULES; a rule whose figures were not recorded says nothing."""
+    """Advice from the run, in the order of RULES; a rule whose figures were not recorded says nothing."""
     seen = observe(config, run, series, memory)
     return tuple(
         Advice(rule=name, text=words[0], evidence=words[1])
@@ -238,7 +238,7 @@ def hindsight_lines(
     trials: Sequence[TrialRecord],
     models: Mapping[str, ModelFacts | None],
 ) -> list[str]:
-    """What the trials on nodes like `node` say of their predictions, in sentences; none without an objective run."""
+    """Lessons of the trials on nodes like `node`, in sentences; none without an objective run."""
     good = [trial for trial in trials if trial.hardware == plan.hardware and trial.status == "ok"]
     observations = [observation for trial in good if (observation := observed(trial, spec))]
     lines = [

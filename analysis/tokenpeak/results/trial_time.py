@@ -84,7 +84,7 @@ def fill_gaps(
 
 
 _OVERHEAD = {"load": "load client"}
-"""What the time of a step is called that none of its own spans claims."""
+"""Names of a step's time that none of its own spans claims."""
 
 
 def _gap(from_s: float, to_s: float, steps: Sequence[tuple[str, float, float]]) -> list[Phase]:

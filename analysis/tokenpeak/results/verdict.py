@@ -44,7 +44,7 @@ RECOMPUTED_LIMIT = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class RunEvidence:
-    """What a verdict is judged on."""
+    """Evidence of a verdict."""
 
     workload: Workload
     level: LoadLevel

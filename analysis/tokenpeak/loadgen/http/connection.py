@@ -24,7 +24,7 @@ HEAD_LIMIT_BYTES = 256 << 10
 LARGE_PACKET_BYTES = 16 << 10
 """A packet above this has its response weighed at once; the others wait for the next tick of whoever owns it."""
 PACKET_BYTES = 80
-"""What a packet that is kept costs beside its content."""
+"""Cost of a packet that is kept, beside its content."""
 
 
 class Exchange:

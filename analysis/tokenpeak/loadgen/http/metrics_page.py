@@ -196,7 +196,7 @@ class Scraper:
 
 
 def counters(samples: list[Sample]) -> EngineCounters | None:
-    """What the engine says of the span that `samples` cover; None when there are fewer than two."""
+    """The engine's counters over the span that `samples` cover; None when there are fewer than two."""
     if len(samples) < 2:
         return None
     first, last = samples[0], samples[-1]

@@ -55,7 +55,7 @@ class Server:
         return f"{'https' if self.tls else 'http'}://{self.netloc}{self.prefix}"
 
     def target(self, endpoint: str) -> Target:
-        """What a worker needs to send requests of an endpoint: `completions` or `chat`."""
+        """The target of requests of an endpoint: `completions` or `chat`."""
         fields = {
             "host": self.netloc,
             "accept": "text/event-stream",
@@ -77,7 +77,7 @@ class Server:
         )
 
     def trust(self, url: str) -> ssl.SSLContext:
-        """What httpx trusts at `url`: the same certificates as the load generator, and none where there is no TLS."""
+        """Certificates that httpx trusts at `url`: those of the load generator, and none where there is no TLS."""
         if urlsplit(url).scheme != "https":
             # To read the system's certificates takes 20 ms.
             return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

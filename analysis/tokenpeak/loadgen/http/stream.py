@@ -88,7 +88,7 @@ def _received(exchange: Exchange) -> tuple[bytes, list[int]]:
 
 
 def _data(block: bytes) -> bytes | None:
-    """What an event says; None for a comment or an event without data. A block that is no event says itself."""
+    """The data of an event; None for a comment or an event without data. A block that is no event says itself."""
     if block.startswith(b"data: ") and b"\n" not in block:
         return block[6:]
     lines = block.replace(b"\r", b"").split(b"\n")
@@ -111,7 +111,7 @@ def _separator(body: bytes) -> bytes:
 
 
 class _Events:
-    """What the events of a body say, read by `read`; whatever was read before a fault remains.
+    """The events of a body, read by `read`; whatever was read before a fault remains.
 
     The events of a stream differ in their text alone, so one that begins and ends like an earlier token event, with no
     quote between, is another and needs no parser. That is most of them. A text ends where that ending does, which has
@@ -206,7 +206,7 @@ def _carries_tokens(event: dict[str, Any]) -> bool:
 
 
 def text_of(exchange: Exchange) -> str:
-    """What the engine said, all of it; events of another shape say nothing."""
+    """The engine's whole text; events of another shape say nothing."""
     body = _received(exchange)[0]
     blocks = body.split(_separator(body), BLOCKS_LIMIT)[:BLOCKS_LIMIT]
     events = (_object(data) for block in blocks if len(block) <= EVENT_LIMIT_BYTES and (data := _data(block)))

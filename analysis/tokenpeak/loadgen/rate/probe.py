@@ -32,7 +32,7 @@ class ProbeAsked:
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeSeen:
-    """What a probe showed: its requests that ended well, warm-up included, and how many did not."""
+    """A probe that has ended: its requests that ended well, warm-up included, and how many did not."""
 
     asked: ProbeAsked
     timings: Timings

@@ -93,7 +93,7 @@ def _level(asked: ProbeAsked, level: MaxRateLoad) -> LoadLevel:
 
 
 def _seen(asked: ProbeAsked, offered: Offered, slo: Slo, duration_s: float) -> ProbeSeen:
-    """What the probe showed, for the search."""
+    """The probe as the search sees it."""
     opened = asked.rate_per_s is not None
     # An open loop's request counts from when it was due: what the client's cap held back waited all the same.
     began = "due_s" if opened else "sent_s"
@@ -120,7 +120,7 @@ def _seen(asked: ProbeAsked, offered: Offered, slo: Slo, duration_s: float) -> P
 
 
 def _shown(search: SustainableRateSearch, probe: ProbeSeen, offered: Offered, slo: Slo) -> RateProbe:
-    """What the probe showed, for the record."""
+    """The probe as it is recorded."""
     asked, timings = probe.asked, probe.timings
     summary = summarize(offered.table, slo, from_due=asked.rate_per_s is not None)
     ratio = search.observed_ratio(probe)

@@ -21,7 +21,7 @@ ESTIMATED_FROM = 5000
 FEWEST = 8
 """Requests of a probe that is estimated from."""
 A_PARAMETER = 6.0
-"""What a parameter more must explain, in units of −2 ln likelihood."""
+"""Explained by a parameter more at least, in units of −2 ln likelihood."""
 BINS = 6
 NOISE = 0.02
 """Share of a work by which it may differ though the model is right: the client's and the kernel's time."""

@@ -74,7 +74,7 @@ class _Place:
 
 @dataclass(frozen=True, kw_only=True)
 class SustainableRateSearch:
-    """What is looked for. `tolerance`: half the interval's width as a share of the rate at which the search may end."""
+    """The search. `tolerance`: half the interval's width as a share of the rate at which it may end."""
 
     limits: Limits
     arrivals: str = "poisson"

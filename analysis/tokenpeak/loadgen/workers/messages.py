@@ -109,7 +109,7 @@ class LoadProgress:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostShare:
-    """What one load host did of a load."""
+    """One load host's part of a load."""
 
     load_host: Text
     requests: int
@@ -121,7 +121,7 @@ class HostShare:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadObservation:
-    """What was observed of a load. `start` is in `perf_counter` seconds; replies are in order of their index."""
+    """Observation of a load. `start` is in `perf_counter` seconds; replies are in order of their index."""
 
     replies: tuple[Reply, ...]
     lags: Annotated[tuple[Seconds, ...], MaxLen(10_000_000)]

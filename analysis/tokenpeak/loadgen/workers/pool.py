@@ -51,7 +51,7 @@ def mean_clock(before: WorkerClock, after: WorkerClock) -> WorkerClock:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """What one worker observed, and its clock over the run."""
+    """One worker's observation, and its clock over the run."""
 
     name: str
     seen: LoadObservation
@@ -134,7 +134,7 @@ def _shifted(reply: Reply, by: float) -> Reply:
 
 @dataclass(frozen=True, kw_only=True)
 class Offered:
-    """What came of one load: its requests, and what the client and the engine say of it."""
+    """A load that was offered: its requests, and what client and engine observed."""
 
     level: LoadLevel
     seen: LoadObservation
@@ -202,7 +202,7 @@ class WorkerPool:
     def _offer(
         self, assignment: LoadAssignment, on_progress: OnProgress, await_start: Callable[[], float] | None
     ) -> tuple[list[Part], float]:
-        """What each worker observed, without the share of one that was lost meanwhile; and when all had to start."""
+        """Each worker's observation, without the share of one that was lost meanwhile; and when all had to start."""
         if self.lost is not None:
             raise self.lost
         channels = self._channels[: assignment.most_workers(len(self._channels))]
@@ -227,7 +227,7 @@ class WorkerPool:
         return parts, start
 
     def _certificates(self, assignment: LoadAssignment) -> str | None:
-        """What a worker cannot read itself of the file of certificates; None: it reads the file."""
+        """Text of the file of certificates for a worker that cannot read it; None: it can."""
         return None
 
     def _clock(self, channel: Channel) -> WorkerClock:

@@ -113,7 +113,7 @@ class HostChannel(Channel):
         return line or left
 
     def _rest(self) -> bytes:
-        """What follows of a long line; raises ValueError where none is due."""
+        """The rest of a long line; raises ValueError where none is due."""
         if not self._awaits_observation:
             raise ValueError(f"a line of more than {LINE_LIMIT_BYTES} bytes")
         self._awaits_observation = False
