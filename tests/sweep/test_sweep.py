@@ -37,9 +37,9 @@ def test_every_step_is_a_task_of_a_playbook(swept: tuple[str, int, Home]) -> Non
 
     assert tasks["facts : Probe the node"] == 1
     for step in (
-        "engine : Launch the engine in production's place",
-        "load : Run the load client",
-        "engine : Stop the engine and give the node back",
+        "Launch the engine in production's place",
+        "Run the load client",
+        "Stop the engine and give the node back",
     ):
         assert tasks[step] >= 2, tasks
 
