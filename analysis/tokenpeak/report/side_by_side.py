@@ -148,17 +148,8 @@ def _speedup_table(view: SweepView, axis: str, title: str) -> Table:
     rows = []
     for hardware in view.hardware:
         rows += _against_first(view, hardware, axis, view.axes[axis])
-    schema = {
-        "hardware": pl.String,
-        "alternative": pl.String,
-        "ratio": pl.Float64,
-        "low": pl.Float64,
-        "high": pl.Float64,
-        "n": pl.Int64,
-        "lost": pl.Int64,
-    }
     return table(
-        pl.DataFrame(rows, schema=schema),
+        pl.DataFrame(rows, infer_schema_length=None),
         [
             Column(key="hardware", title="Hardware"),
             Column(key="alternative", title=axis, kind="code"),

@@ -17,10 +17,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
-from prometheus_client.registry import Collector
 
 from tokenpeak.errors import ArchiveError, ReportError
 from tokenpeak.records import EndRecord, SweepRecord
@@ -49,55 +47,36 @@ OF_NODES = {
 def exposition(paths: Sequence[Path], *, node_names: bool) -> bytes:
     """The metrics of the sweeps at or below the paths, in Prometheus' text format; nodes are numbered unless named."""
     registry = CollectorRegistry()
-    registry.register(_Sweeps(paths, node_names=node_names))
+    of_sweeps, of_nodes = (
+        {name: Gauge(f"tokenpeak_sweep_{name}", says, labels, registry=registry) for name, says in metrics.items()}
+        for metrics, labels in ((OF_SWEEPS, ("sweep", "name", "inventory")), (OF_NODES, ("sweep", "inventory", "node")))
+    )
+    for archive, record, end in _recent(paths):
+        for name, value in _of_sweep(archive, record, end).items():
+            of_sweeps[name].labels(record.sweep_id, record.name, record.inventory).set(value)
+        if end is None:
+            continue
+        for number, node in enumerate(record.nodes, start=1):
+            shown = node.node if node_names else f"node {number}"
+            for name, of_node in _OF_NODE.items():
+                of_nodes[name].labels(record.sweep_id, record.inventory, shown).set(of_node(end, node.node))
     return generate_latest(registry)
 
 
-class _Sweeps(Collector):
-    def __init__(self, paths: Sequence[Path], *, node_names: bool) -> None:
-        self._paths = paths
-        self._node_names = node_names
-
-    def describe(self) -> list[GaugeMetricFamily]:
-        """Nothing, so that registering reads no archive."""
-        return []
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Each metric with a sample for each sweep, or node of it."""
-        sweeps = {
-            name: GaugeMetricFamily(f"tokenpeak_sweep_{name}", says, labels=["sweep", "name", "inventory"])
-            for name, says in OF_SWEEPS.items()
-        }
-        nodes = {
-            name: GaugeMetricFamily(f"tokenpeak_sweep_{name}", says, labels=["sweep", "inventory", "node"])
-            for name, says in OF_NODES.items()
-        }
-        for archive, record, end in self._recent():
-            labels = [record.sweep_id, record.name, record.inventory]
-            for name, value in _of_sweep(archive, record, end).items():
-                sweeps[name].add_metric(labels, value)
-            if end is None:
-                continue
-            for number, node in enumerate(record.nodes, start=1):
-                shown = node.node if self._node_names else f"node {number}"
-                for name, of_node in _OF_NODE.items():
-                    nodes[name].add_metric([record.sweep_id, record.inventory, shown], of_node(end, node.node))
-        yield from (*sweeps.values(), *nodes.values())
-
-    def _recent(self) -> Iterator[tuple[Archive, SweepRecord, EndRecord | None]]:
-        """The sweeps that run or ended not long ago; an archive that cannot be read now is left out."""
+def _recent(paths: Sequence[Path]) -> Iterator[tuple[Archive, SweepRecord, EndRecord | None]]:
+    """The sweeps that run or ended not long ago; an archive that cannot be read now is left out."""
+    try:
+        archives = find_archives(list(paths))
+    except ArchiveError:
+        return
+    for archive in archives:
         try:
-            archives = find_archives(list(self._paths))
+            record, end = archive.read_sweep(), archive.read_end()
         except ArchiveError:
-            return
-        for archive in archives:
-            try:
-                record, end = archive.read_sweep(), archive.read_end()
-            except ArchiveError:
-                continue
-            is_recent = end is None or datetime.now(UTC) - end.ended_at < SHOWN_FOR
-            if record.imported is None and is_recent:
-                yield archive, record, end
+            continue
+        is_recent = end is None or datetime.now(UTC) - end.ended_at < SHOWN_FOR
+        if record.imported is None and is_recent:
+            yield archive, record, end
 
 
 _OF_NODE: dict[str, Callable[[EndRecord, str], float]] = {
