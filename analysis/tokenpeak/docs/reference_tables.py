@@ -12,6 +12,10 @@ from tokenpeak.spec.schema import field_docstrings
 from tokenpeak.store.schema import views
 from tokenpeak.store.tables import TABLES
 
+HEADS = ("Column", "Type", "Holds")
+OPTION_HEADS = ("Option", "Takes", "Default", "Does")
+_WORDS = {"integer": "whole number", "float": "number", "text": "text", "path": "path", "boolean": ""}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
@@ -51,9 +55,6 @@ def row(name: str, *cells: str) -> Entry:
 def listed(words: list[str], last: str = "or") -> str:
     """Words in a row: `a, b or c`."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"
-
-
-HEADS = ("Column", "Type", "Holds")
 
 
 def view_tables() -> list[ReferenceTable]:
@@ -116,10 +117,6 @@ def status_tables() -> list[ReferenceTable]:
             entries=tuple(row(str(int(status)), meanings[status.name]) for status in ExitStatus),
         )
     ]
-
-
-OPTION_HEADS = ("Option", "Takes", "Default", "Does")
-_WORDS = {"integer": "whole number", "float": "number", "text": "text", "path": "path", "boolean": ""}
 
 
 def command_tables(group: click.Group) -> list[ReferenceTable]:

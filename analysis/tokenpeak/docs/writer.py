@@ -44,6 +44,12 @@ FIGURE = "figure:"
 PAGE_LINK = re.compile(r"^(?![a-z]+:)([\w./-]*)\.md(#.*)?$")
 Draw = Callable[[str, str], Markup]
 """A figure's name and caption → its HTML."""
+FOLDER = paths.CONTENT / "docs"
+FIRST = "index"
+"""The page that leads to all others."""
+REFERENCE = FOLDER / "reference"
+LONGEST_SAYS = 110
+INDEX = "search-index.js"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,11 +146,6 @@ def _link(
     return renderer.renderToken(tokens, index, options, env)
 
 
-FOLDER = paths.CONTENT / "docs"
-FIRST = "index"
-"""The page that leads to all others."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class DocPage:
     """A page of the documentation."""
@@ -212,9 +213,6 @@ def _page(folder: Path, name: str, group: str) -> DocPage:
     return DocPage(name=name, group=group, text=text)
 
 
-REFERENCE = FOLDER / "reference"
-
-
 def tables_of(page: str, commands: click.Group) -> list[ReferenceTable]:
     """The tables of a page of the reference; none for a page without."""
     made: dict[str, Callable[[], list[ReferenceTable]]] = {
@@ -246,9 +244,6 @@ def inventory_tables() -> list[ReferenceTable]:
     return SchemaTables(schema, Examples(schema, files), "Variables", required).tables()
 
 
-LONGEST_SAYS = 110
-
-
 def entries_of(page: DocPage, headings: Iterable[Heading], tables: Iterable[ReferenceTable]) -> list[list[str]]:
     """What can be found on a page: `[title, address below docs/, page's title, a few words]` each."""
     address = f"{page.name}.html"
@@ -278,9 +273,6 @@ def script(entries: list[list[str]]) -> str:
     """The script that leaves the index for the page's own script."""
     text = json.dumps(entries, ensure_ascii=False, separators=(",", ":"))
     return f"window.tokenpeakIndex = {text};\n"
-
-
-INDEX = "search-index.js"
 
 
 @dataclass(frozen=True, kw_only=True)

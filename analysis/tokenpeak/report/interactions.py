@@ -23,6 +23,21 @@ MIXED = "*"
 """Stands behind n in a cell whose mean is over other settings of the other axes than another cell's."""
 CHANCE = 0.05
 """An axis, or a pair, matters where the p-value of its F test is below this."""
+SHARES = {"effect": pl.Float64, "low": pl.Float64, "high": pl.Float64, "n": pl.Int64, "remark": pl.String}
+EFFECTS = dict.fromkeys(("hardware", "axis", "alternative", "among"), pl.String) | SHARES | {"matters": pl.Boolean}
+PAIRS = {"hardware": pl.String, "pair": pl.String, "cell": pl.String, **SHARES, "p_value": pl.Float64}
+EFFECT_BARS = "Bars: 95% intervals (t) from what main effects leave unexplained."
+NOT_ESTIMABLE = 8
+"""How many alternatives without an estimate are named below the figure; its data hold all."""
+THIRD, HALF = 3, 5
+"""Most columns of cells of a heatmap that takes a third, or half, of a wide window."""
+EFFECT_COLUMNS = (
+    Column(key="effect", title="Effect", unit="%", kind="number", digits=1, signed=True),
+    Column(key="low", title="Low", unit="%", kind="number", digits=1, signed=True),
+    Column(key="high", title="High", unit="%", kind="number", digits=1, signed=True),
+    Column(key="n", title="Launches", kind="number"),
+    Column(key="remark", title="Remark"),
+)
 
 
 def pairs(view: SweepView) -> list[tuple[str, str]]:
@@ -143,11 +158,6 @@ def effects(view: SweepView) -> pl.DataFrame:
                     for choice in choices
                 ]
     return pl.DataFrame(rows, schema=EFFECTS)
-
-
-SHARES = {"effect": pl.Float64, "low": pl.Float64, "high": pl.Float64, "n": pl.Int64, "remark": pl.String}
-EFFECTS = dict.fromkeys(("hardware", "axis", "alternative", "among"), pl.String) | SHARES | {"matters": pl.Boolean}
-PAIRS = {"hardware": pl.String, "pair": pl.String, "cell": pl.String, **SHARES, "p_value": pl.Float64}
 
 
 def _shares(effect: statistics.Effect | None) -> dict[str, object]:
@@ -282,20 +292,6 @@ def _leading_axes(grounds: Sequence[tuple[str, pl.DataFrame]]) -> Sentence:
         else "other axes being equal."
     )
     return answer(*parts)
-
-
-EFFECT_BARS = "Bars: 95% intervals (t) from what main effects leave unexplained."
-NOT_ESTIMABLE = 8
-"""How many alternatives without an estimate are named below the figure; its data hold all."""
-THIRD, HALF = 3, 5
-"""Most columns of cells of a heatmap that takes a third, or half, of a wide window."""
-EFFECT_COLUMNS = (
-    Column(key="effect", title="Effect", unit="%", kind="number", digits=1, signed=True),
-    Column(key="low", title="Low", unit="%", kind="number", digits=1, signed=True),
-    Column(key="high", title="High", unit="%", kind="number", digits=1, signed=True),
-    Column(key="n", title="Launches", kind="number"),
-    Column(key="remark", title="Remark"),
-)
 
 
 def heatmap(view: SweepView, across: str, down: str, widest: float) -> Figure:

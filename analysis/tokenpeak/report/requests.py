@@ -32,6 +32,12 @@ GROUPS = 8
 """Groups of about as many requests into which input lengths are cut."""
 BINS = 120
 """Moments at which a run's queue is drawn."""
+_QUANTILES = pl.Schema(
+    {"series": pl.String, "quantity": pl.String, "x": pl.Float64, "value": pl.Float64, "n": pl.Int64}
+)
+WIDTH, HEIGHT = 300, 210
+TABLED = (0.5, 0.95, 0.99)
+"""Quantiles of the table."""
 
 
 def chosen(view: SweepView, ranked: Ranking, most: int) -> list[str]:
@@ -93,11 +99,6 @@ def quantiles(view: SweepView, ranked: Ranking, requests: pl.DataFrame) -> pl.Da
         ]
         return pl.DataFrame(rows, schema=_QUANTILES)
     return pl.DataFrame(list(_recorded(view, ranked)), schema=_QUANTILES)
-
-
-_QUANTILES = pl.Schema(
-    {"series": pl.String, "quantity": pl.String, "x": pl.Float64, "value": pl.Float64, "n": pl.Int64}
-)
 
 
 def _recorded(view: SweepView, ranked: Ranking) -> Iterable[dict[str, object]]:
@@ -191,11 +192,6 @@ def over_time(view: SweepView, ranked: Ranking) -> pl.DataFrame:
         .drop_nulls()
         .sort("series", "quantity", "x")
     )
-
-
-WIDTH, HEIGHT = 300, 210
-TABLED = (0.5, 0.95, 0.99)
-"""Quantiles of the table."""
 
 
 def _lines(

@@ -19,6 +19,13 @@ FORMATS = ("quantization", "dtype", "kv_cache_dtype")
 MODELS = ("model", "checkpoint")
 OF_NODE = ("tok/s", "req/s")
 """Units of what an engine's GPUs give together; a latency, or the speed of one request, is no sum over them."""
+PARALLEL = {
+    "tensor_parallel_size": "TP",
+    "pipeline_parallel_size": "PP",
+    "data_parallel_size": "DP",
+    "enable_expert_parallel": "EP",
+}
+"""Axes of parallelism and how an arrangement abbreviates them."""
 
 
 def answer_hardware(view: SweepView) -> Sentence:
@@ -196,15 +203,6 @@ def _against_first(view: SweepView, hardware: str, axis: str, choices: Sequence[
             }
         )
     return rows
-
-
-PARALLEL = {
-    "tensor_parallel_size": "TP",
-    "pipeline_parallel_size": "PP",
-    "data_parallel_size": "DP",
-    "enable_expert_parallel": "EP",
-}
-"""Axes of parallelism and how an arrangement abbreviates them."""
 
 
 def arrangement(choices: Sequence[tuple[str, str | None]]) -> str:

@@ -24,6 +24,9 @@ from tokenpeak.report.blocks.charts import spec_of
 
 Titles = Mapping[str, str | Column]
 _TITLE = re.compile(r"(`?)(.+?)\1(?: \(([^()]+)\))?")
+NAME = "tokenpeak"
+LONGEST = 20_000
+"""Characters of printed text that a page shows."""
 
 
 def columns(frame: pl.DataFrame, titles: Titles) -> list[Column]:
@@ -59,9 +62,6 @@ def figure(
     """
     data = table(frame, columns(frame, titles), name="data", title=f"Data of the figure: {title}")
     return Figure(name=name, title=title, caption=caption, spec=spec_of(chart), data=data, span=span, scope=scope)
-
-
-NAME = "tokenpeak"
 
 
 def enable_charts() -> Any:
@@ -102,10 +102,6 @@ def frame_table(frame: pl.DataFrame, title: str) -> Table:
         for key, dtype in frame.schema.items()
     ]
     return table(frame, named, name=slug(title), title=title)
-
-
-LONGEST = 20_000
-"""Characters of printed text that a page shows."""
 
 
 def frame_bundle(frame: pl.DataFrame) -> dict[str, Any]:

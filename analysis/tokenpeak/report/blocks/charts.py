@@ -21,6 +21,14 @@ from tokenpeak.report.blocks.digits import percent, shared_digits
 
 CHARTED = 40
 """Most configs that a chart of dots shows; its table has all."""
+EFFECTS_WIDTH, HEATMAP_ROOM = 210, 1040
+"""Pixels: the plot of effects, what the heatmaps of one row may take beside their labels."""
+MOST = 6
+"""Configs picked at once: as many as there are colours and shapes for."""
+DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2], [4, 4], [1, 3])
+SLOT = "indexof(picked, datum.series)"
+"""Which of the picked configs a row's is; −1: none of them."""
+IN_ZOOM = "!zoom || (datum.x >= zoom[0] && datum.x <= zoom[1])"
 
 
 def spec_of(chart: alt.TopLevelMixin) -> dict[str, Any]:
@@ -221,10 +229,6 @@ def _effect_words(frame: pl.DataFrame) -> pl.Series:
     return pl.Series(words, dtype=pl.String)
 
 
-EFFECTS_WIDTH, HEATMAP_ROOM = 210, 1040
-"""Pixels: the plot of effects, what the heatmaps of one row may take beside their labels."""
-
-
 def _by_hardware(
     chart: alt.LayerChart | alt.FacetChart,
     frame: pl.DataFrame,
@@ -249,14 +253,6 @@ def haloed(base: alt.Chart, **mark: Any) -> list[alt.Chart]:
     """Labels at points, and below them the same in the paper's colour and bolder: what lies behind stays apart."""
     halo = base.mark_text(fontSize=11, stroke=theme.PAPER, strokeWidth=4, **mark)
     return [halo, base.mark_text(fontSize=11, **mark)]
-
-
-MOST = 6
-"""Configs picked at once: as many as there are colours and shapes for."""
-DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2], [4, 4], [1, 3])
-SLOT = "indexof(picked, datum.series)"
-"""Which of the picked configs a row's is; −1: none of them."""
-IN_ZOOM = "!zoom || (datum.x >= zoom[0] && datum.x <= zoom[1])"
 
 
 def parameters(names: Sequence[str]) -> list[Any]:

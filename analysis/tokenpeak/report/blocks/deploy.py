@@ -34,6 +34,12 @@ from tokenpeak.vllm.command import command_line, engine_argv, engine_env, launch
 _LIMITS_OF_COMPOSE = {"memory": "mem_limit", "cpus": "cpus", "cpuset_cpus": "cpuset", "pids": "pids_limit"}
 _RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
 """Of Kubernetes' device plugins."""
+LATEST = "latest"
+ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - of a container, or of a machine that serves
+USUAL_PATH = "/usr/local/bin/vllm"
+"""Of the program in a unit, which needs a whole path, where what ran has none that lasts."""
+_HIDDEN_PATH = re.compile(r"<(?:path|private)-\d+>")
+"""What a cleaned copy has in place of a path, or of a setting of somebody's own."""
 
 
 def compose(command: ServingCommand) -> str:
@@ -203,14 +209,6 @@ def _composed(value: str) -> str:
 def _is_number(limit: str, value: str) -> bool:
     """Whether Compose may have this limit without quotes, as some of its releases want counts; sets are words."""
     return limit in ("cpus", "pids") and re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", value) is not None
-
-
-LATEST = "latest"
-ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - of a container, or of a machine that serves
-USUAL_PATH = "/usr/local/bin/vllm"
-"""Of the program in a unit, which needs a whole path, where what ran has none that lasts."""
-_HIDDEN_PATH = re.compile(r"<(?:path|private)-\d+>")
-"""What a cleaned copy has in place of a path, or of a setting of somebody's own."""
 
 
 def snippets(

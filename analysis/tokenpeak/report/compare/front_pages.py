@@ -37,6 +37,14 @@ HEADS = (
     "CPU per token, µs",
     "Server late p99, ms",
 )
+UNFINISHED = "unfinished"
+FACTORS = (
+    *("pue", "kg_co2_per_kwh", "water_l_per_kwh", "wue_l_per_kwh"),
+    *("price_per_kwh", "price_per_node_hour", "currency"),
+)
+"""Factors of energy that the methodology page shows."""
+FrontRow = Mapping[str, Any]
+"""`recency`, `entry`, `best`, `sides` and `methodology` of a sweep."""
 
 
 def calibrations(record: Mapping[str, object] | None) -> list[dict[str, Any]]:
@@ -113,9 +121,6 @@ def entries(found: Sequence[Mapping[str, Any]], *, live: bool = False) -> list[d
         }
         for place, each in enumerate(found)
     ]
-
-
-UNFINISHED = "unfinished"
 
 
 def _status(view: SweepView) -> str:
@@ -255,13 +260,6 @@ def _change(before: dict[str, Any] | None, now: dict[str, Any]) -> dict[str, Any
     return {"change": ratio * 100, "verdict": verdict}
 
 
-FACTORS = (
-    *("pue", "kg_co2_per_kwh", "water_l_per_kwh", "wue_l_per_kwh"),
-    *("price_per_kwh", "price_per_node_hour", "currency"),
-)
-"""Factors of energy that the methodology page shows."""
-
-
 def methodology(view: SweepView) -> dict[str, Any]:
     """The workloads and factors of a sweep, and the client's own error."""
     return {
@@ -291,10 +289,6 @@ def _client(runs: pl.DataFrame) -> list[tuple[str, str]]:
         if column in runs.columns and (values := runs[column].drop_nulls()).len():
             rows.append((words, f"{number(float(values.max()) * 1000)} ms"))  # type: ignore[arg-type]
     return rows
-
-
-FrontRow = Mapping[str, Any]
-"""`recency`, `entry`, `best`, `sides` and `methodology` of a sweep."""
 
 
 def front_row(view: SweepView) -> FrontRow:

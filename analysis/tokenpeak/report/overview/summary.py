@@ -23,6 +23,22 @@ from tokenpeak.report.ranking import ranking_blocks
 from tokenpeak.report.ranking.standings import Ranking, rank
 from tokenpeak.report.view import SweepView
 
+FIRST_ROWS = 10
+"""Rows of the ranking that the overview shows; its own page has all."""
+FIRST_COLUMNS = (
+    "label",
+    "rank",
+    "result",
+    "objective",
+    "gain",
+    "n",
+    "slo",
+    "quality",
+    "output_tok_per_s",
+    "output_tok_per_s_per_gpu",
+    "energy_j_per_output_tok",
+)
+
 
 def recommends(view: SweepView) -> bool:
     """A config is to be recommended: the sweep compares configs, rather than tools or presets of hardware."""
@@ -60,23 +76,6 @@ def commands(view: SweepView, ranked: Ranking) -> Snippets | Sentence | None:
         build=build_of(config, nodes[0]) if nodes else None,
         name=f"deploy-{slug(ranked.hardware)}",
     )
-
-
-FIRST_ROWS = 10
-"""Rows of the ranking that the overview shows; its own page has all."""
-FIRST_COLUMNS = (
-    "label",
-    "rank",
-    "result",
-    "objective",
-    "gain",
-    "n",
-    "slo",
-    "quality",
-    "output_tok_per_s",
-    "output_tok_per_s_per_gpu",
-    "energy_j_per_output_tok",
-)
 
 
 def first_rows(view: SweepView, ranked: Ranking) -> Table:

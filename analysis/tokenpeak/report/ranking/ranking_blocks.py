@@ -31,10 +31,9 @@ from tokenpeak.report.ranking.standings import FEW, MEASURED, NOT_RUN, Ranking
 from tokenpeak.report.view import SweepView
 
 SINGLE = "{once}: no interval, and differences below {margin:.0%} are not distinguished."
-
 VAGUE = "Launches are too few or too unlike for an interval: differences below {margin:.0%} are not distinguished."
-
 REPLICATED = "Bars: 95% intervals of means over launches, by a spread that is pooled over all configs."
+HOLDOUT = "One more launch of the search's choice, on fresh requests, which selected nothing"
 
 
 def interval_words(view: SweepView, ranked: Ranking) -> str:
@@ -151,9 +150,6 @@ def _span_words(view: SweepView, ranked: Ranking, kinds: int) -> list[Part]:
     close = "tied with the best" if ranked.replicated else f"within {view.spec.search.margin:.0%} of the best"
     tied = f"{counted(ties, 'other is', 'others are') if ties else 'none is'} {close}"
     return ["From worst to best they span ", spread, f"{where}; {tied}. "]
-
-
-HOLDOUT = "One more launch of the search's choice, on fresh requests, which selected nothing"
 
 
 def ranking_table(view: SweepView, ranked: Ranking) -> Table:

@@ -37,6 +37,9 @@ from tokenpeak.report.site.sweep_pages import Report, SiteOptions, make_study, m
 from tokenpeak.report.trials.search_progress import progress
 from tokenpeak.store.archive import Archive, find_archives
 
+_moved: list[str] = []
+"""Sweeps that the former site has given to the new one, which is not in its place yet."""
+
 
 class WriteDocs(Protocol):
     """Writes docs/ into the folder of a site."""
@@ -181,10 +184,6 @@ def _staging(output: Path) -> Path:
 def _former(output: Path) -> Path:
     """Where the former site is for the moment of its replacement."""
     return output.with_name(f".{output.name}.former-{os.getpid()}")
-
-
-_moved: list[str] = []
-"""Sweeps that the former site has given to the new one, which is not in its place yet."""
 
 
 def leave(output: Path) -> None:

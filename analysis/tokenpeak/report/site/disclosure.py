@@ -32,6 +32,29 @@ from tokenpeak.spec.energy import Citation, EnergyFactors
 from tokenpeak.spec.sweep import ModelSpec, Objective, QualitySpec, SearchSpec, SweepSpec
 from tokenpeak.vllm.flags import flag_table
 
+_WORDS = """
+architectures attention_backend attn_implementation backend cudagraph_mode custom_ops data_parallel_backend
+distributed_executor_backend dtype kv_buffer_device kv_cache_dtype kv_connector kv_role load_format mamba_backend
+method mm_encoder_attn_backend mode model_impl model_type ops preemption_mode quant_method quantization
+reasoning_parser rope_type safetensors_load_strategy splitting_ops tokenizer_mode tool_call_parser torch_dtype type
+CUDA_DEVICE_ORDER CUDA_MODULE_LOADING CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES
+NVIDIA_DRIVER_CAPABILITIES NVIDIA_VISIBLE_DEVICES NCCL_ALGO NCCL_DEBUG NCCL_DEBUG_SUBSYS NCCL_LAUNCH_MODE
+NCCL_NET_GDR_LEVEL NCCL_P2P_LEVEL NCCL_PROTO KMP_AFFINITY OMP_PLACES OMP_PROC_BIND OMP_WAIT_POLICY
+PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF PYTORCH_HIP_ALLOC_CONF TORCH_CUDA_ARCH_LIST
+TOKENPEAK_SIM_DRIVER TOKENPEAK_SIM_FAULT TOKENPEAK_SIM_GPU TOKENPEAK_SIM_LINKS TOKENPEAK_SIM_VERSION
+VLLM_ALL2ALL_BACKEND VLLM_ATTENTION_BACKEND VLLM_FLASHINFER_MOE_BACKEND VLLM_FLOAT32_MATMUL_PRECISION
+VLLM_KV_CACHE_LAYOUT VLLM_LOGGING_LEVEL VLLM_NVFP4_GEMM_BACKEND VLLM_ROCM_QUICK_REDUCE_QUANTIZATION
+VLLM_TARGET_DEVICE VLLM_WORKER_MULTIPROC_METHOD
+"""
+WORDS = frozenset(_WORDS.split())
+"""Names whose values are words of vLLM, of a library or of the simulated engine."""
+_MODELS = "model revision served_model_name spec_model speculative_model tokenizer tokenizer_revision"
+MODELS = frozenset(_MODELS.split())
+"""Names of models, which a site is about; of a path its last part leaves."""
+_NUMBERS = re.compile(r"[\d.,:;x-]*")
+_IS_WORD = re.compile(r"[\w.,:;+|() -]{1,80}")
+_OF_VLLM = re.compile(r"vllm(?:\.\w+)+")
+
 
 class FieldRule(Enum):
     """How a text field leaves."""
@@ -205,30 +228,6 @@ def parts_of(annotation: Any) -> Iterator[type[Any]]:
         yield annotation
     for part in typing.get_args(annotation):
         yield from parts_of(part)
-
-
-_WORDS = """
-architectures attention_backend attn_implementation backend cudagraph_mode custom_ops data_parallel_backend
-distributed_executor_backend dtype kv_buffer_device kv_cache_dtype kv_connector kv_role load_format mamba_backend
-method mm_encoder_attn_backend mode model_impl model_type ops preemption_mode quant_method quantization
-reasoning_parser rope_type safetensors_load_strategy splitting_ops tokenizer_mode tool_call_parser torch_dtype type
-CUDA_DEVICE_ORDER CUDA_MODULE_LOADING CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES
-NVIDIA_DRIVER_CAPABILITIES NVIDIA_VISIBLE_DEVICES NCCL_ALGO NCCL_DEBUG NCCL_DEBUG_SUBSYS NCCL_LAUNCH_MODE
-NCCL_NET_GDR_LEVEL NCCL_P2P_LEVEL NCCL_PROTO KMP_AFFINITY OMP_PLACES OMP_PROC_BIND OMP_WAIT_POLICY
-PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF PYTORCH_HIP_ALLOC_CONF TORCH_CUDA_ARCH_LIST
-TOKENPEAK_SIM_DRIVER TOKENPEAK_SIM_FAULT TOKENPEAK_SIM_GPU TOKENPEAK_SIM_LINKS TOKENPEAK_SIM_VERSION
-VLLM_ALL2ALL_BACKEND VLLM_ATTENTION_BACKEND VLLM_FLASHINFER_MOE_BACKEND VLLM_FLOAT32_MATMUL_PRECISION
-VLLM_KV_CACHE_LAYOUT VLLM_LOGGING_LEVEL VLLM_NVFP4_GEMM_BACKEND VLLM_ROCM_QUICK_REDUCE_QUANTIZATION
-VLLM_TARGET_DEVICE VLLM_WORKER_MULTIPROC_METHOD
-"""
-WORDS = frozenset(_WORDS.split())
-"""Names whose values are words of vLLM, of a library or of the simulated engine."""
-_MODELS = "model revision served_model_name spec_model speculative_model tokenizer tokenizer_revision"
-MODELS = frozenset(_MODELS.split())
-"""Names of models, which a site is about; of a path its last part leaves."""
-_NUMBERS = re.compile(r"[\d.,:;x-]*")
-_IS_WORD = re.compile(r"[\w.,:;+|() -]{1,80}")
-_OF_VLLM = re.compile(r"vllm(?:\.\w+)+")
 
 
 def is_public(name: str, value: object) -> bool:

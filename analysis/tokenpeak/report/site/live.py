@@ -42,6 +42,23 @@ OF_NODES = {
     "production_not_back": "Production of the node was not seen to serve again when the sweep ended.",
     "node_left_out": "The node failed so often in a row that the sweep went on without it.",
 }
+_OF_NODE: dict[str, Callable[[EndRecord, str], float]] = {
+    "production_downtime_seconds": lambda end, node: end.production_downtime_s.get(node, 0.0),
+    "production_not_back": lambda end, node: float(node in end.unrestored),
+    "node_left_out": lambda end, node: float(node in end.left_out_nodes),
+}
+LOOK_S = 2.0
+"""Between two looks at the archives."""
+SILENT_S = 10.0
+"""Whoever connects and says nothing for so long, or reads nothing, is left."""
+MOST_READERS = 100
+"""Connections at a time; one more is closed."""
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+"""As the pages' own, and besides, no page of another site may frame them."""
+LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def exposition(paths: Sequence[Path], *, node_names: bool) -> bytes:
@@ -79,13 +96,6 @@ def _recent(paths: Sequence[Path]) -> Iterator[tuple[Archive, SweepRecord, EndRe
             yield archive, record, end
 
 
-_OF_NODE: dict[str, Callable[[EndRecord, str], float]] = {
-    "production_downtime_seconds": lambda end, node: end.production_downtime_s.get(node, 0.0),
-    "production_not_back": lambda end, node: float(node in end.unrestored),
-    "node_left_out": lambda end, node: float(node in end.left_out_nodes),
-}
-
-
 def _of_sweep(archive: Archive, record: SweepRecord, end: EndRecord | None) -> dict[str, float]:
     """The values of OF_SWEEPS that are known."""
     trials = [path for path in (archive.path / "trials").glob("*.json") if not path.name.startswith(".")]
@@ -100,22 +110,6 @@ def _of_sweep(archive: Archive, record: SweepRecord, end: EndRecord | None) -> d
     if end is not None:
         known |= {"problems": float(len(end.problems)), "ended_timestamp_seconds": end.ended_at.timestamp()}
     return known
-
-
-LOOK_S = 2.0
-"""Between two looks at the archives."""
-SILENT_S = 10.0
-"""Whoever connects and says nothing for so long, or reads nothing, is left."""
-MOST_READERS = 100
-"""Connections at a time; one more is closed."""
-
-
-CONTENT_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'"
-)
-"""As the pages' own, and besides, no page of another site may frame them."""
-LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class _SiteServer(ThreadingHTTPServer):

@@ -23,6 +23,34 @@ from tokenpeak import bounded, paths
 from tokenpeak.errors import ArchiveError, InputError, ReportError
 from tokenpeak.paths import shown, slug
 
+_OF_SWEEPS = (
+    ("index", "Overview", "What to run", "What should we run, and how much better is it?"),
+    ("ranking", "Ranking", "Ranking", "How do all configs compare?"),
+    ("interactions", "Interactions", "Interactions", "Which settings matter, and which act together?"),
+    ("load", "Load", "Curves over load", "How do speed and waiting change with load?"),
+    ("requests", "Requests", "Requests", "How long do requests wait, and why?"),
+    ("energy", "Energy", "Energy, CO₂, water and cost", "What does a million tokens take?"),
+    (
+        *("hardware", "Hardware", "Parallelism, presets and quantization"),
+        "What do GPUs, parallelism and number formats change?",
+    ),
+    ("claims", "Checks", "Claims and checks", "Do the figures support what is said of them?"),
+    ("trials", "Trials", "Trials", "What happened in each launch?"),
+)
+"""Name, menu entry, title and question."""
+LONGEST = 200
+"""Characters of a title."""
+OF_A_SWEEP = ("archive", "study")
+"""Parameters that the site gives each sweep's notebooks itself."""
+TAG = "parameters"
+"""Of the cell that declares them."""
+KINDS: dict[str, tuple[Any, str]] = {
+    "int": (int, "a whole number"),
+    "float": (FiniteFloat, "a finite number"),
+    "bool": (bool, "true or false"),
+}
+"""What a text becomes by the type that its parameter declares, and how an error names that."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
@@ -40,21 +68,6 @@ class Page:
     """What is wrong with its metadata."""
 
 
-_OF_SWEEPS = (
-    ("index", "Overview", "What to run", "What should we run, and how much better is it?"),
-    ("ranking", "Ranking", "Ranking", "How do all configs compare?"),
-    ("interactions", "Interactions", "Interactions", "Which settings matter, and which act together?"),
-    ("load", "Load", "Curves over load", "How do speed and waiting change with load?"),
-    ("requests", "Requests", "Requests", "How long do requests wait, and why?"),
-    ("energy", "Energy", "Energy, CO₂, water and cost", "What does a million tokens take?"),
-    (
-        *("hardware", "Hardware", "Parallelism, presets and quantization"),
-        "What do GPUs, parallelism and number formats change?",
-    ),
-    ("claims", "Checks", "Claims and checks", "Do the figures support what is said of them?"),
-    ("trials", "Trials", "Trials", "What happened in each launch?"),
-)
-"""Name, menu entry, title and question."""
 SWEEP_PAGES = tuple(
     Page(
         name=name,
@@ -66,8 +79,6 @@ SWEEP_PAGES = tuple(
     for name, menu, title, question in _OF_SWEEPS
 )
 """Our pages of each sweep, in the order of the menu."""
-LONGEST = 200
-"""Characters of a title."""
 SITE_PAGES: tuple[Page, ...] = (
     Page(name="index", menu="Sweeps", title="TokenPeak", question="What has been measured?"),
     Page(name="compare", menu="Compare", title="Compare", question="What differs between configs, sweeps or dates?"),
@@ -77,8 +88,6 @@ SITE_PAGES: tuple[Page, ...] = (
 RESERVED = frozenset({"static", "docs", "feed.atom", "live.html", *(f"{page.name}.html" for page in SITE_PAGES)})
 """What is in the site's own folder beside the sweeps."""
 
-OF_A_SWEEP = ("archive", "study")
-"""Parameters that the site gives each sweep's notebooks itself."""
 
 DOCS = Page(name="docs", menu="Docs", title="Documentation", question="How is it used, and what is what?")
 LIVE = Page(name="live", menu="Live", title="Live", question="How far is the sweep?")
@@ -115,16 +124,6 @@ def _own(notebook: Path, used: set[str]) -> Page:
         problem = f"metadata.tokenpeak.title is {shown(title)}. It must have 1 to {LONGEST} characters."
         return replace(page, problem=f"{notebook.name}: {problem}")
     return replace(page, menu=title, title=title)
-
-
-TAG = "parameters"
-"""Of the cell that declares them."""
-KINDS: dict[str, tuple[Any, str]] = {
-    "int": (int, "a whole number"),
-    "float": (FiniteFloat, "a finite number"),
-    "bool": (bool, "true or false"),
-}
-"""What a text becomes by the type that its parameter declares, and how an error names that."""
 
 
 @dataclass(frozen=True, kw_only=True)

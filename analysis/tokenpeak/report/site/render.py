@@ -23,6 +23,9 @@ from tokenpeak.report.checks import address
 LONG_TEXT = 40
 """Most characters of a text in a column of usual width."""
 _UNSAFE = re.compile("[&<>\"']")
+EMBED = "window.vegaEmbed = vegaEmbed;"
+"""What the bundle leaves for the site's own script to find."""
+LIBRARIES = ("altair", "jinja2", "markdown-it-py", "polars", "tokenpeak", "vl-convert-python")
 
 
 def table_rows(table: Mapping[str, Any], here: str) -> Markup:
@@ -59,10 +62,6 @@ def _cell(cell: Mapping[str, Any], kind: str, off: str, folder: str) -> str:
 def _escaped(text: str) -> str:
     """The text for HTML; most has nothing to escape, and `escape` makes an object of its own for each."""
     return str(escape(text)) if _UNSAFE.search(text) else text
-
-
-EMBED = "window.vegaEmbed = vegaEmbed;"
-"""What the bundle leaves for the site's own script to find."""
 
 
 @lru_cache
@@ -134,9 +133,6 @@ def vega_bundle() -> str:
         kept.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(kept, vl_convert.javascript_bundle(EMBED, VEGALITE))
     return kept.read_text()
-
-
-LIBRARIES = ("altair", "jinja2", "markdown-it-py", "polars", "tokenpeak", "vl-convert-python")
 
 
 @lru_cache

@@ -27,6 +27,12 @@ from tokenpeak.spec.parameters import UNITS as PARAMETERS
 from tokenpeak.store.archive import Archive
 
 Report = Callable[[str], None]
+CSV_ROWS = 200_000
+"""A longer frame is offered as Parquet only."""
+FRAMES = ("sweeps", "nodes", "configs", "trials", "runs", "series")
+Blocks = list[dict[str, Any]]
+TRIALS = next(page for page in SWEEP_PAGES if page.name == "trials")
+"""The page that single trials belong to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +58,6 @@ def write_html(options: SiteOptions, path: str, template: str, **context: Any) -
     page = environment().get_template(template)
     shared = {"live": options.live, "documented": options.documented, "site_pages": SITE_PAGES, "path": path}
     target.write_text(page.render(**shared, **context))
-
-
-CSV_ROWS = 200_000
-"""A longer frame is offered as Parquet only."""
-FRAMES = ("sweeps", "nodes", "configs", "trials", "runs", "series")
 
 
 def write_frames(view: SweepView, folder: Path) -> None:
@@ -107,9 +108,6 @@ def write_checksums(folder: Path) -> None:
         with (folder / entry["path"]).open("rb") as file:
             lines.append(f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {entry['path']}\n")
     (folder / "SHA256SUMS").write_text("".join(lines))
-
-
-Blocks = list[dict[str, Any]]
 
 
 @contextmanager
@@ -180,10 +178,6 @@ def write_page(options: SiteOptions, view: SweepView, page: Page, blocks: Blocks
         here="",
         **shared,
     )
-
-
-TRIALS = next(page for page in SWEEP_PAGES if page.name == "trials")
-"""The page that single trials belong to."""
 
 
 def make_study(options: SiteOptions, archives: Mapping[str, Path], say: Report) -> dict[str, FrontRow]:

@@ -35,6 +35,22 @@ DRAWN = 80
 """Most trials of which the strips show the parts; of more, each trial is one bar."""
 WHOLE = "trial"
 GAP_MIN = 0.25 / 60
+WIDTH = 800
+HEIGHT = 56
+POINTS = 400
+"""Most samples that a line is drawn from; more are thinned to each stretch's least and most."""
+GIB = 2**30
+LANES: tuple[tuple[str, str, str, float], ...] = (
+    ("requests_running", "Running", "requests", 1.0),
+    ("requests_waiting", "Waiting", "requests", 1.0),
+    ("kv_cache_usage", "KV cache", "%", 100.0),
+    ("power_w", "Power", "W", 1.0),
+    ("sm_clock_mhz", "SM clock", "MHz", 1.0),
+    ("temperature_c", "Temperature", "°C", 1.0),
+    ("utilization", "Utilization", "%", 100.0),
+    ("vram_used_bytes", "VRAM used", "GiB", 1 / GIB),
+)
+"""Quantity (or what follows `gpuN_`), title, unit, scale."""
 
 
 def timed(view: SweepView) -> bool:
@@ -168,25 +184,6 @@ def node_strips(view: SweepView) -> Figure | None:
         "empty, the node served production or waited.",
         scope="nodes",
     )
-
-
-WIDTH = 800
-HEIGHT = 56
-POINTS = 400
-"""Most samples that a line is drawn from; more are thinned to each stretch's least and most."""
-
-GIB = 2**30
-LANES: tuple[tuple[str, str, str, float], ...] = (
-    ("requests_running", "Running", "requests", 1.0),
-    ("requests_waiting", "Waiting", "requests", 1.0),
-    ("kv_cache_usage", "KV cache", "%", 100.0),
-    ("power_w", "Power", "W", 1.0),
-    ("sm_clock_mhz", "SM clock", "MHz", 1.0),
-    ("temperature_c", "Temperature", "°C", 1.0),
-    ("utilization", "Utilization", "%", 100.0),
-    ("vram_used_bytes", "VRAM used", "GiB", 1 / GIB),
-)
-"""Quantity (or what follows `gpuN_`), title, unit, scale."""
 
 
 @dataclass(frozen=True, kw_only=True)

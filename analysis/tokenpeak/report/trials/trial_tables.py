@@ -20,6 +20,80 @@ from tokenpeak.report.ranking.standings import MEASURED, reason_words
 from tokenpeak.report.view import LAUNCH, SweepView
 from tokenpeak.store.archive import Archive
 
+SHOWN_RUNS = 250
+STATE_COLUMNS = (
+    Column(key="state", title="State"),
+    Column(key="duration_s", title="Measured for", unit="s", kind="number"),
+)
+RECOMPUTED = Column(
+    key="recomputed",
+    title="Recomputed",
+    unit="%",
+    kind="number",
+    digits=2,
+    help="About the share of tokens that the engine computed again after preemptions; above 1% a run is invalid.",
+)
+TEMPERATURE = Column(
+    key="temperature_c",
+    title="Boards at begin",
+    unit="°C",
+    kind="number",
+    digits=0,
+    hidden=True,
+    help="Mean temperature of the boards when the run began; hot boards draw more.",
+)
+BOUNDARIES = (
+    Column(
+        key="node_j_per_output_tok",
+        title="Whole node",
+        unit="J/token",
+        kind="number",
+        help="Energy per output token by the node's own meter (BMC or PDU); its boards are in it.",
+    ),
+    Column(
+        key="cpu_j_per_output_tok",
+        title="CPU",
+        unit="J/token",
+        kind="number",
+        hidden=True,
+        help="Energy per output token by the processors' counters, with memory where it has one.",
+    ),
+)
+"""Of a run's energy beside that of its own boundary."""
+IDLE_SHARE = Column(
+    key="idle",
+    title="Idle share",
+    unit="%",
+    kind="number",
+    digits=0,
+    hidden=True,
+    help="Share of the run's energy that the idle power comes to; it is in the figure.",
+)
+IDLE = (
+    Column(
+        key="idle_power_w",
+        title="Idle",
+        unit="W",
+        kind="number",
+        hidden=True,
+        help="What the energy's boundary draws with production stopped and no engine started.",
+    ),
+    IDLE_SHARE,
+)
+APPLY_COLUMNS = (
+    Column(key="when", title="When"),
+    Column(key="node", title="Node"),
+    Column(key="what", title="What"),
+    Column(key="config", title="Config"),
+    Column(key="status", title="Came of it"),
+    Column(key="downtime_s", title="Production down", unit="s", kind="number"),
+    Column(key="bake", title="Bake"),
+    Column(key="before", title="Definition before", help="First digits of its SHA-256"),
+    Column(key="after", title="Definition after", help="First digits of its SHA-256"),
+    Column(key="message", title="Why", hidden=True),
+    Column(key="who", title="Who", hidden=True),
+)
+
 
 def _one(frame: pl.DataFrame, column: str) -> bool:
     """All rows share the column's value, so that it says nothing."""
@@ -78,71 +152,6 @@ def dropped(view: SweepView) -> Table | None:
         name="dropped",
         title="Configs dropped before any launch",
     )
-
-
-SHOWN_RUNS = 250
-STATE_COLUMNS = (
-    Column(key="state", title="State"),
-    Column(key="duration_s", title="Measured for", unit="s", kind="number"),
-)
-
-RECOMPUTED = Column(
-    key="recomputed",
-    title="Recomputed",
-    unit="%",
-    kind="number",
-    digits=2,
-    help="About the share of tokens that the engine computed again after preemptions; above 1% a run is invalid.",
-)
-
-TEMPERATURE = Column(
-    key="temperature_c",
-    title="Boards at begin",
-    unit="°C",
-    kind="number",
-    digits=0,
-    hidden=True,
-    help="Mean temperature of the boards when the run began; hot boards draw more.",
-)
-
-BOUNDARIES = (
-    Column(
-        key="node_j_per_output_tok",
-        title="Whole node",
-        unit="J/token",
-        kind="number",
-        help="Energy per output token by the node's own meter (BMC or PDU); its boards are in it.",
-    ),
-    Column(
-        key="cpu_j_per_output_tok",
-        title="CPU",
-        unit="J/token",
-        kind="number",
-        hidden=True,
-        help="Energy per output token by the processors' counters, with memory where it has one.",
-    ),
-)
-"""Of a run's energy beside that of its own boundary."""
-IDLE_SHARE = Column(
-    key="idle",
-    title="Idle share",
-    unit="%",
-    kind="number",
-    digits=0,
-    hidden=True,
-    help="Share of the run's energy that the idle power comes to; it is in the figure.",
-)
-IDLE = (
-    Column(
-        key="idle_power_w",
-        title="Idle",
-        unit="W",
-        kind="number",
-        hidden=True,
-        help="What the energy's boundary draws with production stopped and no engine started.",
-    ),
-    IDLE_SHARE,
-)
 
 
 def runs(view: SweepView, frame: pl.DataFrame, name: str, title: str) -> Table:
@@ -252,21 +261,6 @@ def trials(view: SweepView) -> Table:
         title="All trials",
         hrefs={"trial_id": "href"},
     )
-
-
-APPLY_COLUMNS = (
-    Column(key="when", title="When"),
-    Column(key="node", title="Node"),
-    Column(key="what", title="What"),
-    Column(key="config", title="Config"),
-    Column(key="status", title="Came of it"),
-    Column(key="downtime_s", title="Production down", unit="s", kind="number"),
-    Column(key="bake", title="Bake"),
-    Column(key="before", title="Definition before", help="First digits of its SHA-256"),
-    Column(key="after", title="Definition after", help="First digits of its SHA-256"),
-    Column(key="message", title="Why", hidden=True),
-    Column(key="who", title="Who", hidden=True),
-)
 
 
 def applies(view: SweepView) -> tuple[Block, ...]:
