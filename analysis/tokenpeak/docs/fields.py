@@ -175,7 +175,7 @@ class SchemaTables:
         return [self._table(name) for name in self._order]
 
     def _title(self, name: str) -> str:
-        """What a part's heading says: where it stands in the file, and which kind it is."""
+        """Heading of a part: where it stands in the file, and which kind it is."""
         path, words = self._path(name), _words(name)
         is_same = path.rpartition(".")[2].removesuffix("[]").replace("_", " ") == words
         return f"`{path}`{'' if is_same else f': {words}'}" if name else self._file

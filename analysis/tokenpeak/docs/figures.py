@@ -140,7 +140,7 @@ def _trade_off(view: SweepView) -> Figure:
 
 
 def _effects(view: SweepView) -> Figure:
-    """What each alternative does by itself."""
+    """Effects of alternatives by themselves."""
     short = {name: word for names in view.axes.values() for name, word in short_names(names).items()}
     found = effects(view).drop_nulls("effect")
     shown = found.with_columns(choice=pl.concat_str("axis", pl.lit(" = "), pl.col("alternative").replace(short)))
@@ -176,7 +176,7 @@ def _progress(view: SweepView) -> Figure:
 
 
 def _predicted(view: SweepView) -> Figure:
-    """What was predicted before the first launch, beside what was measured."""
+    """Predictions before the first launch beside measurements."""
     frame = view.trials.select(
         "label", pl.col("predicted_output_tok_per_s").alias("predicted"), pl.col("objective").alias("measured")
     ).with_columns(ratio=pl.col("measured") / pl.col("predicted"))

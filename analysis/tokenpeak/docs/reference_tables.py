@@ -163,7 +163,7 @@ def _meaning(parameter: click.Parameter) -> str:
 
 
 def _takes(parameter: click.Parameter) -> str:
-    """What kind of value, in words; nothing for a switch."""
+    """Kind of value, in words; nothing for a switch."""
     if isinstance(parameter, click.Option) and parameter.is_flag:
         return "–"
     kind = parameter.type

@@ -170,7 +170,7 @@ class DocPage:
 
     @property
     def body(self) -> str:
-        """What stands below the title."""
+        """Text below the title."""
         return self.text.partition("\n")[2]
 
     @property
@@ -245,7 +245,7 @@ def inventory_tables() -> list[ReferenceTable]:
 
 
 def entries_of(page: DocPage, headings: Iterable[Heading], tables: Iterable[ReferenceTable]) -> list[list[str]]:
-    """What can be found on a page: `[title, address below docs/, page's title, a few words]` each."""
+    """Search entries of a page: `[title, address below docs/, page's title, a few words]` each."""
     address = f"{page.name}.html"
     found = [[page.title, address, page.group, shortened(plain(page.summary))]]
     found += [[each.title, f"{address}#{each.anchor}", page.title, ""] for each in headings]
@@ -301,7 +301,7 @@ class Documentation:
     def _context(
         self, env: jinja2.Environment, page: DocPage, contents: Sequence[Group], tables: Sequence[ReferenceTable]
     ) -> dict[str, Any]:
-        """What the template needs of a page."""
+        """Variables of the template for a page."""
         order = [each for group in contents for each in group.pages]
         place = order.index(page) if page in order else -1
         return {

@@ -52,7 +52,7 @@ def judged(view: SweepView) -> list[Judged]:
 
 @lru_cache(maxsize=4)
 def checked(view: SweepView) -> dict[str, Guarded]:
-    """What each guard found in the sweep's figures."""
+    """Findings of each guard in the sweep's figures."""
     return guarded(evidence(view))
 
 
@@ -136,7 +136,7 @@ def _overview(claims: list[Judged]) -> Table:
 
 
 def check_blocks(found: dict[str, Guarded]) -> list[Block]:
-    """What each check looked at and found."""
+    """Tables of the checks: how much each looked at, and its findings."""
     frame = pl.DataFrame(
         [
             {

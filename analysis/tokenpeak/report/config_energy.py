@@ -34,7 +34,7 @@ DERIVED = (
 
 
 def sources_of(*, is_simulated: bool) -> dict[str, str]:
-    """What an energy's source is called; nothing was measured of a simulation."""
+    """Names of an energy's sources; nothing was measured of a simulation."""
     return {
         source: words.replace("measured", "simulated") if is_simulated else words for source, words in _SOURCES.items()
     }

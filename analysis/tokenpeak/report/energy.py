@@ -256,7 +256,7 @@ def _unit(view: SweepView, unit: str) -> str:
 
 
 def months_table(view: SweepView, hardware: str, frame: pl.DataFrame, volume: float) -> Table:
-    """What a month at `volume` million output tokens takes; scripts recompute it. `frame` as for `energy_table`."""
+    """Figures of a month at `volume` million output tokens; scripts recompute it. `frame` as for `energy_table`."""
     shown = frame.with_columns(href=trial_href(pl.col("trial_id")))
     columns = [Column(key="label", title="Config", kind="code")]
     # As many digits fewer as the volume has.

@@ -174,7 +174,7 @@ def _shares(effect: statistics.Effect | None) -> dict[str, object]:
 
 
 def beyond(view: SweepView) -> pl.DataFrame:
-    """What each pair of axes does beyond what its two do by themselves, by its strongest cell.
+    """Effect of each pair of axes beyond those of its two, by its strongest cell.
 
     Columns: hardware, pair, cell (in the order of the pair; `not estimable` where no cell is), effect, low, high and n
     as `effects` has them, of that cell; p_value (F test of the whole pair; null without a test, and where no cell is
@@ -251,7 +251,7 @@ def answer_interactions(view: SweepView, effects: pl.DataFrame) -> Sentence:
 
 
 def _axis_words(hardware: str, rows: pl.DataFrame, without: Sequence[str]) -> list[Part]:
-    """What matters; it is said to do so most only where every axis that varied can be compared."""
+    """Sentence on the axes that matter; one is said to do so most only where every axis that varied can be compared."""
     first, *others = rows.iter_rows(named=True)
     if not first["matters"]:
         seen = ", ".join(_best_words(row) for row in (first, *others))
@@ -336,7 +336,7 @@ def heatmap(view: SweepView, across: str, down: str, widest: float) -> Figure:
 
 
 def heatmap_legend(view: SweepView, widest: float) -> Sentence:
-    """What the cells of all heatmaps show, and each sign that occurs in one."""
+    """Legend of all heatmaps: a cell, and each sign that occurs in one."""
     grid = pl.concat([cells(view, *pair, widest) for pair in pairs(view)], how="diagonal_relaxed")
     signs = {
         " n=a of b: the other configs of the b have no result.": pl.col("why").str.contains("more without"),
@@ -366,7 +366,7 @@ def not_estimable(effects: pl.DataFrame) -> str:
 
 
 def pair_effects(view: SweepView) -> Table:
-    """What each pair of axes does beyond its parts, by its strongest cell."""
+    """Table of what pairs of axes do beyond their parts, by their strongest cells."""
     return table(
         beyond(view).with_columns(pl.col("effect", "low", "high") * 100),
         [

@@ -71,7 +71,7 @@ def _start(found: _Found) -> datetime:
 
 
 def _places(archives: Place | Sequence[Place]) -> list[Place]:
-    """What is given, as a list that holds something."""
+    """The given places as a list that holds something."""
     places = [archives] if isinstance(archives, str | Path) else list(archives)
     if not places:
         raise InputError("archive names nothing. Give a folder, a packed archive, or postgres:SWEEP_ID.")

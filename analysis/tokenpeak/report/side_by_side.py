@@ -57,7 +57,7 @@ def answer_hardware(view: SweepView) -> Sentence:
 
 
 def _of_formats(view: SweepView, hardware: str) -> Sentence:
-    """What the best preset, number format or model gives over the first of its axis, by configs equal in all else."""
+    """Speedup of the best preset, number format or model over the first of its axis, by configs equal in all else."""
     found = [
         (row["ratio"], axis, row)
         for axis in view.axes

@@ -26,7 +26,7 @@ LAUNCH = (pl.int_range(pl.len()) + 1).over("hardware", "config_id")
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline:
-    """What gains are stated against: a config of the sweep, or the median where it has none."""
+    """Baseline of gains: a config of the sweep, or the median where it has none."""
 
     config_id: str | None
     words: str
@@ -261,7 +261,7 @@ class SweepView:
         return f"{self.record.started_at:%Y-%m-%d %H:%M} UTC"
 
     def marks(self) -> tuple[str, ...]:
-        """What qualifies every number of this sweep: simulated, estimated energy, interrupted."""
+        """Marks of every number of this sweep: simulated, estimated energy, interrupted."""
         found = []
         if self.record.simulated:
             found.append("simulated")
@@ -307,7 +307,7 @@ LONG = 24
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:
-    """What stands for each alternative of an axis in labels: itself, or of a long one what sets it apart.
+    """Short name of each alternative of an axis in labels: itself, or of a long one what sets it apart.
 
     >>> short_names(['{"mode":"FULL_AND_PIECEWISE","level":3}', '{"mode":"PIECEWISE"}'])
     {'{"mode":"FULL_AND_PIECEWISE","level":3}': '…FULL_AND_PIECEWISE","l…', '{"mode":"PIECEWISE"}': '…PIECEWISE"}'}

@@ -1,1 +1,1 @@
-"""What a page is made of: sentences, figures, tables, texts to copy, and their look."""
+"""Blocks that pages are made of: sentences, figures, tables, texts to copy, and their look."""

@@ -1,4 +1,4 @@
-"""What a page is made of: sentences, key figures, figures, tables and texts to copy.
+"""Blocks that pages are made of: sentences, key figures, figures, tables and texts to copy.
 
 A notebook's cell ends in a block; it becomes the cell's output as JSON of one media type, which the site's templates
 render, beside what other front ends show of it (`display`). No block holds markup: text is text, and the template

@@ -182,7 +182,7 @@ def heatmap(
 
 
 def effects(frame: pl.DataFrame, *, title: str) -> alt.TopLevelMixin:
-    """What each alternative does by itself: a dot and interval per alternative, for each hardware.
+    """Effects of alternatives by themselves: a dot and interval each, for each hardware.
 
     `frame`: hardware, choice (axis = alternative), axis, alternative, effect, low, high (shares; null where there is
     no interval), n; in the order shown.
@@ -284,7 +284,7 @@ def legend(roles: Mapping[str, str], *, columns: int = 3) -> alt.Legend:
 
 
 def tooltips(fields: Mapping[str, str]) -> list[alt.Tooltip]:
-    """What the pointer shows of a mark: title → field with its type, such as `x:Q`; measures have four digits."""
+    """Tooltips of a mark: title → field with its type, such as `x:Q`; measures have four digits."""
     return [
         alt.Tooltip(field, title=title, format=",.4~r" if field.endswith(":Q") and field != "n:Q" else alt.Undefined)
         for title, field in fields.items()

@@ -319,7 +319,7 @@ def _containers(command: ServingCommand) -> tuple[Snippet, ...]:
 
 
 def _arguments(config: Config, version: str | None, program: Sequence[str]) -> list[str]:
-    """What follows this program to serve the config at every address."""
+    """Arguments of this program to serve the config at every address."""
     argv = engine_argv(config, host=ANY_ADDRESS, port=PORT, engine_version=version, executable=program)
     return argv[len(program) :]
 
@@ -340,7 +340,7 @@ def _at_every_address(arguments: Sequence[str]) -> list[str]:
 
 
 def _program(launched: Sequence[str]) -> tuple[str, ...]:
-    """What was started, by its own path where that lasts, else by its name."""
+    """Program that was started, by its own path where that lasts, else by its name."""
     program = launched_program(launched) or ENTRY_POINT
     if program[0].startswith(TEMPORARY):
         return (program[0].rpartition("/")[2], *program[1:])

@@ -41,7 +41,7 @@ class Mount:
 
 @dataclass(frozen=True, kw_only=True)
 class ServingCommand:
-    """What an engine is started with, and what it needs around it."""
+    """Command that starts an engine, and what it needs around it."""
 
     program: tuple[str, ...]
     """On the machine itself."""
@@ -65,19 +65,19 @@ class ServingCommand:
 
     @property
     def shared_memory_gib(self) -> int | None:
-        """What is asked for /dev/shm where nobody declared it; None for an engine of one process."""
+        """Size of /dev/shm where nobody declared it; None for an engine of one process."""
         return SHARED_MEMORY_GIB if self.gpus > 1 else None
 
     @property
     def devices(self) -> tuple[str, ...] | None:
-        """What the container gets by `--device`; None: NVIDIA's boards, by their number."""
+        """Devices of the container, by `--device`; None: NVIDIA's boards, by their number."""
         if self.container is not None and self.container.devices is not None:
             return self.container.devices
         return None if self.accelerator == "nvidia" else AMD_DEVICES if self.accelerator == "amd" else ()
 
     @property
     def mounts(self) -> tuple[Mount, ...]:
-        """What was mounted, and the model's folder where that is in none of it."""
+        """Mounts of the container, and the model's folder where that is in none of it."""
         given = self.container.mounts if self.container is not None else ()
         found = [_mount(text) for text in given]
         if self.folder and not any(_is_below(self.folder, mount.place) for mount in found):
@@ -217,7 +217,7 @@ def run_command(command: ServingCommand, runtime: str) -> str:
 
 
 def _options(command: ServingCommand, runtime: str) -> list[tuple[str, ...]]:
-    """What the container is made with, each with its value: boards, shared memory, mounts, user, limits, others."""
+    """Options of the container, each with its value: boards, shared memory, mounts, user, limits, others."""
     made = command.container
     found: list[tuple[str, ...]] = []
     if command.devices is not None:

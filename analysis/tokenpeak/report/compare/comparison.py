@@ -42,7 +42,7 @@ def comparison(sides: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def sides(view: SweepView) -> list[dict[str, Any]]:
-    """What the sweep's results were measured in, for each kind of hardware."""
+    """Environment of the sweep's results, for each kind of hardware."""
     return [_side(view, hardware) for hardware in view.hardware]
 
 

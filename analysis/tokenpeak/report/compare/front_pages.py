@@ -85,7 +85,7 @@ def _shown(found: Calibration) -> dict[str, Any]:
 
 
 def entry(view: SweepView) -> dict[str, Any]:
-    """What the index says of a sweep, but for what depends on the others."""
+    """Entry of a sweep on the index, but for what depends on the others."""
     return {
         "sweep_id": view.sweep_id,
         "name": view.record.name,
@@ -315,7 +315,7 @@ def newest_first(rows: Iterable[FrontRow]) -> list[FrontRow]:
 
 
 def shown_over_all(rows: list[FrontRow], *, live: bool) -> dict[str, dict[str, Any]]:
-    """What each of the pages over all sweeps shows, by its name; `rows` are newest first."""
+    """Contexts of the pages over all sweeps, by their names; `rows` are newest first."""
     oldest_first = sorted(rows, key=lambda row: float(row["recency"][-1]))
     found = trend([row["best"] for row in oldest_first])
     return {

@@ -128,7 +128,7 @@ def _words(view: SweepView, found: _Compared) -> list[Part]:
 
 
 def _versions(view: SweepView, hardware: str, build: str) -> str:
-    """What a build's engines reported themselves."""
+    """Versions that a build's engines reported themselves."""
     ran = _trials(view, hardware).filter(pl.col("engine_build") == build)["engine_version"].drop_nulls().unique().sort()
     return ", ".join(map(engine_words, ran)) or "reported no version"
 

@@ -135,7 +135,7 @@ def _axis(xs: Sequence[float]) -> alt.Axis:
 
 
 def _tips(frame: pl.DataFrame, words: str, x_words: str) -> list[alt.Tooltip]:
-    """What the pointer shows of a point: what is known of any of them."""
+    """Tooltip of a point: what is known of any of them."""
     optional = {
         "95% low": "low:Q",
         "95% high": "high:Q",

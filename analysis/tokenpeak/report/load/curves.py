@@ -210,7 +210,7 @@ def curves(
 
 
 def no_curve() -> Sentence:
-    """What stands where no config has two loads."""
+    """Note in the place of a curve where no config has two loads."""
     return note("No config has runs to rank at more than one load level, so there is no curve.")
 
 
@@ -272,7 +272,7 @@ def _caption(
 
 
 def _state_words(points: pl.DataFrame) -> list[str]:
-    """What the signs of states mean, as far as they occur, and how long points were measured."""
+    """Meaning of the signs of states, as far as they occur, and how long points were measured."""
     states, seconds = set(points["state"].to_list()), (points["seconds"] / points["n"]).drop_nulls()
     words = []
     if "overloaded" in states:

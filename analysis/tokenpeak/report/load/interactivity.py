@@ -28,7 +28,7 @@ UNPROVEN = ("fail", "unknown")
 
 
 def roles(view: SweepView, ranked: Ranking) -> dict[str, str]:
-    """What a reader asks for, by label: recommended, the baselines that were launched, the alternatives."""
+    """Roles of configs by label: recommended, the baselines that were launched, the alternatives."""
     recommended = ranked.recommended
     if recommended is None:
         return {}

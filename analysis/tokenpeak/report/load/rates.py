@@ -72,7 +72,7 @@ def _probes(searches: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
 
 
 def found_rates(view: SweepView, hardware: str, workload: str) -> pl.DataFrame:
-    """What searches for the highest rate found, one row a launch, highest first.
+    """Results of searches for the highest rate, one row a launch, highest first.
 
     Columns: config_id, label, limits (in words), rate, low, high (null: that end is not known), confidence, ended,
     probes, replicate, launch (of its config, from 1), seconds (of all probes), saturation, saturation_low,

@@ -116,7 +116,7 @@ def gain(before: Reached, after: Reached) -> tuple[float | None, float | None]:
 
 
 def blocks(view: SweepView, others: Sequence[SweepView], workload: str) -> list[Block]:
-    """What each stage reaches and what it gains over the first; nothing where there is but one stage."""
+    """Highest rate of each stage and its gain over the first; nothing where there is but one stage."""
     alike = comparable(view, others, workload)
     stages = reached([view, *alike], workload)
     if len(stages) < 2 or not view.slo_words:

@@ -71,7 +71,7 @@ def _loss(view: SweepView, recommended: dict[str, Any], row: dict[str, Any]) -> 
 
 
 def _gains(view: SweepView, recommended: dict[str, Any], row: dict[str, Any]) -> list[tuple[float, str]]:
-    """What the config is better in under the objective's load, as shares with their words."""
+    """Gains of the config under the objective's load, as shares with their words."""
     found = []
     latencies = {name: (latency_words(name), "lower") for name in view.latency_columns}
     for name, (words, direction) in (latencies | GAINED).items():
@@ -85,7 +85,7 @@ def _gains(view: SweepView, recommended: dict[str, Any], row: dict[str, Any]) ->
 
 
 def _elsewhere(view: SweepView, ranked: Ranking) -> dict[str, list[tuple[float, str]]]:
-    """What each config gives more of at other loads with a fixed number of users, as shares with their words."""
+    """Gains of each config at other loads with a fixed number of users, as shares with their words."""
     assert ranked.recommended is not None, "alternatives are to a recommended config"
     workload, level = view.spec.objective_run()
     means = level_means(view, ranked.hardware).filter(

@@ -23,7 +23,7 @@ from tokenpeak.report.view import SweepView
 
 @lru_cache(maxsize=32)
 def agreement(view: SweepView, hardware: str, config_id: str, baseline_id: str | None) -> NodeAgreement:
-    """What a config gains over the baseline on each node of a kind of hardware; holdout runs take no part."""
+    """Gain of a config over the baseline on each node of a kind of hardware; holdout runs take no part."""
     of_hardware = pl.col("hardware") == hardware
     launches = view.trials.filter(of_hardware, ~pl.col("holdout"), pl.col("objective") > 0)
     return node_agreement(launches.select("node", "config_id", "objective").iter_rows(), config_id, baseline_id)
@@ -89,7 +89,7 @@ def _compared_with(ranked: Ranking) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class PrecisionGain:
-    """What the recommended config changes of the baseline's precision, and the best config that changes nothing."""
+    """Changes of precision from the baseline to the recommended config, and the best config that changes nothing."""
 
     changes: tuple[str, ...]
     """In words, such as `fp8 weights`; empty: the whole gain is at equal precision."""
@@ -151,7 +151,7 @@ def recommendation(view: SweepView, ranked: Ranking) -> Sentence:
 
 
 def cautions(view: SweepView, ranked: Ranking) -> list[Sentence]:
-    """What nobody may miss beside the headline, such as a simulation, a broken SLO, or a node that disagrees."""
+    """Cautions beside the headline, such as a simulation, a broken SLO, or a node that disagrees."""
     recommended = ranked.recommended
     if recommended is None:
         return []
@@ -203,7 +203,7 @@ def _perplexity(gain: PrecisionGain) -> str:
 
 
 def qualifications(view: SweepView, ranked: Ranking) -> Sentence | None:
-    """What qualifies the headline: why this config of those tied, on which nodes, and the holdout run; or None."""
+    """Qualifications of the headline: why this config of those tied, on which nodes, and the holdout run; or None."""
     if ranked.recommended is None:
         return None
     parts = [*_tie_words(view, ranked, ranked.recommended), *holds_on(view, ranked), *_holdout_words(view, ranked)]

@@ -46,7 +46,7 @@ def recommends(view: SweepView) -> bool:
 
 
 def answers_of(view: SweepView) -> list[Sentence]:
-    """What the sweep says, for each kind of hardware a headline with what a reader of it must not miss."""
+    """Answers of the sweep: for each kind of hardware a headline with its cautions."""
     if tools.compares(view):
         return [tools.answer_tools(view)]
     if presets.has_presets(view):
@@ -102,7 +102,7 @@ def first_rows(view: SweepView, ranked: Ranking) -> Table:
 
 
 def accelerator_of(nodes: Sequence[NodeFacts]) -> Accelerator:
-    """What these nodes compute on, as far as is known of them; unknown boards count as NVIDIA's."""
+    """Accelerator of these nodes, as far as is known of them; unknown boards count as NVIDIA's."""
     if any(node.cpu and not node.gpus for node in nodes):
         return "none"
     known = [facts.vendor for node in nodes for gpu in node.gpus if (facts := gpu_facts(gpu.name))]
@@ -110,7 +110,7 @@ def accelerator_of(nodes: Sequence[NodeFacts]) -> Accelerator:
 
 
 def cost_of_sweep(view: SweepView) -> Facts:
-    """What was tried and what that took."""
+    """Configs, trials and runs of the sweep, and the time and energy that they took."""
     trials = view.trials
     hours = 0.0
     for hardware in view.hardware:

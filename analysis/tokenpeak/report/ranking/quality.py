@@ -31,7 +31,7 @@ _TITLES = {
 
 
 def shown(view: SweepView, ranked: Ranking) -> list[Sentence | Figure | Table]:
-    """What a ranking page says of answers; nothing where none were compared and no precision was changed."""
+    """Blocks about answers on a ranking page; nothing where none were compared and no precision was changed."""
     found = (
         gain_by_precision(view, ranked),
         faster_unproven(view, ranked),

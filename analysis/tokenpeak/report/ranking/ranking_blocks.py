@@ -37,7 +37,7 @@ HOLDOUT = "One more launch of the search's choice, on fresh requests, which sele
 
 
 def interval_words(view: SweepView, ranked: Ranking) -> str:
-    """What the intervals of a figure are, or why it has none."""
+    """Meaning of a figure's intervals, or why it has none."""
     if ranked.replicated:
         return REPLICATED
     once = view.lone_words("Each was launched once").capitalize()
@@ -71,7 +71,7 @@ def standings(ranked: Ranking) -> pl.DataFrame:
 
 
 def ranking_caption(view: SweepView, ranked: Ranking, drawn: int = charts.CHARTED) -> str:
-    """What a figure of the first `drawn` of `standings` shows, over how many configs, and what its intervals are."""
+    """Caption of a figure of the first `drawn` of `standings`: over how many configs, and what its intervals are."""
     configs = ranked.frame.height
     ok = int((ranked.frame["state"] == "ok").sum())
     words = [f"{view.metric_title} {view.objective_at} of {ok} of {configs} configs; {_axes_words(view)}."]

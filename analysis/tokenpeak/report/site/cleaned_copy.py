@@ -100,7 +100,7 @@ def _copy_trial(archive: Archive, trial: TrialRecord, copy: Archive, cleaner: Cl
 
 
 def cleaner_of(record: SweepRecord, *, node_names: bool, texts: bool = False) -> Cleaner:
-    """What cleans the files of this sweep."""
+    """Cleaner of this sweep's files."""
     spec = parse_spec(record.spec, Path("sweep.json"))
     return Cleaner(known_words(record, spec), node_labels(record), secrets_only=node_names, texts=texts)
 

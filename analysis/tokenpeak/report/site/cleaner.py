@@ -47,7 +47,7 @@ CACHED_LETTERS = 400
 
 @dataclass
 class Findings:
-    """What was found, by kind: how often, and in which file first."""
+    """Findings by kind: how often, and in which file first."""
 
     counts: Counter[str] = field(default_factory=Counter)
     first: dict[str, str] = field(default_factory=dict)

@@ -274,7 +274,7 @@ def json_of(value: str) -> dict[str, Any] | list[Any] | None:
 
 @cache
 def _choices() -> frozenset[object]:
-    """What flags of vLLM may be, and its quantizations: words of everybody's."""
+    """Choices of vLLM's flags, and its quantizations: words of everybody's."""
     spans = (span for spans in flag_table().flags.values() for span in spans)
     return frozenset(choice for _, _, facts in spans for choice in facts.get("choices", ()))
 

@@ -87,7 +87,7 @@ def own_words(inventory: str) -> tuple[tuple[str, str], ...]:
 
 
 def node_labels(record: SweepRecord) -> dict[str, str]:
-    """What pages call each node and load host, whatever it is called: node-1, node-2, … in the sweep's order."""
+    """Label of each node and load host on pages, whatever it is called: node-1, node-2, … in the sweep's order."""
     found = {
         **{name: f"load-host-{index}" for index, name in enumerate(record.load_hosts, start=1)},
         **{node.node: f"node-{index}" for index, node in enumerate(record.nodes, start=1)},
@@ -172,7 +172,7 @@ def _of_machine() -> Iterator[tuple[str, str]]:
 
 
 def _of_inventory(name: str) -> Iterator[tuple[str, str]]:
-    """What the inventory of that name says, when it is one of this machine's."""
+    """Words of the inventory of that name, when it is one of this machine's."""
     folder = paths.INVENTORIES / name
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name) or not folder.is_dir():
         return

@@ -177,7 +177,7 @@ class _Handler(SimpleHTTPRequestHandler):
         return super().send_head()
 
     def _metrics(self) -> io.BytesIO:
-        """What Prometheus scrapes."""
+        """Answer to Prometheus."""
         content = self.server.metrics()
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", CONTENT_TYPE)
@@ -211,7 +211,7 @@ def server(site: Path, host: str, port: int, metrics: Callable[[], bytes]) -> Th
 
 
 def fingerprint(archives: Sequence[Path]) -> tuple[tuple[str, int, int], ...]:
-    """What would change the site: each archive's number of trials and newest file."""
+    """State of the archives that the site is made of: each archive's number of trials and newest file."""
     found = []
     for archive in find_archives(list(archives)):
         files = [archive.path / "sweep.json", archive.path / "end.json", *(archive.path / "trials").glob("[!.]*.json")]

@@ -251,7 +251,7 @@ def _where(error: PapermillExecutionError) -> str:
 
 
 def blocks(executed: Any, *, own: bool = False) -> list[dict[str, Any]]:
-    """What an executed notebook shows, in order: prose from its Markdown cells, and the blocks of its outputs.
+    """Blocks of an executed notebook, in order: prose from its Markdown cells, and the blocks of its outputs.
 
     Of a user's `own` notebook printed text and all prose too. Else prose that announces nothing is left out. Cells
     tagged `notebook-only` show nothing here.

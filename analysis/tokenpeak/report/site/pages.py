@@ -138,7 +138,7 @@ class Declared:
     """What the line says after `#`, such as the unit."""
 
     def value(self, given: object) -> object:
-        """What is given, text included, as a value of the declared type; InputError where it is none."""
+        """The given value, text included, as one of the declared type; InputError where it is none."""
         if not isinstance(given, str) or self.kind not in (*KINDS, "list"):
             return given
         if self.kind == "list":

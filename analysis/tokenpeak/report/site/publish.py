@@ -170,7 +170,7 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 def sensitive(site: Path, *, texts: bool = False) -> list[str]:
-    """What names machines, people or secrets in the data that the site's pages are made of, a line for each kind.
+    """Findings of machines, people or secrets in the data that the site's pages are made of, a line for each kind.
 
     So are engine logs and free text, unless `texts`.
     The data are cleaned again, which finds nothing in what has been cleaned.

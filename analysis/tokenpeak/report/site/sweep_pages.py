@@ -136,7 +136,7 @@ def opened(raw: Path, given: Mapping[str, object]) -> SweepView:
 
 
 def blocks_of(page: Page, given: Mapping[str, object], folder: Path, study: Sequence[str], say: Report) -> Blocks:
-    """What a page's notebook shows; of a user's that fails, the cell and the error."""
+    """Blocks of a page's notebook; of a user's that fails, the cell and the error."""
     try:
         if page.problem:
             raise ReportError(page.problem)

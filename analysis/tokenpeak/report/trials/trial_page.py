@@ -1,4 +1,4 @@
-"""What the page of a trial shows, read from its raw record."""
+"""Page of a trial, read from its raw record."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -74,14 +74,14 @@ def trial_pages(view: SweepView) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _afterwards(found: Restoration) -> str:
-    """What became of production after the trial; one that was down before may still be down."""
+    """State of production after the trial; one that was down before may still be down."""
     if not found.restored:
         return "not seen restored"
     return "as before (down)" if not found.was_running and found.message.endswith(LEFT_DOWN) else "restored"
 
 
 def _answer(view: SweepView, trial: TrialRecord, objective: float | None) -> dict[str, Any] | None:
-    """What the launch gave and where its config stands; None where it failed, which the page says otherwise."""
+    """Result of the launch and standing of its config; None where it failed, which the page says otherwise."""
     if trial.status != "ok" or not trial.runs:
         return None
     places, ranked = _places(view, trial.hardware)
