@@ -14,7 +14,7 @@ from tokenpeak.node.engine.container import container_environment
 from tokenpeak.node.engine.engine import Engine, declared_environment, read_environment_file, trial_key
 from tokenpeak.node.engine.images import container_start
 from tokenpeak.node.engine.installed import entry_digest
-from tokenpeak.node.engine.models import model_digest, model_problem
+from tokenpeak.node.engine.models import declared_model, model_digest, model_problem
 from tokenpeak.node.engine.serving import ForeignServerError
 from tokenpeak.node.guard import guard, lease, mutex
 from tokenpeak.node.guard import record as records
@@ -73,7 +73,8 @@ def launch(state: State, declaration: Json, request: LaunchRequest) -> LaunchAns
         started_at_unix_s=phases.started_at_unix_s,
         production_found_down=False,
     )
-    model, user = _model_and_user(declaration, request)
+    model = declared_model(declaration, request.model)
+    user = str((declaration.get("engine") or {}).get("user") or "") or None
     if request.engine_digest is not None and digest not in (None, request.engine_digest):
         text = f"The engine was {request.engine_digest} when the sweep began, and is {digest} now: begin another sweep."
         return replace(answer, failure_phase=WRONG_ENGINE, message=text)
@@ -121,14 +122,6 @@ def launch(state: State, declaration: Json, request: LaunchRequest) -> LaunchAns
         production_found_down=bool(record.get("found_down")),
         production=picked(Production, record["production"]),
     )
-
-
-def _model_and_user(declaration: Json, request: LaunchRequest) -> tuple[str | None, str | None]:
-    """The model that the engine is to serve and the engine's user; no model where the engine is simulated."""
-    declared = declaration.get("model") or {}
-    model = request.model or declared.get("path") or declared.get("name")
-    user = (declaration.get("engine") or {}).get("user")
-    return None if declaration.get("simulated") or not model else str(model), str(user) if user else None
 
 
 def borrow(state: State, declaration: Json, request: LaunchRequest, address: tuple[str, int], phases: Phases) -> Json:

@@ -28,6 +28,13 @@ _HEAD_BYTES = 64 * 1024
 _MOST_FILES = 2000
 
 
+def declared_model(declaration: Json, asked: str | None = None) -> str | None:
+    """The model that an engine is to serve, the asked or else the declared one; None where the engine is simulated."""
+    declared = declaration.get("model") or {}
+    model = asked or declared.get("path") or declared.get("name")
+    return None if declaration.get("simulated") or not model else str(model)
+
+
 def model_problem(build: Json, model: str, env: Mapping[str, str], argv: Sequence[str], user: str | None) -> str | None:
     """Why an engine of the build would not find the model on the node; None where it would, or nobody can say.
 

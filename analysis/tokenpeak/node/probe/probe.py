@@ -166,10 +166,9 @@ def _model(declaration: Json) -> tuple[bool | None, str | None]:
 
     Where every build is in a container, each says so itself.
     """
-    declared = declaration.get("model") or {}
-    model = declared.get("path") or declared.get("name")
+    model = models.declared_model(declaration)
     build = next((each for each in engine_builds(declaration).values() if "image" not in each), None)
-    if declaration.get("simulated") or not model or build is None:
+    if model is None or build is None:
         return None, None
     engine = declaration.get("engine") or {}
     user = str(engine["user"]) if engine.get("user") else None
@@ -177,8 +176,7 @@ def _model(declaration: Json) -> tuple[bool | None, str | None]:
         env = {**os.environ, **declared_environment(declaration)}
     except ScriptError:
         return None, None
-    absent = models.model_problem(build, str(model), env, (), user)
-    return models.is_present(str(model), env, (), user), absent
+    return models.is_present(model, env, (), user), models.model_problem(build, model, env, (), user)
 
 
 def drain_problems(declaration: Json, state: State) -> list[str]:
@@ -215,10 +213,8 @@ def build_states(declaration: Json, state: State) -> tuple[InstalledEngine, ...]
 
 
 def _require_model(build: Json, declaration: Json) -> None:
-    declared = declaration.get("model") or {}
-    model = declared.get("path") or declared.get("name")
-    absent = models.model_problem(build, str(model), {}, (), None) if model else None
-    if absent and not declaration.get("simulated"):
+    model = models.declared_model(declaration)
+    if model and (absent := models.model_problem(build, model, {}, (), None)):
         raise ScriptError("engine", absent)
 
 
