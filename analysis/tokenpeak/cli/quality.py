@@ -118,10 +118,10 @@ def lm_eval(reference: Path, candidate: Path, metric: str | None, margin: float)
     It fails where more samples became wrong than right by more than chance (exact McNemar, p < 0.01), passes where the
     99% interval of the difference is above minus the margin, and is unknown otherwise. The exit status is as compare's.
     """
-    from tokenpeak.exchange.lm_eval import read_samples
+    from tokenpeak.quality.answers import read_lm_eval
     from tokenpeak.quality.verdict import paired
 
-    verdict = paired(read_samples(reference, metric), read_samples(candidate, metric), margin=margin / 100)
+    verdict = paired(read_lm_eval(reference, metric), read_lm_eval(candidate, metric), margin=margin / 100)
     echo(f"{verdict.status}: {verdict.reason}")
     sys.exit(STATUSES[verdict.status])
 

@@ -1,4 +1,4 @@
-"""Answers of launches: how far two agree, their files, and trials whose answers did not pass.
+"""Answers of launches: how far two agree, their files and lm-eval's, and trials whose answers did not pass.
 
 Two scores of the same tokens agree by KL divergence over the returned top-k, top-1, and change of log-likelihood.
 
@@ -6,17 +6,20 @@ An engine returns the likeliest tokens of a place, not the whole distribution. W
 together as one outcome: by the log-sum inequality that can only make the divergence smaller, so it is a lower bound.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, log
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import zstandard
 from pydantic import ValidationError
 
 from tokenpeak import bounded
-from tokenpeak.errors import ArchiveError
+from tokenpeak.errors import ArchiveError, LoadError
+from tokenpeak.paths import shown
 from tokenpeak.records import QUALITY_FAILED, QUALITY_UNKNOWN, Reason, TrialRecord
 from tokenpeak.records.quality import (
     AnswersQuality,
@@ -36,6 +39,8 @@ UNLIKELY = -12.0
 _SMALLEST = 1e-6
 """Probabilities below this are rounding."""
 PACKED = ".zst"
+LM_EVAL_METRICS = ("exact_match", "acc", "acc_norm")
+_SAMPLES_FILE = re.compile(r"samples_(?P<task>.+?)(?:_\d{4}-\d\d-\d\dT[\d.:-]+)?\.jsonl")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,3 +237,38 @@ def written(passes: QualityPasses, path: Path) -> bytes:
     """The content of a file of this name."""
     data = passes.model_dump_json().encode()
     return zstandard.ZstdCompressor(level=12).compress(data) if path.name.endswith(PACKED) else data + b"\n"
+
+
+def read_lm_eval(path: Path, metric: str | None = None) -> dict[tuple[str, str], bool]:
+    """(task, sample) → whether it was answered right, of all files of `lm-eval --log_samples` at or below a path.
+
+    A sample that several filters took apart counts for each. Raises LoadError for a path without samples, or without
+    the metric.
+    """
+    files = [path] if path.is_file() else sorted(path.rglob("samples_*.jsonl"))
+    answers: dict[tuple[str, str], bool] = {}
+    for file in files:
+        match = _SAMPLES_FILE.fullmatch(file.name)
+        task = match["task"] if match is not None else file.stem
+        for number, line in enumerate(bounded.read_bytes(file, error=LoadError).splitlines(), start=1):
+            if not line.strip():
+                continue
+            sample = bounded.parse_json(line, f"{file}, line {number}", error=LoadError)
+            if not isinstance(sample, dict) or "doc_id" not in sample:
+                raise LoadError(f"{file}, line {number}: no sample of lm-eval, which has a doc_id.")
+            name = f"{sample['doc_id']} {sample.get('filter', '')}".strip()
+            answers[task, name] = _right(sample, metric, f"{file}, line {number}")
+    if not answers:
+        raise LoadError(f"{path} has no samples: run lm-eval with --log_samples and give its output folder.")
+    return answers
+
+
+def _right(sample: Mapping[str, Any], metric: str | None, where: str) -> bool:
+    names = LM_EVAL_METRICS if metric is None else (metric,)
+    for name in names:
+        value = sample.get(name)
+        if value in (0, 1):
+            return bool(value)
+    raise LoadError(
+        f"{where}: no {' or '.join(map(shown, names))} of 0 or 1; name the metric that says right or wrong."
+    )
