@@ -216,9 +216,9 @@ def test_add_a_process_manager(copy: Copy) -> None:
     )
     copy.change(
         "node/production/managers/__init__.py",
-        "from tokenpeak.node.production.managers.podman import",
+        "from tokenpeak.node.production.managers.supervisord import",
         "from tokenpeak.node.production.managers.pm2 import Pm2Manager\n"
-        "from tokenpeak.node.production.managers.podman import",
+        "from tokenpeak.node.production.managers.supervisord import",
     )
     (copy.root / "state").mkdir(mode=0o700)
     code = (

@@ -47,21 +47,21 @@ def demand(prompt: float, output: float, **options: Any) -> Demand:
     return Demand(input_tokens=prompt, output_tokens=output, **{**usual, **options})
 
 
-def played(engine: Deployment, asked: Demand) -> PlayedRun:
-    return play(Rank(deployment=engine, seats=engine.max_num_seqs, chunked_prefill=engine.v1), asked)
+def played(engine: Deployment, offer: Demand) -> PlayedRun:
+    return play(Rank(deployment=engine, seats=engine.max_num_seqs, chunked_prefill=engine.v1), offer)
 
 
-def judged(engine: Deployment, asked: Demand, **options: Any) -> Judged:
-    shapes = lengths(asked)
-    drawn = [next(shapes) for _ in range((asked.requests or 0) + asked.warmup_requests)]
-    usual = {"shape": drawn.__getitem__, "requests": asked.requests, "warmup": asked.warmup_requests}
-    load = {"concurrency": asked.concurrency, "chunked": engine.v1}
+def judged(engine: Deployment, offer: Demand, **options: Any) -> Judged:
+    shapes = lengths(offer)
+    drawn = [next(shapes) for _ in range((offer.requests or 0) + offer.warmup_requests)]
+    usual = {"shape": drawn.__getitem__, "requests": offer.requests, "warmup": offer.warmup_requests}
+    load = {"concurrency": offer.concurrency, "chunked": engine.v1}
     return VirtualEngine(engine, **{**usual, **load, **options}).run()
 
 
 @pytest.mark.parametrize("engine", [H100, SMALL_BATCH, FEW_SEATS, V100], ids=["ahead", "small", "seats", "v0"])
 @pytest.mark.parametrize(
-    "asked",
+    "offer",
     [
         demand(1000, 60),
         demand(1000, 60, warmup_requests=16),
@@ -71,9 +71,9 @@ def judged(engine: Deployment, asked: Demand, **options: Any) -> Judged:
     ],
     ids=["burst", "warm", "chunks", "waves", "spread"],
 )
-def test_a_closed_loop_is_what_the_engine_s_scheduler_makes_of_it(engine: Deployment, asked: Demand) -> None:
+def test_a_closed_loop_is_what_the_engine_s_scheduler_makes_of_it(engine: Deployment, offer: Demand) -> None:
     """Throughput, TTFT and TPOT of whole requests are those of the simulated engine's own scheduler."""
-    found, judge = played(engine, asked), judged(engine, asked)
+    found, judge = played(engine, offer), judged(engine, offer)
 
     assert pytest.approx(judge.output_tok_per_s, rel=0.02) == found.output_tok_per_s
     assert pytest.approx(judge.ttft_s, rel=0.04) == found.ttft_s["mean"]
@@ -83,8 +83,11 @@ def test_a_closed_loop_is_what_the_engine_s_scheduler_makes_of_it(engine: Deploy
 @pytest.mark.parametrize("rate", [2.0, 10.0, 16.0])
 def test_an_open_loop_is_what_the_engine_s_scheduler_makes_of_it(rate: float) -> None:
     """The same for requests that come by chance, up to near saturation."""
-    asked = demand(1000, 60, rate_per_s=rate, concurrency=None, requests=120)
-    found, judge = played(SMALL_BATCH, asked), judged(SMALL_BATCH, asked, due_s=arrivals(asked, 120), concurrency=0)
+    offer = demand(1000, 60, rate_per_s=rate, concurrency=None, requests=120)
+    found, judge = (
+        played(SMALL_BATCH, offer),
+        judged(SMALL_BATCH, offer, due_s=arrivals(offer, 120), concurrency=0),
+    )
 
     assert pytest.approx(judge.output_tok_per_s, rel=0.02) == found.output_tok_per_s
     assert pytest.approx(judge.ttft_s, rel=0.06) == found.ttft_s["mean"]
@@ -93,19 +96,19 @@ def test_an_open_loop_is_what_the_engine_s_scheduler_makes_of_it(rate: float) ->
 def test_prompts_sent_together_wait_for_one_another() -> None:
     """By hand: sixteen prompts of one batch each are prefilled one after the other, once the API server has them."""
     engine = replace(SMALL_BATCH, max_num_batched_tokens=1000)
-    asked = demand(1000, 1, requests=16)
+    offer = demand(1000, 1, requests=16)
     each_s = step_time_s(engine, prefill_tokens=1000).total_s
 
     assert request_s(1000) < each_s
-    assert pytest.approx(request_s(1000) + 8.5 * each_s, rel=1e-6) == played(engine, asked).ttft_s["mean"]
+    assert pytest.approx(request_s(1000) + 8.5 * each_s, rel=1e-6) == played(engine, offer).ttft_s["mean"]
 
 
 def test_prompts_that_come_by_chance_wait_as_in_any_queue() -> None:
     """By hand: with one prompt a step it is a queue of constant service; it waits ρ ÷ (2 (1 - ρ)) services (M/D/1)."""
     engine = replace(SMALL_BATCH, max_num_batched_tokens=1000)
     service_s, load = step_time_s(engine, prefill_tokens=1000).total_s, 0.6
-    asked = demand(1000, 1, rate_per_s=load / service_s, concurrency=None, requests=500)
-    wait_s = played(engine, asked).ttft_s["mean"] - request_s(1000) - service_s
+    offer = demand(1000, 1, rate_per_s=load / service_s, concurrency=None, requests=500)
+    wait_s = played(engine, offer).ttft_s["mean"] - request_s(1000) - service_s
 
     assert pytest.approx(load / (2 * (1 - load)) * service_s, rel=0.2) == wait_s
 
@@ -116,9 +119,9 @@ def test_the_most_that_is_served_is_what_many_requests_get(engine: Deployment, p
     """The highest rate is the rate of a long closed loop with every seat in use."""
     seats = min(64, engine.max_num_seqs)
     engine = replace(engine, max_num_seqs=seats)
-    asked = demand(prompt, output, concurrency=2 * seats, requests=40 * seats)
-    served = played(engine, replace(asked, output_spread=0.1)).output_tok_per_s / output
+    offer = demand(prompt, output, concurrency=2 * seats, requests=40 * seats)
+    served = played(engine, replace(offer, output_spread=0.1)).output_tok_per_s / output
 
     assert pytest.approx(served, rel=0.15) == most_per_s(
-        Rank(deployment=engine, seats=seats, chunked_prefill=engine.v1), asked
+        Rank(deployment=engine, seats=seats, chunked_prefill=engine.v1), offer
     )

@@ -52,16 +52,16 @@ def test_the_limit_is_a_roofline_by_hand(name: str) -> None:
     read = 2 * (attention + router + one_expert * experts * (1 - (1 - picked / experts) ** 32) + output_matrix)
     met = attention + router + one_expert * picked
     memory = replace(PLAN, deployment=replace(PLAN.deployment, model=model, gpu=gpu, tensor_parallel=2))
-    found = []
+    limits = []
     by_hand = []
     for prompt, output in ((100, 1000), (3000, 30)):
-        asked = replace(CLOSED, input_tokens=prompt, output_tokens=output)
+        run = replace(CLOSED, input_tokens=prompt, output_tokens=output)
         reading_s = output * (read + 32 * (prompt + output / 2) * 131072) / (2 * gpu.memory_bytes_per_s)
         multiplying_s = 32 * 2 * (met * (prompt + output) + output_matrix * output) / (2 * gpu.flops_for("bf16"))
         by_hand.append(32 * output / max(reading_s, multiplying_s))
-        found.append(hardware_limit_tok_per_s(memory, asked))
+        limits.append(hardware_limit_tok_per_s(memory, run))
 
-    assert pytest.approx(by_hand, rel=1e-6) == found
+    assert pytest.approx(by_hand, rel=1e-6) == limits
 
 
 def test_finds_the_rate_at_which_the_slo_just_holds() -> None:
@@ -81,11 +81,11 @@ def test_a_search_is_predicted_at_the_rate_that_it_should_find() -> None:
     level = MaxRateLoad(max_rate_under=Slo(tpot_p99_ms=60))
     searched = replace(OPEN, requests=None, rate_per_s=None, search=level)
     rate = slo_rate_per_s(PLAN, OPEN, level.max_rate_under)
-    found = predict(PLAN, searched)
+    prediction = predict(PLAN, searched)
     assert rate is not None
 
-    assert pytest.approx(rate * OPEN.output_tokens, rel=0.01) == found.output_tok_per_s
-    assert hardware_limit_tok_per_s(PLAN, replace(OPEN, rate_per_s=None)) == found.limit_output_tok_per_s
+    assert pytest.approx(rate * OPEN.output_tokens, rel=0.01) == prediction.output_tok_per_s
+    assert hardware_limit_tok_per_s(PLAN, replace(OPEN, rate_per_s=None)) == prediction.limit_output_tok_per_s
 
 
 def test_ranks_of_a_mixture_are_not_independent() -> None:

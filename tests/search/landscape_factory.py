@@ -92,11 +92,11 @@ def landscape(
         level = level + effect / 3 * both[space.levels[:, one], space.levels[:, other]]
     level = level + generator.normal(0, effect / 10, space.size)
     crashes = _crashing(space.axes, space.levels, crash, generator)
-    found: dict[str, tuple[float | None, ...]] = {}
+    launches_of: dict[str, tuple[float | None, ...]] = {}
     for point, config_id in enumerate(space.configs):
         values = np.exp(level[point] + generator.normal(0, noise, launches))
-        found[config_id] = (None,) * launches if crashes[point] else tuple(float(value) for value in values)
-    return Landscape(name=f"{hardware} {seed}", plan=plan, metric="output_tok_per_s", launches=found)
+        launches_of[config_id] = (None,) * launches if crashes[point] else tuple(float(value) for value in values)
+    return Landscape(name=f"{hardware} {seed}", plan=plan, metric="output_tok_per_s", launches=launches_of)
 
 
 def _shape(axis: Axis, generator: np.random.Generator) -> np.ndarray:
@@ -115,5 +115,5 @@ def _crashing(axes: tuple[Axis, ...], levels: np.ndarray, share: float, generato
     heights = [axis.positions or tuple(range(len(axis.values))) for axis in axes]
     ask = np.array([[heights[place][value] for place, value in enumerate(row)] for row in levels])
     weight = np.abs(generator.normal(size=len(axes)))
-    asked = ask @ weight
-    return asked >= np.quantile(asked, 1 - share) - math.ulp(1.0)
+    demand = ask @ weight
+    return demand >= np.quantile(demand, 1 - share) - math.ulp(1.0)

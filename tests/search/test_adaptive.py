@@ -18,9 +18,9 @@ from tokenpeak.spec.sweep import SearchSpec
 ADAPTIVE = SearchSpec(strategy="adaptive", trials=10)
 
 
-def measured(step: Proposal, known: Landscape) -> Outcome:
+def measured(step: Proposal, truth: Landscape) -> Outcome:
     """The outcome of a trial on the landscape."""
-    value = known.launches[step.config_id][step.replicate]
+    value = truth.launches[step.config_id][step.replicate]
     return Outcome(
         config_id=step.config_id,
         replicate=step.replicate,
@@ -31,37 +31,37 @@ def measured(step: Proposal, known: Landscape) -> Outcome:
     )
 
 
-def carried_out(strategy: Strategy, known: Landscape, history: Sequence[Outcome] = ()) -> list[Outcome]:
+def carried_out(strategy: Strategy, truth: Landscape, history: Sequence[Outcome] = ()) -> list[Outcome]:
     """The history of a whole sweep on one node, from `history` on."""
     made = list(history)
     while isinstance(step := strategy.propose(made, ()), Proposal):
-        made.append(measured(step, known))
+        made.append(measured(step, truth))
     return made
 
 
 @pytest.mark.parametrize(("nodes", "crash"), [(2, 0.0), (4, 0.0), (4, 0.25)])
 def test_resume_with_trials_on_several_nodes_gives_the_same_remaining_trials(nodes: int, crash: float) -> None:
     """A strategy made anew at any point, with the trials that run then, answers as the first one did."""
-    known = landscape("A100", 4, crash=crash)
-    strategy = make_strategy(ADAPTIVE, known.plan)
+    truth = landscape("A100", 4, crash=crash)
+    strategy = make_strategy(ADAPTIVE, truth.plan)
     history: list[Outcome] = []
     running: list[Proposal] = []
     while not isinstance(step := strategy.propose(history, {trial.key for trial in running}), Finished) or running:
         if len(history) % 5 == 1:
-            again = make_strategy(ADAPTIVE, known.plan)
+            again = make_strategy(ADAPTIVE, truth.plan)
 
             assert step == again.propose(history, {trial.key for trial in running})
         if isinstance(step, Proposal) and len(running) < nodes:
             running.append(step)
         else:
-            history.append(measured(running.pop(0), known))
+            history.append(measured(running.pop(0), truth))
 
 
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_finalists_are_spread_evenly_over_nodes(count: int) -> None:
     """No node launches a finalist again that it launched more often than another one that is still to come."""
-    known = landscape("H100", 1)
-    strategy = make_strategy(ADAPTIVE, known.plan)
+    truth = landscape("H100", 1)
+    strategy = make_strategy(ADAPTIVE, truth.plan)
     nodes = [f"node {number}" for number in range(count)]
     history: list[Outcome] = []
     free, running = list(nodes), dict[str, Proposal]()
@@ -74,7 +74,7 @@ def test_finalists_are_spread_evenly_over_nodes(count: int) -> None:
         if not running:
             break
         node, step = next(iter(running.items()))
-        history.append(replace(measured(running.pop(node), known), node=node))
+        history.append(replace(measured(running.pop(node), truth), node=node))
         free.append(node)
     again = [outcome for outcome in history if outcome.replicate >= 2]
     final = again[:9]
@@ -139,20 +139,20 @@ def test_nothing_that_works_is_said() -> None:
 
 def test_low_objectives_are_minimized() -> None:
     """For a latency the least is chosen."""
-    known = landscape("A100", 2)
-    silent = tuple(planned.model_copy(update={"prediction": None}) for planned in known.plan.feasible)
+    truth = landscape("A100", 2)
+    silent = tuple(planned.model_copy(update={"prediction": None}) for planned in truth.plan.feasible)
     inverse = Landscape(
         name="latency",
-        plan=known.plan.model_copy(update={"feasible": silent}),
+        plan=truth.plan.model_copy(update={"feasible": silent}),
         metric="ttft_s_p95",
         launches={
             config: tuple(None if value is None else 100 / value for value in values)
-            for config, values in known.launches.items()
+            for config, values in truth.launches.items()
         },
     )
-    found = replay(inverse, "adaptive", trials=14, seeds=4)
+    searches = replay(inverse, "adaptive", trials=14, seeds=4)
 
-    assert np.median([one.regret for one in found]) <= 0.05
+    assert np.median([one.regret for one in searches]) <= 0.05
 
 
 def launches(**values: list[float]) -> list[Outcome]:
@@ -179,12 +179,12 @@ def test_far_behind_is_less_where_launches_are_seen_to_vary_little() -> None:
 
 def test_baselines_anchors_second_launches_and_finalists_are_whole() -> None:
     """Only the first launch of a config that the search chose has a threshold, once there is a best."""
-    known = landscape("A100", 1)
-    name = known.plan.feasible[3].config.name
+    truth = landscape("A100", 1)
+    name = truth.plan.feasible[3].config.name
     search = SearchSpec(strategy="adaptive", trials=10, baseline=(name,), anchor_every=4)
-    strategy, history, made = make_strategy(search, known.plan), list[Outcome](), list[Proposal]()
+    strategy, history, made = make_strategy(search, truth.plan), list[Outcome](), list[Proposal]()
     while isinstance(step := strategy.propose(history, ()), Proposal):
-        history.append(measured(step, known))
+        history.append(measured(step, truth))
         made.append(step)
     first = [step.replicate == 0 and not step.reason.startswith(("baseline", "anchor")) for step in made]
 
@@ -204,16 +204,16 @@ def replays(trials: int, seeds: int, *, crash: float = 0.0) -> list[Replay]:
 @pytest.mark.integration
 def test_ten_trials_hit_far_more_often_than_random() -> None:
     """On a few landscapes of each hardware, most choices are within 1% of the best, within six trials by the median."""
-    found = summarize(replays(10, 2))
+    summary = summarize(replays(10, 2))
 
-    assert found.hit_rate >= 0.8
-    assert found.median_trials_to_hit is not None and found.median_trials_to_hit <= 6
+    assert summary.hit_rate >= 0.8
+    assert summary.median_trials_to_hit is not None and summary.median_trials_to_hit <= 6
 
 
 @pytest.mark.e2e
 @pytest.mark.parametrize(("crash", "least"), [(0.0, 0.94), (0.25, 0.90)])
 def test_hit_rates_over_many_landscapes(crash: float, least: float) -> None:
     """Over 50 landscapes of each hardware, hit rates stay where they were measured to be."""
-    found = summarize(replays(10, 50, crash=crash))
+    summary = summarize(replays(10, 50, crash=crash))
 
-    assert found.hit_rate >= least, found
+    assert summary.hit_rate >= least, summary

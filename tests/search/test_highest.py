@@ -82,20 +82,20 @@ def outcome(plan: Plan, key: tuple[str, int], limit: float, *, cause: str = "out
     )
 
 
-Asked = tuple[list[Outcome], set[tuple[str, int]], Proposal | Wait | Finished]
+Step = tuple[list[Outcome], set[tuple[str, int]], Proposal | Wait | Finished]
 """What a strategy was given, and what it answered."""
 
 
 def carried_out(
-    strategy: Strategy, plan: Plan, limit: float, *, nodes: int = 1, asked: list[Asked] | None = None
+    strategy: Strategy, plan: Plan, limit: float, *, nodes: int = 1, steps: list[Step] | None = None
 ) -> tuple[list[Outcome], list[Proposal]]:
     """A sweep on so many nodes; its outcomes and what was proposed, in order."""
     made, proposed, running = list[Outcome](), list[Proposal](), list[Proposal]()
     for _ in range(200):
         pending = {trial.key for trial in running}
         step = strategy.propose(made, pending)
-        if asked is not None:
-            asked.append((made.copy(), pending, step))
+        if steps is not None:
+            steps.append((made.copy(), pending, step))
         if isinstance(step, Proposal):
             running.append(step)
             proposed.append(step)
@@ -108,8 +108,8 @@ def carried_out(
 
 def names(plan: Plan, proposed: Sequence[Proposal]) -> list[str]:
     """The configs' names."""
-    known = {one.config.config_id: one.config.name for one in plan.feasible}
-    return [known[proposal.config_id] for proposal in proposed]
+    name_of = {one.config.config_id: one.config.name for one in plan.feasible}
+    return [name_of[proposal.config_id] for proposal in proposed]
 
 
 @pytest.mark.parametrize("strategy", ["grid", "random", "adaptive"])
@@ -133,15 +133,15 @@ def test_resume_goes_on_as_it_would_have(nodes: int) -> None:
     """A strategy made anew at any point, with the trials that run then, answers as the first one did."""
     plan = grid_plan()
     search = SearchSpec(strategy="adaptive", finalists=2)
-    asked: list[Asked] = []
-    whole, _ = carried_out(make_strategy(search, plan), plan, 0.93, nodes=nodes, asked=asked)
+    steps: list[Step] = []
+    whole, _ = carried_out(make_strategy(search, plan), plan, 0.93, nodes=nodes, steps=steps)
 
-    assert len(asked) > len(whole)
-    for history, pending, step in asked:
+    assert len(steps) > len(whole)
+    for history, pending, step in steps:
         assert step == make_strategy(search, plan).propose(history, pending)
 
 
-def climbed(plan: Plan, *asked: tuple[float, str | None]) -> float | None:
+def climbed(plan: Plan, *launches: tuple[float, str | None]) -> float | None:
     """The value to launch next after launches at these values with these causes of failure; None: it survived."""
     ids = {float(rung.config.choices[AXIS]): rung.config.config_id for ladder in climbers(plan)[:1] for rung in ladder}
     history = [
@@ -152,7 +152,7 @@ def climbed(plan: Plan, *asked: tuple[float, str | None]) -> float | None:
             value=1.0 if cause is None else None,
             failure_cause=cause,
         )
-        for number, (value, cause) in enumerate(asked)
+        for number, (value, cause) in enumerate(launches)
     ]
     made = climb(plan, history)
     return made.next_value if made else None
@@ -181,10 +181,10 @@ def test_trials_bound_the_climb_and_the_search_together() -> None:
     """With seven trials of which the climb and the baseline take five, two are left."""
     plan = plan_of(**{AXIS: "highest", "max_num_batched_tokens": [1024, 2048, 4096, 8192]})
     for trials in (3, 7):
-        asked: list[Asked] = []
+        steps: list[Step] = []
         search = SearchSpec(trials=trials, anchor_every=None)
-        _, proposed = carried_out(make_strategy(search, plan), plan, 0.93, asked=asked)
-        end = asked[-1][2]
+        _, proposed = carried_out(make_strategy(search, plan), plan, 0.93, steps=steps)
+        end = steps[-1][2]
 
         assert trials == len(proposed)
         assert isinstance(end, Finished) and end.reason.startswith("all trials are made")

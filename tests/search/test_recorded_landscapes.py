@@ -61,8 +61,8 @@ def test_the_choice_of_ten_trials_is_in_the_winner_group_of_all() -> None:
 @pytest.mark.parametrize(("workload", "least"), [("write", 0.95), ("ask", 0.92)])
 def test_ten_trials_hit_on_the_recorded_landscape(workload: str, least: float) -> None:
     """Two hundred searches hit as often as was measured, within six trials by the median, and more than random ones."""
-    found = searched(workload, seeds=200)
+    report = searched(workload, seeds=200)
 
-    assert found["hit_rate"] >= least, found
-    assert found["median_trials_to_hit"] <= 6
-    assert found["hit_rate"] > found["random"]["hit_rate"] + 0.1
+    assert report["hit_rate"] >= least, report
+    assert report["median_trials_to_hit"] <= 6
+    assert report["hit_rate"] > report["random"]["hit_rate"] + 0.1

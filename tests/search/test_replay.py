@@ -20,18 +20,18 @@ from tokenpeak.store.pack import pack
 
 def test_replays_do_not_depend_on_processes() -> None:
     """The same seeds give the same searches, on one process or two."""
-    known = landscape("V100", 1)
+    truth = landscape("V100", 1)
 
-    assert replay(known, "random", trials=5, seeds=6) == replay(known, "random", trials=5, seeds=6, jobs=2)
+    assert replay(truth, "random", trials=5, seeds=6) == replay(truth, "random", trials=5, seeds=6, jobs=2)
 
 
 def test_trying_everything_always_hits() -> None:
     """A grid over all configs of a quiet landscape takes the best; its first hit is within its trials."""
-    known = landscape("V100", 1, noise=1e-6)
-    found = replay(known, "grid", trials=36, seeds=3)
+    truth = landscape("V100", 1, noise=1e-6)
+    searches = replay(truth, "grid", trials=36, seeds=3)
 
-    assert all(one.hit and one.regret < 1e-4 for one in found)
-    assert all(one.first_hit is not None and one.first_hit <= 36 for one in found)
+    assert all(one.hit and one.regret < 1e-4 for one in searches)
+    assert all(one.first_hit is not None and one.first_hit <= 36 for one in searches)
 
 
 def test_command_reads_packed_archives(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_another_run_is_searched_by_its_own_predictions(tmp_path: Path) -> None:
     own = SweepSpec.model_validate(sweep.spec)
     other = own.model_copy(update={"objective": own.objective.model_copy(update={"level": "rate=4/s"})})
     (same,) = landscapes_of("a", sweep, archive.trials(), own)
-    (found,) = landscapes_of("a", sweep, archive.trials(), other)
+    (predicted_anew,) = landscapes_of("a", sweep, archive.trials(), other)
     unknown = [
         planned.model_copy(
             update={"config": planned.config.model_copy(update={"model": ModelName(name="mine", served_name="mine")})}
@@ -88,7 +88,7 @@ def test_another_run_is_searched_by_its_own_predictions(tmp_path: Path) -> None:
     assert [each.prediction for each in sweep.plans[0].feasible] == [each.prediction for each in same.plan.feasible]
     assert all(
         each.prediction is not None and pytest.approx(4 * OUTPUT_TOKENS, rel=0.05) == each.prediction.output_tok_per_s
-        for each in found.plan.feasible
+        for each in predicted_anew.plan.feasible
     ), "no engine gives more than is asked"
     assert {None} == {each.prediction for each in alone.plan.feasible}
 
@@ -96,8 +96,8 @@ def test_another_run_is_searched_by_its_own_predictions(tmp_path: Path) -> None:
 @pytest.mark.integration
 def test_rounds_on_several_nodes_hit_as_one_node_does() -> None:
     """Ten trials in two rounds of five find what ten in a row find: pending trials count."""
-    known = landscape("V100", 1)
-    alone, together = (replay(known, "adaptive", trials=10, seeds=6, nodes=nodes) for nodes in (1, 5))
+    truth = landscape("V100", 1)
+    alone, together = (replay(truth, "adaptive", trials=10, seeds=6, nodes=nodes) for nodes in (1, 5))
 
     assert [10] * 6 == [one.trials for one in together]
     assert sum(one.hit for one in together) >= sum(one.hit for one in alone) - 1
@@ -106,12 +106,12 @@ def test_rounds_on_several_nodes_hit_as_one_node_does() -> None:
 @pytest.mark.parametrize(("nodes", "wall_s"), [(1, 600.0), (5, 120.0), (4, 180.0)])
 def test_rounds_take_as_long_as_their_longest_trial(nodes: int, wall_s: float) -> None:
     """Ten trials of a minute: ten minutes on one node, two on five, three on four."""
-    known = landscape("A100", 1)
-    timed = replace(known, durations_s={key: (60.0,) * len(each) for key, each in known.launches.items()})
-    found = summarize(replay(timed, "random", trials=10, seeds=3, nodes=nodes))
-    untimed = summarize(replay(known, "random", trials=10, seeds=1, nodes=nodes))
+    truth = landscape("A100", 1)
+    timed = replace(truth, durations_s={key: (60.0,) * len(each) for key, each in truth.launches.items()})
+    summary = summarize(replay(timed, "random", trials=10, seeds=3, nodes=nodes))
+    untimed = summarize(replay(truth, "random", trials=10, seeds=1, nodes=nodes))
 
-    assert (wall_s, 600.0) == (found.mean_wall_s, found.mean_alone_s)
+    assert (wall_s, 600.0) == (summary.mean_wall_s, summary.mean_alone_s)
     assert (None, None) == (untimed.mean_wall_s, untimed.mean_alone_s)
 
 

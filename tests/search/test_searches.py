@@ -109,8 +109,8 @@ def play(
 
 def sweep(axes: Mapping[str, Mapping[str, list[object]]], **search: object) -> tuple[SweepSpec, list[Plan]]:
     """A spec with this search, and a plan with axes of its own on each kind of hardware."""
-    given = SearchSpec.model_validate({"budget": "per_sweep", "anchor_every": None, "baseline": [], **search})
-    spec = sweep_spec(FEW).model_copy(update={"search": given})
+    limits = SearchSpec.model_validate({"budget": "per_sweep", "anchor_every": None, "baseline": [], **search})
+    spec = sweep_spec(FEW).model_copy(update={"search": limits})
     plans = [
         plan_of(sweep_spec(dict(own)), node_facts(f"node-{number}", gpu))
         for number, (gpu, own) in enumerate(axes.items(), start=1)
@@ -177,8 +177,8 @@ def test_adaptive_searches_share_a_budget() -> None:
     """Searches that stop by themselves leave trials, finalists come on top, and the sum stays within the budget."""
     kinds = HARDWARE[:2]
     plans = [plan_of_landscape(kind) for kind in kinds]
-    given = SearchSpec(strategy="adaptive", trials=24, budget="per_sweep", finalists=2)
-    spec = sweep_spec(FEW).model_copy(update={"search": given})
+    limits = SearchSpec(strategy="adaptive", trials=24, budget="per_sweep", finalists=2)
+    spec = sweep_spec(FEW).model_copy(update={"search": limits})
     speeds = {
         plan.hardware: {key: values[0] or 0.0 for key, values in landscape(kind, 1).launches.items()}
         for plan, kind in zip(plans, kinds, strict=True)
