@@ -92,18 +92,6 @@ def test_another_node_s_variables_do_not_stop_a_command_for_one(home: Path) -> N
     assert {"tokenpeak", "click", *ANSIBLE_RUNNER} >= imported
 
 
-def test_plan_of_200_nodes(home: Path) -> None:
-    """With all of them in order, all are planned for."""
-    whole = home / "inventory" / "whole"
-    shutil.copytree(home / "inventory" / "big", whole)
-    shutil.rmtree(whole / "host_vars")
-    done, cpu_s = tokenpeak(home, "plan", "--inventory", "whole", "--format", "json")
-
-    assert 0 == done.returncode, done.stderr
-    assert HOSTS == len({node for entry in json.loads(done.stdout)["feasible"] for node in entry["nodes"]})
-    assert cpu_s < CPU_LIMIT_S
-
-
 def test_only_a_node_of_that_very_name_is_reached(home: Path) -> None:
     """Ansible takes a name for a pattern; a group's name and a pattern reach nobody, a node's name that node."""
     with socket.create_server(("127.0.0.1", 0)) as listening:

@@ -76,13 +76,3 @@ def test_answer_that_is_none(stdout: str) -> None:
         collector({"event": kind, "event_data": event})
 
     assert {} == collector.result("gpu1").answers
-
-
-def test_collected_answers_are_checked() -> None:
-    """What a playbook hands on of a node has been held against its type."""
-    collector = _Collector(None)
-    said = {"tokenpeak_step": "restore", "stdout": json.dumps({**GOOD, "phases": "all"})}
-    event = {"host": "gpu1", **RESTORE, "res": said}
-    collector({"event": "runner_on_ok", "event_data": event})
-
-    assert "phases makes no sense" in collector.result("gpu1").answers["restore"].unusable
