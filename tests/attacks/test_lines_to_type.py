@@ -22,7 +22,7 @@ from tokenpeak.node.machine.words import HIDDEN
 from tokenpeak.records import Container, EngineBuild
 from tokenpeak.report.blocks.block import Snippets
 from tokenpeak.report.blocks.deploy import compose, helm_values, kubernetes, snippets, systemd_unit
-from tokenpeak.report.blocks.serving_command import ServingCommand, container_unit, unit_argument, unit_word, unwritable
+from tokenpeak.report.blocks.serving_command import ServingCommand, container_unit, unit_word, unwritable
 from tokenpeak.sweep.inventory.nodes import inventory_of
 from tokenpeak.vllm.command import paste_command
 
@@ -112,11 +112,11 @@ def test_a_program_is_no_order_to_systemd(prefix: str) -> None:
 @pytest.mark.parametrize("word", ODD)
 def test_a_word_is_one_word_of_a_unit(word: str) -> None:
     """No character of it ends the line or the word, and systemd reads back what it was."""
-    text = unit_argument(word)
+    text = unit_word(word)
 
     assert text.isprintable()
     assert word == read_by_systemd(text).replace("$$", "$").replace("%%", "%")
-    assert word == read_by_systemd(unit_word(word)).replace("%%", "%")
+    assert word == read_by_systemd(unit_word(word, "")).replace("%%", "%")
     for unit in (systemd_unit, container_unit):
         lines = unit(command(arguments=("m", word), env={"A": word})).split("\n")
         assert ["ExecStart"] == [key for key in (line.partition("=")[0] for line in lines) if key == "ExecStart"]
