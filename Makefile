@@ -9,6 +9,7 @@ FAULT_NODES ?= 3
 NODES ?= 1 12 50 200
 SEED ?= 1
 RUNS ?= 5
+TARGET ?= dir
 
 PYTHON ?= python3
 VENV := .venv
@@ -22,10 +23,10 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # What may be given: VALUES are one word each, LISTS words. ACTS let a target do more: they count from the command line
 # alone, so that nothing exported answers for whoever types.
-VALUES := INVENTORY SWEEP RESUME ARCHIVE INSTALL_USER SERIAL SWEEP_ID YES ACCEPT RELEASE ROTATE \
+VALUES := INVENTORY SWEEP RESUME ARCHIVE INSTALL_USER SERIAL SWEEP_ID TARGET DEST YES ACCEPT RELEASE ROTATE \
   ORDER FAULTS FAULT_NODES SEED RUNS NODES
 LISTS := NODE ONLY E2E
-ACTS := YES ACCEPT RELEASE ROTATE
+ACTS := YES ACCEPT RELEASE ROTATE DEST
 typed = $(filter command,$(origin $(1)))
 inventory_typed := $(call typed,INVENTORY)
 $(foreach name,$(ACTS),$(if $(call typed,$(name)),,$(eval override $(name) :=)))
@@ -96,6 +97,14 @@ report: $(READY) ## Build the site from ARCHIVE (no database, node or network)
 .PHONY: notebook
 notebook: $(VENV)/.jupyter ## Open the site's notebooks in Jupyter, for questions of your own
 	@cd notebooks && exec ../$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root)
+
+.PHONY: serve
+serve: $(READY) ## Serve the site on this machine while a sweep runs
+	@$(TOKENPEAK) serve
+
+.PHONY: publish
+publish: $(READY) ## Send the built site to DEST (TARGET=dir|rsync|ghpages|s3)
+	@$(if $(DEST),,$(error Say where to: make publish TARGET=dir DEST=/var/www/tokenpeak))$(TOKENPEAK) publish $(TARGET) $(DEST)
 
 ##@ Trust
 .PHONY: calibrate

@@ -354,7 +354,7 @@ ENTRIES = (
         typed=".venv/bin/tokenpeak uninstall --inventory v100 --user root --load-hosts",
     ),
     Entry("make report", site_is_there),
-    Entry("tokenpeak serve", served_site, typed=".venv/bin/tokenpeak serve", how="background", word="http"),
+    Entry("make serve", served_site, how="background", word="http"),
     Entry("tokenpeak ingest", ingested, typed=".venv/bin/tokenpeak ingest results"),
     Entry("tokenpeak sql", counted, typed='.venv/bin/tokenpeak sql "SELECT count(*) FROM v_trials"'),
     Entry(
@@ -368,7 +368,7 @@ ENTRIES = (
         has_words("tokenpeak"),
         typed='eval "$(.venv/bin/tokenpeak completion bash)"; complete -p tokenpeak',
     ),
-    Entry("tokenpeak publish", published, typed=".venv/bin/tokenpeak publish dir ../www"),
+    Entry("make publish", published, typed="make publish TARGET=dir DEST=../www"),
     Entry("tokenpeak archive", packed, typed=".venv/bin/tokenpeak archive SWEEP"),
     Entry("tokenpeak import", imported, typed=f".venv/bin/tokenpeak import {FIXTURES}/vllm-plain.json"),
     Entry("tokenpeak export", exported, typed=".venv/bin/tokenpeak export results"),
