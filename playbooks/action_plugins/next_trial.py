@@ -1,7 +1,7 @@
 """Action `next_trial`: what its host is to do next, for the strategy `trials`.
 
     next_trial:
-      given: "{{ tokenpeak_trial | default(omit) }}"   # by hand: this one, once, on its node
+      given: "{{ tokenpeak_trial | default(omit) }}"   # by hand, from -e @trial.json: this one, once, on its node
 
 From a controller it waits until there is something. The result has it as `trial`, or `over` where nothing is left.
 """

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from free_ports import free_port
+from tokenpeak.node.protocol.parts import MachineFacts
 from tokenpeak.paths import data_dir
 from tokenpeak.plan.rules import dropped_because
 from tokenpeak.predict.model import model_facts
@@ -74,7 +75,7 @@ def refused(asked: Config, log: Path) -> Failure:
 def test_real_refusal_is_classified(tmp_path: Path, cause: str, rule: str | None, flags: dict[str, Any]) -> None:
     """The real engine's own words give the cause with evidence; a rule forbids the config before it is launched."""
     found = refused(config(SMALL, **flags), tmp_path / "engine.log")
-    node = NodeFacts(node="n", source="declared", cpu="x86", cpu_cores=2, memory_bytes=24 * 2**30)
+    node = NodeFacts.of(MachineFacts(cpu="x86", cpu_cores=2, memory_bytes=24 * 2**30), node="n", source="declared")
     dropped = dropped_because(config(SMALL, **flags), node, model_facts(str(SMALL)), VERSION)
 
     assert (cause, True) == (found.cause, bool(found.evidence))

@@ -6,10 +6,12 @@ import platform
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 
+from tokenpeak import paths
 from tokenpeak.cli import options
 from tokenpeak.cli.check import refuse
 from tokenpeak.console import SafeConsole, SafeTable
@@ -42,17 +44,28 @@ ROWS = 40
 @options.NODES
 @options.style()
 @click.option("--all", "everything", is_flag=True, help="List every config and every dropped one.")
+@click.option(
+    "--trial",
+    "trial_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Instead write one config's trial there, for ansible-playbook trial.yml -e @FILE.",
+)
+@click.option("--config", "config_name", help="With --trial: which config; the first of the plan when absent.")
 def plan(
     inventory_name: str,
     sweep_name: str | None,
     nodes: tuple[str, ...],
     style: str,
     everything: bool,
+    trial_path: Path | None,
+    config_name: str | None,
 ) -> None:
     """Print the matrix: feasible configs with their class and prediction, dropped ones with reasons, and the cost.
 
     Takes each node's facts from its last probe, else from what the inventory declares; contacts no node.
     """
+    if config_name is not None and trial_path is None:
+        raise click.UsageError("--config goes with --trial.")
     inventory = read_inventory(inventory_name, nodes=nodes)
     name = options.sweep_of(inventory, sweep_name)
     from tokenpeak.sweep.check_spec import spec_mistakes
@@ -72,6 +85,9 @@ def plan(
     models = {name: known or facts_from_hub(name) for name, known in model_facts_of(spec, facts).items()}
     planned = plan_nodes(spec, facts, {name: known for name, known in models.items() if known is not None})
     spec, plans = planned.spec, planned.plans
+    if trial_path is not None:
+        _write_trial(trial_path, config_name, spec, plans[0], inventory, facts)
+        return
     shared = limits_of(spec, [(one, ()) for one in plans if one.feasible])
     own = [spec.model_copy(update={"search": shared.get(one.hardware, spec.search)}) for one in plans]
     estimates = [cost_of(each, one, facts, models) for each, one in zip(own, plans, strict=True)]
@@ -94,6 +110,20 @@ def plan(
         console.print(f"will do: {words}", soft_wrap=True)
     for note in notes:
         console.print(f"note: {note}")
+
+
+def _write_trial(
+    path: Path, config_name: str | None, spec: SweepSpec, plan: Plan, inventory: Inventory, facts: Sequence[NodeFacts]
+) -> None:
+    from tokenpeak.sweep.trial.request import write_hand_trial
+
+    fact = _nodes_of(plan, facts)[0]
+    node = inventory.node(fact.node)
+    planned = write_hand_trial(path, config_name, spec=spec, plan=plan, node=node, facts=fact)
+    echo_text(
+        f"{path} has the trial of {planned.config.name} on {node.name}:\n"
+        f"ansible-playbook -i {inventory.hosts_path.parent} {paths.PLAYBOOKS}/trial.yml -e @{path}"
+    )
 
 
 def known_facts(inventory: Inventory) -> list[NodeFacts]:

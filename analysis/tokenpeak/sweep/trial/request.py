@@ -5,6 +5,7 @@ Request files lie in a private folder of the trial outside the archive, because 
 
 import json
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import polars as pl
 from pydantic import TypeAdapter, ValidationError
 
-from tokenpeak.errors import PlanError
+from tokenpeak.errors import PlanError, suggestion
 from tokenpeak.files import write_atomically
 from tokenpeak.loadgen.job import ANSWERS, QUALITY, EarlyStop, JobOutcome, JobRun, LoadJob, read_outcome
 from tokenpeak.loadgen.workers.remote import LoadHost
@@ -23,15 +24,17 @@ from tokenpeak.node.engine.engine import trial_key
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.protocol import parts, requests
 from tokenpeak.node.protocol.parts import Series
+from tokenpeak.node.protocol.requests import limits
 from tokenpeak.plan.node_kinds import build_of, known_flags_of
 from tokenpeak.ranking.objective import objective_direction
-from tokenpeak.records import Config, NodeFacts, PlannedConfig, Production, RunRecord
+from tokenpeak.records import Config, NodeFacts, Plan, PlannedConfig, Production, RunRecord
 from tokenpeak.records.quality import QualityMeasurement
 from tokenpeak.search.history import Proposal
 from tokenpeak.spec.sweep import QualityJob, SweepSpec
 from tokenpeak.spec.workload import ExternalLoad, ExternalWorkload
 from tokenpeak.sweep.claim import SweepClaim
-from tokenpeak.sweep.installation import MasterSecret, own_script
+from tokenpeak.sweep.installation import MasterSecret, master_secret, own_script
+from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory.nodes import Node
 from tokenpeak.vllm.command import engine_argv, engine_env
 from tokenpeak.vllm.flags import FlagFacts
@@ -332,3 +335,57 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
 def write_private(path: Path, text: str) -> None:
     """Write a file that this user alone can read, replacing an earlier one."""
     write_atomically(path, text, mode=0o600, durable=False)
+
+
+def write_hand_trial(
+    path: Path, config_name: str | None, *, spec: SweepSpec, plan: Plan, node: Node, facts: NodeFacts
+) -> PlannedConfig:
+    """Write the variables to `path`, and the requests into a folder beside it; which config it is.
+
+    Without a name that is the plan's first. Raises PlanError for a config that the plan has not, and for a node whose
+    declaration cannot be rendered here.
+    """
+    planned = _planned(plan, config_name)
+    if node.declaration is None:
+        raise PlanError(f"The declaration of {node.name} cannot be rendered here: see tokenpeak check.")
+    most = limits(dict(node.declaration))
+    deadlines = spec.deadlines
+    trial_id = f"0001-{planned.config.config_id}"
+    request = TrialRequest(
+        sweep_id="by-hand",
+        trial_id=trial_id,
+        spec=spec,
+        node=node,
+        facts=facts,
+        hardware=plan.hardware,
+        declaration=node.declaration,
+        proposal=Proposal(config_id=planned.config.config_id, replicate=0, reason="by hand"),
+        planned=planned,
+        restore_production=True,
+        keep_lock=False,
+        trial_deadline_s=most["trial_deadline_max_s"] - deadlines.engine_stop_s - deadlines.production_ready_s,
+        lease_offset_s=most["lease_max_s"] - deadlines.lease_s,
+    )
+    # A name of its own, so that the node takes no earlier one for a newer controller of the same sweep.
+    claim = SweepClaim(Path(f"by-hand-{secrets.token_hex(4)}"), 1, Interrupt())
+    files = write_requests(
+        request,
+        path.absolute().with_suffix(".d") / f"{trial_id}-{secrets.token_hex(4)}",
+        argv=request.argv(),
+        started_at_unix_s=time.time(),
+        secret=master_secret(),
+        claim=claim,
+        production_at_start=None,
+    )
+    trial = {"node": node.name, "launch": str(files.launch), "job": str(files.job), "finish": str(files.finish)}
+    path.write_text(json.dumps({"tokenpeak_trial": trial}, indent=1) + "\n")
+    return planned
+
+
+def _planned(plan: Plan, config_name: str | None) -> PlannedConfig:
+    """The config of that name."""
+    names = [each.config.name for each in plan.feasible]
+    planned = next((each for each in plan.feasible if config_name in (None, each.config.name)), None)
+    if planned is None:
+        raise PlanError(f"The plan has no config {config_name!r}. {suggestion(config_name or '', names)}")
+    return planned
