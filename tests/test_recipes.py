@@ -235,7 +235,7 @@ def test_add_a_process_manager(copy: Copy) -> None:
 def test_add_a_page(copy: Copy) -> None:
     """A notebook in the folder is enough for a page of every sweep, with its place in the menu."""
     notebook = json.loads((paths.ROOT / "notebooks" / "trials.ipynb").read_text())
-    notebook["metadata"]["tokenpeak"] = {"title": "My page", "menu": "Mine"}
+    notebook["metadata"]["tokenpeak"] = {"title": "My page"}
     copy.add("/notebooks/", "mine.ipynb", json.dumps(notebook))
     copy.tokenpeak("report", str(ARCHIVE))
     (page,) = (copy.root / "site" / "build").glob("*/mine.html")

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from driven_home import MODEL, Home
 
-from tokenpeak.cli.status import problems, sentences
+from tokenpeak.cli.nodes import problems, sentences
 from tokenpeak.node.protocol.answers import StatusAnswer
 from tokenpeak.node.protocol.parts import Production, RestoreOutcome
 

@@ -16,10 +16,7 @@ class Failure(Record):
 
     phase: str
     cause: str
-    """out_of_memory, kv_cache_too_small, context_too_long, tensor_parallel_mismatch, dtype_unsupported,
-    quantization_unsupported, unknown_flag, bad_flag_value, model_missing, model_unsupported, vram_taken, port_taken,
-    hung, stopped, crashed, refused, wrong_engine, engine_not_started, node_unreachable, network_outage,
-    load_host_lost, production_overlap, interrupted, load_failed, inventory_task, unknown: each a FAILURE_CAUSES."""
+    """One of FAILURE_CAUSES."""
     message: str
     evidence: tuple[str, ...] = ()
     """Lines of the engine's log that show it."""
