@@ -220,7 +220,7 @@ def given(hostile: str) -> dict[str, str]:
 def test_a_value_is_a_word(checkout: Path, hostile: str, way: str) -> None:
     """Of every target, typed or exported: no command is run, and each word is whole behind its option."""
     variables = given(hostile)
-    typed = [f"{name}={text}" for name, text in variables.items()] if way == "typed" else ["INVENTORY=x"]
+    typed = [f"{name}={text}" for name, text in variables.items()] if way == "typed" else ["INVENTORY=x", "DEST=x"]
 
     done = made(checkout, *TARGETS, *typed, **({} if way == "typed" else variables))
 
@@ -238,15 +238,17 @@ def test_a_value_is_a_word(checkout: Path, hostile: str, way: str) -> None:
 
 
 def test_nothing_exported_lets_a_target_act(checkout: Path) -> None:
-    """Neither an apply nor a rollback is done, no secret is changed and no node let go; typed, they are."""
+    """Neither an apply nor a rollback is done, nothing changed, let go or published; typed, they are."""
     acting = dict.fromkeys(VARIABLES["ACTS"], "1")
     targets = ["apply", "rollback", "restore", "install"]
     exported = made(checkout, *targets, SWEEP_ID="s", **acting)
     before = (checkout / "words").read_text().splitlines()
-    made(checkout, *targets, "SWEEP_ID=s", *(f"{name}={text}" for name, text in acting.items()))
+    nowhere = made(checkout, "publish", **acting)
+    made(checkout, *targets, "publish", "SWEEP_ID=s", *(f"{name}={text}" for name, text in acting.items()))
     after = (checkout / "words").read_text().splitlines()[len(before) :]
 
     assert 0 == exported.returncode, exported.stderr
+    assert "Say where to" in nowhere.stderr
     options = {"--yes", "--accept", "--release", "--rotate"}
     assert set() == options & {*before}
     assert options <= {*after}
