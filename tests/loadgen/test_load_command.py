@@ -23,8 +23,10 @@ from tokenpeak.spec.workload import ClosedLoad, LoadLevel, OpenLoad, Stage, Stag
 RANDOM = random.Random(1)
 TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))
 WORKLOAD = SyntheticWorkload(name="x", input_tokens=10, output_tokens=10)
+TIMELY = pytest.mark.timing("that a run is valid: a client that the machine keeps waiting says that it is not")
 
 
+@TIMELY
 def test_stands_alone(tmp_path: Path) -> None:
     """One command measures a server, prints a summary, and writes the record that a sweep would."""
     output = tmp_path / "run.json"
@@ -53,6 +55,7 @@ def seldom(connection: socket.socket, _: bytes) -> None:
         connection.close()
 
 
+@TIMELY
 @pytest.mark.parametrize(
     ("slo", "answer", "status"),
     [
