@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokenpeak import paths
 from tokenpeak.errors import NodeError
@@ -27,9 +27,11 @@ from tokenpeak.files import delete, write_atomically
 from tokenpeak.node.bundle import script_digest, write_bundle
 from tokenpeak.node.protocol.answers import NodeAnswer, StatusAnswer
 from tokenpeak.own_place import git_environment
-from tokenpeak.records import Provenance
 from tokenpeak.sweep.ansible.runner import PlaybookResult, run_playbook
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
+
+if TYPE_CHECKING:
+    from tokenpeak.records import Provenance
 
 _LOCK_MODE = 0o600
 _PACKAGES = ("ansible-core", "ansible-runner", "httptools", "numpy", "polars", "pydantic", "uvloop")
@@ -238,8 +240,10 @@ def renewal(inventory: Inventory, node: str) -> str:
     )
 
 
-def read_provenance() -> Provenance:
+def read_provenance() -> "Provenance":
     """The versions installed here; the git revision is marked `+changes` when tracked files differ from it."""
+    from tokenpeak.records import Provenance  # pydantic, which giving back a node need not wait for
+
     return Provenance(
         tokenpeak_version=metadata.version("tokenpeak"),
         git_revision=_git_revision(),

@@ -23,7 +23,6 @@ from tokenpeak.node.engine import builds
 from tokenpeak.node.machine.words import visible, wrong_word
 from tokenpeak.node.probe.chosen_boards import Chosen, chosen_boards
 from tokenpeak.paths import inside
-from tokenpeak.spec.mistakes import secret_in_environment
 
 if TYPE_CHECKING:
     from tokenpeak.sweep.inventory.resolver import ResolutionRequest, ResolvedHosts
@@ -310,6 +309,9 @@ def inventory_of(name: str, path: Path, answer: "ResolvedHosts", nodes: tuple[st
                 continue
             subject = f"Variable {variable}" if variable else "Variables"
             raise InventoryError(f"{subject} of node {host.name} in {path.parent}: {reason}")
+    # Imported here: pydantic, which giving back a node by its name need not wait for.
+    from tokenpeak.spec.mistakes import secret_in_environment
+
     for node in inventory.nodes:
         if secret := secret_in_environment("tokenpeak_engine_env", node.variables.get("tokenpeak_engine_env")):
             raise InventoryError(f"Node {node.name} in {path.parent}: {secret}.")
