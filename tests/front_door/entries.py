@@ -387,7 +387,12 @@ ENTRIES = (
     Entry("tokenpeak explain", has_words("output_tok_per_s"), typed=f".venv/bin/tokenpeak explain {H100}"),
     Entry("tokenpeak replay", has_words("adaptive"), typed=f".venv/bin/tokenpeak replay {H100} --seeds 2"),
     Entry("tokenpeak predict", has_words("tok"), typed=".venv/bin/tokenpeak predict meta-llama/Llama-3.1-8B-Instruct"),
-    Entry("tokenpeak load", has_words('"properties"'), typed=".venv/bin/tokenpeak load --workload-schema"),
+    Entry(
+        "tokenpeak load",
+        has_words("nothing listens at 127.0.0.1:9"),
+        typed=".venv/bin/tokenpeak load http://127.0.0.1:9 --model m --concurrency 1 --requests 1",
+        status=1,
+    ),
     Entry(".venv/bin/tokenpeak docs", has_words("docs/index.html")),
     Entry(".venv/bin/tokenpeak quality --help", has_words("record", "compare")),
     Entry("tokenpeak quality", has_words("REFERENCE"), typed=".venv/bin/tokenpeak quality compare --help"),
