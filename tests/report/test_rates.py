@@ -34,7 +34,7 @@ def runs(*rows: tuple[str, float, bool | None, bool]) -> pl.DataFrame:
                 "held": held,
                 "judged": judged,
                 "ttft_s_p95": rate / 10,
-                "slo_sure": rate / 100 if held else None,
+                "slo_confidence": rate / 100 if held else None,
                 "state": None,
                 "duration_s": 10.0,
                 "percentile_intervals": None,
@@ -43,7 +43,7 @@ def runs(*rows: tuple[str, float, bool | None, bool]) -> pl.DataFrame:
         ],
         schema_overrides={
             "held": pl.Boolean,
-            "slo_sure": pl.Float64,
+            "slo_confidence": pl.Float64,
             "state": pl.String,
             "percentile_intervals": pl.String,
         },

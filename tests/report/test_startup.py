@@ -16,7 +16,7 @@ import json, sys
 from tokenpeak.report import open_archive
 for slo in sys.argv[2:]:
     sweep = open_archive(sys.argv[1], slo=slo)
-    assert sweep.runs["slo_sure"].is_not_null().any() or not sweep.slo_words or slo
+    assert sweep.runs["slo_confidence"].is_not_null().any() or not sweep.slo_words or slo
 print(json.dumps(sorted(sys.modules)))
 """
 OTHER_SLO = "ttft_p99_ms=2000, tpot_p99_ms=60"

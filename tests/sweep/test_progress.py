@@ -94,7 +94,7 @@ def test_an_outage_is_notified_once_and_its_end(tmp_path: Path) -> None:
     assert [("production_back", "one"), ("production_down", "one")] == got(path, 2)
 
 
-def test_ends_and_lemons_are_notified(tmp_path: Path) -> None:
+def test_ends_and_excluded_nodes_are_notified(tmp_path: Path) -> None:
     """A node left out, an interrupted sweep, one that an error ended: a receiver of two nodes gets each once."""
     path = tmp_path / "notified.jsonl"
     notifier = Notifier(inventory(receiver_to(path)), "sweep-1")
@@ -111,7 +111,7 @@ def test_ends_and_lemons_are_notified(tmp_path: Path) -> None:
     notifier.ended(end)
     notifier.aborted(ValueError("with a secret in it"))
 
-    assert [("lemon_node", "two"), ("sweep_aborted", ""), ("sweep_aborted", "")] == got(path, 3)
+    assert [("node_excluded", "two"), ("sweep_aborted", ""), ("sweep_aborted", "")] == got(path, 3)
     texts = " ".join(sent["text"] for sent in notified(path))
     assert "3 trials, 1 problem; production is not back on one." in texts
     assert "was aborted by ValueError." in texts and "secret" not in texts

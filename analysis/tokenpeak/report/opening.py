@@ -148,7 +148,7 @@ def _viewed(
     ]
     trials = frames.trials.with_columns(pl.Series("label", words, dtype=pl.String))
     runs = frames.runs.join(trials.select("trial_id", "label"), on="trial_id", how="left")
-    runs = runs.with_columns(slo_sure=_slo_confidence(runs))
+    runs = runs.with_columns(slo_confidence=_slo_confidences(runs))
     return SweepView(
         origin=folder,
         record=record,
@@ -182,7 +182,7 @@ def _on(hardware: str, record: SweepRecord, frames: Frames) -> tuple[SweepRecord
     )
 
 
-def _slo_confidence(runs: pl.DataFrame) -> pl.Series:
+def _slo_confidences(runs: pl.DataFrame) -> pl.Series:
     """The confidence that each run's SLO is met (0..1); null where it was not met, or without counts."""
     columns = ("slo", "slo_met", "within_limits", "requests_sent")
     confidences = [

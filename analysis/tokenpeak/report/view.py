@@ -88,7 +88,7 @@ class SweepView:
 
     @property
     def runs(self) -> pl.DataFrame:
-        """A row per run, with `label`, the config in a few words, and `slo_sure`, the confidence in a kept SLO."""
+        """A row per run, with `label`, the config in a few words, and `slo_confidence`, that its SLO is kept."""
         return self.frames.runs
 
     @property

@@ -12,7 +12,7 @@
 A folder has its state, which engines write and nvidia-smi reads:
 
     DIR/engines/PID.json   one record per process that holds VRAM, written ten times a second while it works
-    DIR/ledger.json        energy of processes that have ended, J per GPU above idle; since when the node runs
+    DIR/totals.json        energy of processes that have ended, J per GPU above idle; since when the node runs
 
 A record counts while its process lives. A process is known by its id and its start time, so that an id used again is
 not taken for it.
@@ -167,7 +167,7 @@ class Holder:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Ledger:
+class _Totals:
     """Energy by GPU index of processes that have ended."""
 
     since_unix_s: float
@@ -185,12 +185,12 @@ def process_started(pid: int) -> str | None:
 
 
 class NodeState:
-    """The folder. Every write is atomic; the ledger is changed under a lock."""
+    """The folder. Every write is atomic; the totals is changed under a lock."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._engines = folder / "engines"
-        self._ledger = folder / "ledger.json"
+        self._totals = folder / "totals.json"
         self._engines.mkdir(parents=True, exist_ok=True)
 
     def write(self, holder: Holder) -> None:
@@ -224,38 +224,38 @@ class NodeState:
     def energy_above_idle(self, gpu: int, unix_s: float) -> float:
         """Energy that all processes, ended ones too, took on a GPU above its idle power, J."""
         live = sum(holder.energy_at(unix_s) for holder in self.holders() if gpu in holder.gpus)
-        return live + self._read_ledger().energy_j.get(str(gpu), 0.0)
+        return live + self._read_totals().energy_j.get(str(gpu), 0.0)
 
     def since_unix_s(self) -> float:
         """When the node was first looked at."""
         with self._locked():
-            ledger = self._read_ledger()
-            write_atomically(self._ledger, json.dumps(asdict(ledger)), durable=False)
-        return ledger.since_unix_s
+            totals = self._read_totals()
+            write_atomically(self._totals, json.dumps(asdict(totals)), durable=False)
+        return totals.since_unix_s
 
     def next_launch(self) -> int:
         """A number that grows with each launch on the node, from 0."""
         with self._locked():
-            ledger = self._read_ledger()
+            totals = self._read_totals()
             write_atomically(
-                self._ledger, json.dumps(asdict(replace(ledger, launches=ledger.launches + 1))), durable=False
+                self._totals, json.dumps(asdict(replace(totals, launches=totals.launches + 1))), durable=False
             )
-        return ledger.launches
+        return totals.launches
 
     def _settle(self, holder: Holder, now: float) -> None:
-        ledger = self._read_ledger()
-        energy = dict(ledger.energy_j)
+        totals = self._read_totals()
+        energy = dict(totals.energy_j)
         for gpu in holder.gpus:
             energy[str(gpu)] = energy.get(str(gpu), 0.0) + holder.energy_at(now)
-        settled = replace(ledger, energy_j=energy)
-        write_atomically(self._ledger, json.dumps(asdict(settled)), durable=False)
+        settled = replace(totals, energy_j=energy)
+        write_atomically(self._totals, json.dumps(asdict(settled)), durable=False)
         delete(self._engines / f"{holder.pid}.json")
 
-    def _read_ledger(self) -> _Ledger:
+    def _read_totals(self) -> _Totals:
         try:
-            return _Ledger(**json.loads(self._ledger.read_text()))
+            return _Totals(**json.loads(self._totals.read_text()))
         except FileNotFoundError:
-            return _Ledger(since_unix_s=time.time())
+            return _Totals(since_unix_s=time.time())
 
     @staticmethod
     def _read(path: Path) -> Holder | None:

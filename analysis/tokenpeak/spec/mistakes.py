@@ -146,7 +146,7 @@ def _is_level(schema: Mapping[str, Any], kind: str) -> bool:
 
 
 def secret_in_environment(name: str, env: object) -> str | None:
-    """The same of the variables of the engine that an inventory sets under `name`, which stand in its git history."""
+    """The complaint about a secret in the engine's variables that an inventory sets under `name`; None without."""
     place = next(_places({"env": env}, ()), None) if isinstance(env, Mapping) else None
     return None if place is None else f"{name}{place.removeprefix('env')}: looks like a secret. {INSTEAD}"
 

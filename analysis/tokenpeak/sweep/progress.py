@@ -242,7 +242,7 @@ class Notifier:
     def left_out(self, node: str, failures: int) -> None:
         """A node that the sweep goes on without."""
         text = f"{node} is left out of sweep {self._sweep_id} from here on: {failures} failures in a row."
-        self._notify("lemon_node", text, node)
+        self._notify("node_excluded", text, node)
 
     def ended(self, end: EndRecord) -> None:
         """How the sweep ended, to the receivers of all its nodes."""

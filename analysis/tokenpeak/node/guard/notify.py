@@ -32,7 +32,7 @@ EVENTS = {
     "production_down": "production does not come back after a trial or an apply",
     "production_back": "production that was called down serves again",
     "guard_acted": "a node's guard gave the node back, because its controller could not",
-    "lemon_node": "a node failed so often in a row that a sweep goes on without it",
+    "node_excluded": "a node failed so often in a row that a sweep goes on without it",
     "sweep_finished": "a sweep has made all its trials",
     "sweep_aborted": "a sweep ended before, whoever or whatever ended it",
     "test": "somebody asked for it: `tokenpeak notify`",

@@ -56,7 +56,7 @@ def word(text: str | None) -> str | None:
 
 
 def _rows(raw: str, fields: tuple[str, ...]) -> list[dict[str, str]]:
-    """nvidia-smi's CSV without header as mappings; lines that are no _rows (warnings, errors) are passed over."""
+    """nvidia-smi's CSV without header as mappings; lines that are no rows (warnings, errors) are passed over."""
     lines = csv.reader(io.StringIO(raw), skipinitialspace=True)
     table = [cells for cells in lines if len(cells) == len(fields) and not cells[0].startswith("Field ")]
     return [dict(zip(fields, (cell.strip() for cell in cells))) for cells in table]

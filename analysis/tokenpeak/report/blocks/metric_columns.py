@@ -51,8 +51,8 @@ def confidence_percent(confidence: pl.Expr) -> pl.Expr:
 def confidence_column(frame: pl.DataFrame) -> list[Column]:
     """The confidence of an SLO that was met, in percent; nothing where no row has one."""
     help_ = "Least confidence that the SLO's percentiles lie within their limits, by the number of requests"
-    column = Column(key="sure", title="SLO confidence", unit="%", kind="number", digits=1, help=help_)
-    return [column] if frame["sure"].is_not_null().any() else []
+    column = Column(key="confidence", title="SLO confidence", unit="%", kind="number", digits=1, help=help_)
+    return [column] if frame["confidence"].is_not_null().any() else []
 
 
 COMPLETED = "completed"

@@ -25,15 +25,15 @@ METRICS = ("output_tok_per_s", "ttft_s_p95", "request_output_tok_per_s_p50", "en
 def level_means(view: SweepView, hardware: str) -> pl.DataFrame:
     """A row per config, workload and load level: geometric means over its launches that may be ranked.
 
-    Columns: config_id, label, workload_name, level_label, open (at a rate), slo_met (in every launch), slo_sure (its
-    least confidence), n, and METRICS, null where a launch has none or nothing of it.
+    Columns: config_id, label, workload_name, level_label, open (at a rate), slo_met (in every launch), slo_confidence
+    (the least of its launches), n, and METRICS, null where a launch has none or nothing of it.
     """
     runs = view.same_requests().filter(pl.col("hardware") == hardware, pl.col("verdict") != "invalid")
     known = [name for name in METRICS if name in runs.columns]
     return runs.group_by("config_id", "label", "workload_name", "level_label", maintain_order=True).agg(
         pl.col("rate_per_s").is_not_null().any().alias("open"),
         pl.col("slo_met").all(ignore_nulls=False).alias("slo_met"),
-        pl.col("slo_sure").min(),
+        pl.col("slo_confidence").min(),
         pl.len().alias("n"),
         *(pl.when((pl.col(name) > 0).all()).then(pl.col(name).log().mean().exp()).alias(name) for name in known),
     )
@@ -53,7 +53,7 @@ def compared(view: SweepView, ranked: Ranking) -> pl.DataFrame:
     place = ["workload_name", "level_label"]
     milli = pl.col("ttft_s_p95") * 1000
     mine = means.filter(config_id=recommended["config_id"]).select(
-        *place, "open", "slo_met", "slo_sure", "n", mine="output_tok_per_s", ttft=milli
+        *place, "open", "slo_met", "slo_confidence", "n", mine="output_tok_per_s", ttft=milli
     )
     theirs = means.filter(pl.col("config_id").eq_missing(pl.lit(baseline))).select(
         *place, theirs="output_tok_per_s", ttft_theirs=milli
@@ -90,7 +90,7 @@ def load_levels(view: SweepView, ranked: Ranking) -> Table | None:
     several = frame["workload_name"].n_unique() > 1
     shown = frame.with_columns(
         pl.col("behind", "against") * 100,
-        slo=slo_word(pl.col("slo_met"), pl.col("slo_sure")),
+        slo=slo_word(pl.col("slo_met"), pl.col("slo_confidence")),
         tone=pl.when("at").then(pl.lit("best")).otherwise(pl.lit("")),
     )
     baseline = [

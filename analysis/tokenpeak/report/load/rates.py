@@ -139,7 +139,7 @@ def rated_workloads(view: SweepView) -> list[str]:
 def highest_rates(runs: pl.DataFrame) -> pl.DataFrame:
     """For each config: the sustainable rate, below the first that was not sustained, and that first one.
 
-    Columns: config_id, label, holds (null: none did), "sure" (lowest confidence of the SLO at that rate), breaks
+    Columns: config_id, label, holds (null: none did), "confidence" (lowest confidence of the SLO at that rate), breaks
     (null: none did), n (rates judged), untold (rates not judged), unjudged (those rates), launches. The
     true highest rate lies between holds and breaks.
     """
@@ -147,13 +147,13 @@ def highest_rates(runs: pl.DataFrame) -> pl.DataFrame:
     decided = (
         runs.filter(pl.col("held").is_not_null())
         .group_by(*config, "rate_per_s")
-        .agg(pl.col("held").all(), pl.col("slo_sure").min(), launches=pl.len().cast(pl.Int64))
+        .agg(pl.col("held").all(), pl.col("slo_confidence").min(), launches=pl.len().cast(pl.Int64))
         .with_columns(breaks=pl.col("rate_per_s").filter(~pl.col("held")).min().over(config))
     )
     below = pl.col("held") & (pl.col("breaks").is_null() | (pl.col("rate_per_s") < pl.col("breaks")))
     found = decided.group_by(config).agg(
         holds=pl.col("rate_per_s").filter(below).max().cast(pl.Float64),
-        sure=pl.col("slo_sure").filter(below).sort_by(pl.col("rate_per_s").filter(below)).last(),
+        confidence=pl.col("slo_confidence").filter(below).sort_by(pl.col("rate_per_s").filter(below)).last(),
         breaks=pl.col("breaks").first().cast(pl.Float64),
         n=pl.len().cast(pl.Int64),
         judged=pl.col("rate_per_s").cast(pl.Float64),
@@ -170,7 +170,7 @@ def highest_rates(runs: pl.DataFrame) -> pl.DataFrame:
         .select(
             *config,
             "holds",
-            "sure",
+            "confidence",
             "breaks",
             "n",
             "unjudged",
@@ -183,7 +183,7 @@ def highest_rates(runs: pl.DataFrame) -> pl.DataFrame:
 
 def highest_rates_table(hardware: str, highest: pl.DataFrame) -> Table:
     """The highest rate of each config within the SLO, and the first beyond it."""
-    shown = highest.with_columns(sure=confidence_percent(pl.col("sure")))
+    shown = highest.with_columns(confidence=confidence_percent(pl.col("confidence")))
     return table(
         shown,
         [
@@ -256,9 +256,8 @@ def answer_rates(hardware: str, highest: pl.DataFrame, slo: str) -> Sentence:
         parts += [code(best["label"]), " held it"]
     else:
         parts.append(f"{same.height} of {highest.height} configs held it")
-    parts += [
-        f", with {confidence_words(share)} confidence" for share in [same["sure"].min()] if isinstance(share, float)
-    ]
+    if isinstance(least := same["confidence"].min(), float):
+        parts.append(f", with {confidence_words(least)} confidence")
     open_end = same.filter(pl.col("breaks").is_null()).height
     if open_end:
         whose = f"{open_end} of them" if open_end < same.height else "It" if same.height == 1 else "All of them"

@@ -271,7 +271,7 @@ def _slo(view: SweepView, recommended: dict[str, Any]) -> Tile | None:
         return Tile(label="SLO", value="none set", note="no limits of latency were given")
     if recommended.get("slo_met") is None or view.spec.objective.is_rate:
         return None
-    confidence = recommended["slo_sure"]
+    confidence = recommended["slo_confidence"]
     note = "; ".join([*_limits(view.spec.slo, recommended), f"at {view.objective_place}"])
     if recommended["slo_met"] and isinstance(confidence, float):
         which = "this" if recommended["n"] == 1 else "each"

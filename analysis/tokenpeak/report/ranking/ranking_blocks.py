@@ -160,13 +160,13 @@ def ranking_table(view: SweepView, ranked: Ranking) -> Table:
     frame = in_milliseconds(ranked.frame).with_columns(
         href=trial_href(pl.col("trial_id")),
         gain=pl.col("gain") * 100,
-        sure=confidence_percent(pl.col("slo_sure")),
+        confidence=confidence_percent(pl.col("slo_confidence")),
         tone=pl.when(pl.col("state") != "ok")
         .then(pl.lit("pale"))
         .when(ranked.is_recommended)
         .then(pl.lit("best"))
         .otherwise(pl.col("group").replace("best", "tie")),
-        slo=slo_word(pl.col("slo_met"), pl.col("slo_sure")),
+        slo=slo_word(pl.col("slo_met"), pl.col("slo_confidence")),
         result=pl.when(pl.col("config_id").is_in(recommended))
         .then(pl.lit("recommended"))
         .when(pl.col("group") == "best")

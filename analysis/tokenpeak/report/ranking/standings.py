@@ -54,7 +54,7 @@ class Ranking:
     low, high (95%, null where no config was launched again), n (launches with a result), launches, gain (share over
     the baseline; gain_low and gain_high where the baseline is a config), group (best, tie or empty), state (ok,
     invalid, failed or, where each launch was, interrupted), why (in a few words), details (in sentences), trial_id
-    (the config's first trial), slo_met (in every launch), slo_sure (the lowest confidence of its launches), quality
+    (the config's first trial), slo_met (in every launch), slo_confidence (the lowest of its launches), quality
     (pass, fail, unknown or null) with quality_reason, objective_unproven (what the objective is of a config whose
     answers failed or are not proven) and the columns of MEASURED. A holdout run has no part in these; its result has
     columns of its own.
@@ -129,7 +129,7 @@ def rank(view: SweepView, hardware: str) -> Ranking:
     trials = view.trials.filter(pl.col("hardware") == hardware)
     also = [column_of(name) for name in view.spec.objective.also]
     measured = [name for name in dict.fromkeys((*MEASURED, *also)) if name in view.runs.columns]
-    known = ("verdict", "verdict_codes", "verdict_reasons", "energy_source", "slo_sure")
+    known = ("verdict", "verdict_codes", "verdict_reasons", "energy_source", "slo_confidence")
     runs = view.objective_runs().select("trial_id", *known, *measured)
     joined = trials.join(runs, on="trial_id", how="left").with_columns(
         objective_holdout=pl.when("holdout").then("objective"),
@@ -150,7 +150,9 @@ def rank(view: SweepView, hardware: str) -> Ranking:
         .filter(pl.col("objective_holdout").is_not_null())
         .all(ignore_nulls=False)
         .alias("holdout_slo_met"),
-        pl.when(pl.col("slo_met").filter(has).all()).then(pl.col("slo_sure").filter(has).min()).alias("slo_sure"),
+        pl.when(pl.col("slo_met").filter(has).all())
+        .then(pl.col("slo_confidence").filter(has).min())
+        .alias("slo_confidence"),
         (pl.col("status") == "ok").any().alias("started"),
         (pl.col("status") == "interrupted").all().alias("interrupted"),
         pl.col("failure_cause").drop_nulls().first().alias("cause"),

@@ -161,8 +161,8 @@ def runs(view: SweepView, frame: pl.DataFrame, name: str, title: str) -> Table:
         slo=pl.when("overloaded")
         .then(pl.lit("broken"))
         .when(pl.col("verdict") != "invalid")
-        .then(slo_word(pl.col("slo_met"), pl.col("slo_sure"))),
-        sure=confidence_percent(pl.when(pl.col("verdict") != "invalid").then(pl.col("slo_sure"))),
+        .then(slo_word(pl.col("slo_met"), pl.col("slo_confidence"))),
+        confidence=confidence_percent(pl.when(pl.col("verdict") != "invalid").then(pl.col("slo_confidence"))),
         why=pl.when(pl.col("verdict") == "invalid").then(reason_words()),
         reasons=pl.col("verdict_reasons").list.join(" "),
         verdict=pl.when("overloaded").then(pl.lit(OVERLOADED)).otherwise(pl.col("verdict").str.replace_all("_", " ")),
