@@ -77,7 +77,7 @@ def test_damaged_files_are_an_error_or_a_whole_import(source: Path, tmp_path: Pa
     data = source.read_bytes()
     chance = random.Random(source.name)
     target, given = laid_out(source, tmp_path / "in")
-    errors = whole = 0
+    errors = 0
     for case in range(CASES):
         target.write_bytes(chance.choice(MUTATIONS)(data, chance))
         try:
@@ -89,14 +89,11 @@ def test_damaged_files_are_an_error_or_a_whole_import(source: Path, tmp_path: Pa
             assert str(error)
             assert len(str(error)) < 3000
             assert not (tmp_path / "out" / f"case-{case}").exists()
-        else:
-            whole += 1
     kept = sorted((tmp_path / "out").glob("*")) if (tmp_path / "out").is_dir() else []
     assert errors
     assert [] == [path for path in kept if path.name.startswith(".")]
     for path in kept[:5]:
         assert open_frames(path).malformed == ()
-    assert errors + whole == CASES
 
 
 @pytest.mark.parametrize(
