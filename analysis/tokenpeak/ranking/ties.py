@@ -14,7 +14,7 @@ ranked below it (Newman and Keuls's steps).
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import fmean
@@ -52,6 +52,8 @@ class Standings:
     ratio: float
     is_near: bool
     """Its mean is within the margin of the best's."""
+    apart: float | None
+    """By how much (log) it has to be behind the best to be left out; None of the best, and where nothing shows it."""
 
     @property
     def in_group(self) -> bool:
@@ -92,6 +94,11 @@ class Verdicts:
         return t_critical(self.freedom) * self.noise * math.sqrt(share)
 
     @property
+    def ranked(self) -> tuple[str, ...]:
+        """All configs with a rank, best first."""
+        return tuple(standing.config for standing in self.standings)
+
+    @property
     def group(self) -> tuple[str, ...]:
         """The winner group, best first."""
         return tuple(standing.config for standing in self.standings if standing.in_group)
@@ -106,19 +113,22 @@ def winner_group(
     launches: Mapping[str, Sequence[float]],
     *,
     nodes: Mapping[str, Sequence[str]] | None = None,
+    among: Collection[str] | None = None,
     higher_is_better: bool = True,
     margin: float = MARGIN,
     confidence: float = CONFIDENCE,
 ) -> Verdicts:
     """The standings of configs by their launches' values, one for each launch; those without a rank have none.
 
-    `nodes` are those of the launches, in the same order, all of one kind of hardware; None: one node.
+    `nodes` are those of the launches, in the same order, all of one kind of hardware; None: one node. Only those of
+    `among` are ranked, None: all; the launches of the others show how much launches vary all the same.
     """
     sign = 1.0 if higher_is_better else -1.0
     effects = effects_of(launches, nodes)
     ranked = ranks(launches, effects=effects, higher_is_better=higher_is_better)
-    order = [one.config for one in ranked if one.rank is not None]
-    logs = {config: [math.log(value) for value in launches[config]] for config in order}
+    known = [one.config for one in ranked if one.rank is not None]
+    order = [config for config in known if among is None or config in among]
+    logs = {config: [math.log(value) for value in launches[config]] for config in known}
     plain = {config: fmean(values) for config, values in logs.items()}
     means = plain if effects is None else effects.means
     freedom = sum(len(values) - 1 for values in logs.values())
@@ -137,30 +147,34 @@ def winner_group(
             return effects.error(first, others, confidence=confidence)
         return noise * math.sqrt(1 / counts[first] + 1 / sum(counts[other] for other in others))
 
+    errors_ahead: float | None = None
+    """By how many standard errors the best is alone ahead of each other; None: it is not."""
     if _beats_all(order, means, error, critical, margin):
-        alone = True
-    else:
-        alone = _beats_all(order, means, error, OUTLIER_GAP, margin) and _stands_out(
-            order, means, counts, error, freedom, confidence
-        )
+        errors_ahead = critical
+    elif _beats_all(order, means, error, OUTLIER_GAP, margin) and _stands_out(
+        order, means, counts, error, freedom, confidence
+    ):
+        errors_ahead = OUTLIER_GAP
     standings: list[Standings] = []
     below_out = True
     for rank in range(len(order), 0, -1):
         config, best = order[rank - 1], order[0]
         behind = sign * (means[best] - means[config])
         apart = error(best, config)
-        is_behind = apart is not None and _beyond(_studentized(behind, apart), rank, freedom, confidence)
+        errors = 0.0 if apart is None else _range(_studentized(behind, apart), rank, freedom, confidence)
+        is_behind = apart is not None and _studentized(behind, apart) > errors
         standing: Standing
         if rank == 1:
             standing = "winner"
         elif apart is None:
             standing = "unknown"
-        elif alone or (is_behind and behind > math.log1p(margin) and below_out):
+        elif errors_ahead is not None or (is_behind and behind > math.log1p(margin) and below_out):
             standing = "worse"
         else:
             standing = "equal" if is_behind else "tied"
         below_out = below_out and standing == "worse"
         ratio = means[config] - means[best]
+        errors = errors / math.sqrt(2) if errors_ahead is None else errors_ahead
         standings.append(
             Standings(
                 config=config,
@@ -170,9 +184,10 @@ def winner_group(
                 launches=len(logs[config]),
                 ratio=math.exp(ratio),
                 is_near=abs(math.expm1(ratio)) <= margin,
+                apart=None if rank == 1 or apart is None else max(math.log1p(margin), errors * apart),
             )
         )
-    without_rank = tuple(one.config for one in ranked if one.rank is None)
+    without_rank = tuple(one.config for one in ranked if one.rank is None and (among is None or one.config in among))
     return Verdicts(
         standings=tuple(reversed(standings)),
         without_rank=without_rank,
@@ -212,7 +227,7 @@ def _stands_out(
     if len(others) < 2 or (widest := error(others[0], others[-1])) is None:
         return False
     apart = _studentized(abs(means[others[0]] - means[others[-1]]), widest)
-    if _beyond(apart, len(others), freedom, confidence):
+    if apart > _range(apart, len(others), freedom, confidence):
         return False
     launches = sum(counts[config] for config in others)
     common = sum(counts[config] * means[config] for config in others) / launches
@@ -227,9 +242,12 @@ def _studentized(difference: float, error: float) -> float:
     return difference * math.sqrt(2) / error if error > 0 else math.inf
 
 
-def _beyond(studentized: float, means: int, freedom: int, confidence: float) -> bool:
-    """Whether a studentized range of `means` means is beyond chance; its bounds settle nearly all cases."""
-    if studentized > range_bound(means, freedom, confidence):
-        return True
-    is_close = means > 1 and studentized > range_critical(2, freedom, confidence)
-    return is_close and studentized > range_critical(means, freedom, confidence)
+def _range(studentized: float, means: int, freedom: int, confidence: float) -> float:
+    """What a studentized range of `means` means has to be beyond; its bounds stand for it where they settle the case.
+
+    The value itself takes long to compute; a range is beyond what is returned just where it is beyond that.
+    """
+    if studentized > (bound := range_bound(means, freedom, confidence)):
+        return bound
+    least = range_critical(min(means, 2), freedom, confidence)
+    return range_critical(means, freedom, confidence) if studentized > least else least
