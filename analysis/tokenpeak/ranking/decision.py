@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tokenpeak.ranking.intervals import CONFIDENCE, range_bound, range_critical, t_critical
-from tokenpeak.ranking.rank import ranks
 from tokenpeak.ranking.ties import Verdicts, winner_group
 from tokenpeak.spec.sweep import MARGIN
 
@@ -97,6 +96,8 @@ class Decision:
     current: str | None = None
     verdicts: Verdicts
     """Of the candidates that may be run; the launches of all show the noise."""
+    measured: Verdicts
+    """Of all candidates."""
     group: tuple[str, ...] = ()
     """The highest and its ties, best first."""
     merit: Merit = "alone"
@@ -132,6 +133,7 @@ def decide(
     """The decision among candidates of one kind of hardware; those without a launch take no part."""
     measured = [each for each in candidates if len(each.launches)]
     sweep = _Sweep(measured, higher_is_better, margin, confidence)
+    everyone = sweep.verdicts(measured)
     current = next((each for each in measured if each.is_current), None)
     limited = [each for each in measured if each.hold != "broken"]
     if measured and not limited:
@@ -140,28 +142,32 @@ def decide(
             outcome="none_holds",
             config=nearest.config,
             current=current.config if current else None,
-            verdicts=sweep.verdicts(measured),
+            verdicts=everyone,
+            measured=everyone,
             excess=nearest.excess,
         )
     comparable = [each for each in limited if each.answers in ("same", "passed")]
-    proven = [each for each in comparable if each.hold != "not_proven"]
+    proven = {each.config for each in comparable if each.hold != "not_proven"}
     # What runs now needs no proof to go on running.
-    allowed = [each for each in comparable if each in proven or not proven or each.is_current]
-    kept = current.config if current in allowed and current is not None else None
+    allowed = [each for each in comparable if each.config in proven or not proven or each.is_current]
     verdicts = sweep.verdicts(allowed)
+    kept = current.config if current is not None and current.config in verdicts.ranked else None
     group = [each.config for each in verdicts.standings if each.may_be_recommended]
     outcome, config, merit = _chosen(sweep, verdicts, group, kept, current)
-    is_hold_proven = config in {each.config for each in proven}
+    if len(everyone.standings) < 2:
+        outcome = "not_known"
+    is_hold_proven = config in proven
     other = kept if kept != config else next((each for each in verdicts.ranked if each != config), None)
     return Decision(
         outcome="ahead" if outcome == "run" and not is_hold_proven else outcome,
         config=config,
         current=current.config if current else None,
         verdicts=verdicts,
+        measured=everyone,
         group=tuple(group),
         merit=merit,
         gain=sweep.gain(verdicts, config, kept) if config and kept and kept != config else None,
-        faster=sweep.faster({each.config for each in allowed}, config),
+        faster=sweep.faster(everyone, {each.config for each in allowed}, config),
         is_hold_proven=is_hold_proven,
         distinguishable=sweep.distinguishable(verdicts, config, other) if config and other else None,
         further_launches=sweep.further_launches(verdicts, config, kept)
@@ -262,13 +268,13 @@ class _Sweep:
                 return further
         return None
 
-    def faster(self, allowed: Collection[str], config: str | None) -> tuple[Faster, ...]:
+    def faster(self, everyone: Verdicts, allowed: Collection[str], config: str | None) -> tuple[Faster, ...]:
         """The candidates that may not be run and are better than the chosen one by more than the margin, best first."""
-        means = {one.config: one.mean for one in ranks({name: each.launches for name, each in self._of.items()})}
+        means = {each.config: each.mean for each in everyone.standings}
         leads = {
-            each: self._sign * math.log(means[each] / means[config]) if config and means[config] > 0 else None
+            each: self._sign * math.log(means[each] / means[config]) if config else None
             for each in means
-            if each not in allowed and means[each] > 0
+            if each not in allowed
         }
         beyond = [each for each, lead in leads.items() if lead is None or lead > math.log1p(self.margin)]
         return tuple(

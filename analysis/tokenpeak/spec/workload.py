@@ -354,3 +354,12 @@ AnyLevel = Annotated[
     ),
 ]
 """A load level of our own or of an import."""
+
+
+def level_kind(level: AnyLevel) -> str:
+    """closed, open, or unknown where an import does not say."""
+    if isinstance(level, ExternalLoad) and level.rate_per_s is None:
+        return "closed" if level.concurrency is not None else "unknown"
+    if isinstance(level, StagedLoad):
+        return "open" if level.open else "closed"
+    return "closed" if isinstance(level, ClosedLoad) else "open"

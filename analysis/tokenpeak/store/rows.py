@@ -16,7 +16,7 @@ from tokenpeak.results.request_metrics import judged_under
 from tokenpeak.spec.energy import EnergyFactors
 from tokenpeak.spec.slo import Slo
 from tokenpeak.spec.sweep import SweepSpec
-from tokenpeak.spec.workload import AnyLevel, ClosedLoad, ExternalLoad, OpenLoad, StagedLoad
+from tokenpeak.spec.workload import ClosedLoad, ExternalLoad, OpenLoad, level_kind
 from tokenpeak.store.columns import Row, canonical_json, flat
 from tokenpeak.store.tables import CONFIGS, NODES, RUNS, SWEEPS, TRIALS
 
@@ -222,7 +222,7 @@ def run_row(sweep_id: str, trial: TrialRecord, run: RunRecord, factors: EnergyFa
         "trial_status": trial.status,
         "workload_name": run.workload.name,
         "workload_kind": run.workload.kind,
-        "level_kind": _kind(level),
+        "level_kind": level_kind(level),
         "concurrency": level.concurrency if isinstance(level, ClosedLoad | ExternalLoad) else None,
         "rate_per_s": level.rate_per_s if isinstance(level, OpenLoad | ExternalLoad) else None,
         "slo": run.slo.model_dump(exclude_none=True),
@@ -250,15 +250,6 @@ def with_idle_power(rows: Sequence[Row], idle_w: IdlePowers) -> None:
         power_w = row["power_w"]
         row["idle_power_w"] = drawn_w
         row["idle_share"] = min(1.0, drawn_w / power_w) if drawn_w and isinstance(power_w, float) and power_w else None
-
-
-def _kind(level: AnyLevel) -> str:
-    """closed, open, or unknown where an import does not say."""
-    if isinstance(level, ExternalLoad) and level.rate_per_s is None:
-        return "closed" if level.concurrency is not None else "unknown"
-    if isinstance(level, StagedLoad):
-        return "open" if level.open else "closed"
-    return "closed" if isinstance(level, ClosedLoad) else "open"
 
 
 def series_frame(sweep_id: str, trial_id: str, series: Series) -> pl.DataFrame:
