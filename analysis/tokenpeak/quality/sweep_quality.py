@@ -18,7 +18,7 @@ from tokenpeak.predict.config_json import METHODS
 from tokenpeak.predict.model import ModelFacts, model_facts
 from tokenpeak.quality.answers import floor_of
 from tokenpeak.quality.verdict import Reference, judge
-from tokenpeak.ranking.choice import precision_of
+from tokenpeak.ranking.precision import precision_of
 from tokenpeak.records import Config, Plan, PlannedConfig
 from tokenpeak.records.quality import AnswersQuality, QualityMeasurement, QualityPasses, QualityVerdict
 from tokenpeak.spec.sweep import QualityJob, QualitySpec, SweepSpec

@@ -13,13 +13,12 @@ from typing import Any
 from tokenpeak.metrics import metric_of
 from tokenpeak.plan.baseline import DEFAULTS
 from tokenpeak.predict.demand import objective_run
-from tokenpeak.quality.answers import verdict_of
 from tokenpeak.ranking.decision import Answers, Candidate, Decision, Hold, decide
 from tokenpeak.ranking.intervals import CONFIDENCE, assurance
 from tokenpeak.ranking.objective import column_of, metric_value, objective_direction, objective_value
 from tokenpeak.ranking.precision import precision_of, setting_changes
 from tokenpeak.records import Config, Plan, RunRecord, TrialRecord
-from tokenpeak.records.quality import AnswersQuality, SweepQuality
+from tokenpeak.records.quality import SweepQuality
 from tokenpeak.spec.slo import Slo
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.spec.workload import level_kind
@@ -136,44 +135,87 @@ def _says(metric: str, run: Row) -> bool:
     return run["level_label"] != "max_rate" and (is_latency or run["level_kind"] != "open")
 
 
-def candidates(
+@dataclass(frozen=True, kw_only=True)
+class Candidates:
+    """The candidates of one kind of hardware and their decision."""
+
+    all: tuple[Candidate, ...]
+    of: Mapping[str, str]
+    """For each launched config the one that stands for its class."""
+    hold_confidence: Mapping[str, float | None]
+    """That the SLO is held, by candidate (0..1); None: not counted, or not held."""
+    decision: Decision
+
+
+def decided(
     spec: SweepSpec,
     launches: Sequence[Launch],
     *,
-    hardware: str,
     plan: Plan | None,
-    quality: SweepQuality | None,
+    quality: Mapping[str, str],
     engine_version: str | None,
-) -> list[Candidate]:
-    """A candidate for each config, or class of configs, that was launched, in the order of their first launches."""
-    planned = {each.config.config_id: each for each in plan.feasible} if plan is not None else {}
-    configs = {config_id: each.config for config_id, each in planned.items()}
+) -> Candidates:
+    """A candidate for each config, or class of configs, that was launched, in the order of their first launches.
+
+    Without a plan each config is a candidate that changes nothing. `quality` is the verdict on each config's answers
+    (pass, fail or unknown), where they were measured; what a config leaves unset stands at the default of
+    `engine_version`.
+    """
+    configs = {each.config.config_id: each.config for each in plan.feasible} if plan is not None else {}
     launched = {launch.config_id for launch in launches}
     now = reference(spec, [configs[config_id] for config_id in configs if config_id in launched])
     beside = now or reference(spec, list(configs.values()))
     changes = {
         config_id: setting_changes(configs[config_id], beside, engine_version) if config_id in configs else 0
-        for config_id in launched
+        for config_id in dict.fromkeys(launch.config_id for launch in launches)
     }
-    chosen = representatives(plan, changes, now.config_id if now is not None else None)
-    of_class: dict[str, list[Launch]] = defaultdict(list)
+    of = representatives(plan, changes, now.config_id if now is not None else None)
+    own: dict[str, list[Launch]] = defaultdict(list)
     for launch in launches:
-        of_class[chosen[launch.config_id]].append(launch)
-    return [
+        own[of[launch.config_id]].append(launch)
+    confidence = {config_id: hold_confidence(spec.slo, each) for config_id, each in own.items()}
+    found = tuple(
         Candidate(
             config=config_id,
-            launches=[launch.value for launch in own],
-            nodes=[launch.node for launch in own],
-            hold=_hold(spec, own),
-            excess=max((launch.excess for launch in own if launch.excess is not None), default=None),
-            answers=_answers(configs.get(config_id), beside, verdict_of(quality, hardware, config_id)),
-            workloads=_of_all([launch.workloads for launch in own]),
-            latency=_of_all([launch.latency for launch in own]),
+            launches=[launch.value for launch in each],
+            nodes=[launch.node for launch in each],
+            hold=_hold(spec, each, confidence[config_id]),
+            excess=max((launch.excess for launch in each if launch.excess is not None), default=None),
+            answers=_answers(configs.get(config_id), beside, quality.get(config_id)),
+            workloads=_of_all([launch.workloads for launch in each]),
+            latency=_of_all([launch.latency for launch in each]),
             changes=changes[config_id],
             is_current=now is not None and config_id == now.config_id,
         )
-        for config_id, own in of_class.items()
-    ]
+        for config_id, each in own.items()
+    )
+    higher = objective_direction(spec) != "lower"
+    return Candidates(
+        all=found,
+        of=of,
+        hold_confidence=confidence,
+        decision=decide(found, higher_is_better=higher, margin=spec.search.margin),
+    )
+
+
+def decided_by_records(
+    spec: SweepSpec,
+    trials: Sequence[TrialRecord],
+    *,
+    plan: Plan,
+    quality: SweepQuality | None,
+    engine_version: str | None,
+) -> Candidates:
+    """The same from the trials of the plan's hardware, as they were judged by their answers."""
+    verdicts = quality.verdicts if quality is not None else ()
+    status = {
+        config_id: each.verdict.status
+        for each in verdicts
+        if each.hardware == plan.hardware
+        for config_id in each.config_ids
+    }
+    launches = launches_of_records(spec, trials)
+    return decided(spec, launches, plan=plan, quality=status, engine_version=engine_version)
 
 
 def representatives(plan: Plan | None, changes: Mapping[str, int], now: str | None) -> dict[str, str]:
@@ -194,30 +236,30 @@ def reference(spec: SweepSpec, configs: Sequence[Config]) -> Config | None:
     return next((known[name] for name in names if name in known), None)
 
 
-def _hold(spec: SweepSpec, launches: Sequence[Launch]) -> Hold:
+def _hold(spec: SweepSpec, launches: Sequence[Launch], confidence: float | None) -> Hold:
     """Whether a config's launches hold the SLO, with confidence by the requests of all of them."""
     if spec.objective.is_rate or not spec.slo.limits():
         # A rate within the SLO has been judged by it already.
         return "no_limit"
     if any(launch.slo_met is False for launch in launches):
         return "broken"
-    confidence = hold_confidence(spec.slo, launches)
-    is_held = all(launch.slo_met for launch in launches) and confidence is not None and confidence >= CONFIDENCE
-    return "held" if is_held else "not_proven"
+    return "held" if confidence is not None and confidence >= CONFIDENCE else "not_proven"
 
 
 def hold_confidence(slo: Slo, launches: Sequence[Launch]) -> float | None:
-    """The confidence (0..1) that all requests hold the SLO, by those of all launches; None where one has no counts."""
-    if any(launch.requests is None for launch in launches):
+    """The confidence (0..1) that all requests hold the SLO, by those of all launches.
+
+    None where a launch broke it, or has no counts.
+    """
+    if not all(launch.slo_met and launch.requests is not None for launch in launches):
         return None
     names = set.intersection(*({*launch.within_limits} for launch in launches))
     within = {name: sum(launch.within_limits[name] for launch in launches) for name in names}
     return assurance(slo, within, sum(launch.requests or 0 for launch in launches))
 
 
-def _answers(config: Config | None, beside: Config | None, measured: AnswersQuality | None) -> Answers:
+def _answers(config: Config | None, beside: Config | None, status: str | None) -> Answers:
     """What is known of a config's answers beside those of what runs now, by precision, model and speculation."""
-    status = measured.verdict.status if measured is not None else None
     if status in ("pass", "fail"):
         return "passed" if status == "pass" else "failed"
     if config is None:
@@ -233,20 +275,3 @@ def _of_all(launches: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
     """The values that each launch has, by name."""
     names = [name for name in launches[0] if all(name in own for own in launches)]
     return {name: [own[name] for own in launches] for name in names}
-
-
-def decision_of(
-    spec: SweepSpec,
-    launches: Sequence[Launch],
-    *,
-    hardware: str,
-    plan: Plan | None,
-    quality: SweepQuality | None,
-    engine_version: str | None,
-) -> Decision:
-    """The decision on one kind of hardware; without a plan each config is a candidate that changes nothing."""
-    return decide(
-        candidates(spec, launches, hardware=hardware, plan=plan, quality=quality, engine_version=engine_version),
-        higher_is_better=objective_direction(spec) != "lower",
-        margin=spec.search.margin,
-    )

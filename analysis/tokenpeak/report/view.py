@@ -11,6 +11,7 @@ import polars as pl
 from tokenpeak.errors import ArchiveError
 from tokenpeak.metrics import BY_NAME, Metric, metric_of, title_of
 from tokenpeak.plan.baseline import DEFAULTS
+from tokenpeak.ranking.candidates import latency_columns
 from tokenpeak.ranking.objective import objective_direction
 from tokenpeak.records import EndRecord, NodeFacts, Plan, SweepRecord
 from tokenpeak.spec.parameters import UNITS, Parameters, choices, values
@@ -158,9 +159,7 @@ class SweepView:
     @property
     def latency_columns(self) -> tuple[str, str]:
         """The columns of TTFT and TPOT at the percentiles that the SLO limits; p95 of one that it does not limit."""
-        limited = {name: percentile for name, percentile, _ in reversed(list(self.spec.slo.limits()))}
-        ttft, tpot = (f"{name}_{limited.get(name, DEFAULT_PERCENTILE)}" for name in ("ttft_s", "tpot_s"))
-        return ttft, tpot
+        return latency_columns(self.spec.slo)
 
     @property
     def slo_words(self) -> str:
@@ -300,8 +299,6 @@ def latency_words(column: str) -> str:
     return f"{metric_word(name)} {percentile}"
 
 
-DEFAULT_PERCENTILE = "p95"
-"""Of a latency that the SLO does not limit."""
 LONG = 24
 """Most letters of an alternative that a label or an axis gives in full."""
 

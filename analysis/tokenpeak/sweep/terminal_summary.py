@@ -1,20 +1,18 @@
 """What a sweep found, in lines for a terminal: the ranking, the failures with their causes, the recommended config."""
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from math import exp
+from statistics import fmean
 
 from tokenpeak.metrics import metric_of, title_of
 from tokenpeak.plan.matrix import served_models
 from tokenpeak.plan.serving import for_serving
-from tokenpeak.predict.demand import objective_run
 from tokenpeak.quality.answers import verdict_of
-from tokenpeak.ranking.choice import Choice, Launch, choose, precision_of
+from tokenpeak.ranking.candidates import Candidates, decided_by_records
+from tokenpeak.ranking.decision_words import current_words, faster_words, headline, plain, reasons
 from tokenpeak.ranking.drift import drift_words
-from tokenpeak.ranking.intervals import Interval, ratio_interval
 from tokenpeak.ranking.objective import (
     metric_value,
     objective_direction,
@@ -23,9 +21,8 @@ from tokenpeak.ranking.objective import (
     objective_values,
     trade_offs,
 )
-from tokenpeak.ranking.rank import NOTHING
-from tokenpeak.ranking.ties import Verdicts, winner_group
-from tokenpeak.records import QUALITY_FAILED, QUALITY_UNKNOWN, Config, Plan, SweepRecord, TrialRecord
+from tokenpeak.ranking.rank import NOTHING, effects_of, ranks
+from tokenpeak.records import QUALITY_FAILED, QUALITY_UNKNOWN, Plan, SweepRecord, TrialRecord
 from tokenpeak.records.quality import AnswersQuality, SweepQuality
 from tokenpeak.results.hindsight import hindsight_lines
 from tokenpeak.search.highest import climb_words, highest_lines, searched
@@ -33,44 +30,12 @@ from tokenpeak.search.history import history_of
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.vllm.command import paste_command
 
-_SHOWN = 10
+_SHOWN, _FASTER = 10, 3
 
 
-def precision_lines(
-    spec: SweepSpec, plan: Plan, verdicts: Verdicts, recommended: Config, quality: SweepQuality | None
-) -> list[str]:
-    """Nothing where the recommended config has the baseline's precision, or no baseline gave a result."""
-    configs = {planned.config.config_id: planned.config for planned in plan.feasible}
-    ranked = [(configs[each.config], each.mean) for each in verdicts.standings if each.config in configs]
-    by_name = {config.name: (config, mean) for config, mean in ranked}
-    baseline = next((by_name[name] for name in spec.search.baseline if name in by_name), None)
-    own = next((mean for config, mean in ranked if config.config_id == recommended.config_id), None)
-    if baseline is None or own is None:
-        return []
-    theirs = precision_of(baseline[0])
-    changes = precision_of(recommended).changes(theirs)
-    if not changes:
-        return []
-    # Best first: the first of the baseline's precision is the best that changes none.
-    best, mean = next((config, mean) for config, mean in ranked if precision_of(config) == theirs)
-    against = baseline[0].name
-    equal = (
-        f"nothing tried beats {against}"
-        if best.name == against
-        else f"{best.name}, {_percent(spec, mean, baseline[1])}"
-    )
-    answers = verdict_of(quality, plan.hardware, recommended.config_id)
-    return [
-        f"At equal precision with {against}: {equal}",
-        f"With {' and '.join(changes)}: {_percent(spec, own, baseline[1])}; {quality_words(answers)}",
-    ]
-
-
-def quality_words(answers: AnswersQuality | None) -> str:
+def quality_words(answers: AnswersQuality) -> str:
     """What a config's answers are worth, in a few words."""
-    if answers is None:
-        return "its quality was not measured"
-    words = {"pass": "quality passed", "fail": "quality failed", "unknown": "quality not proven"}[
+    words = {"pass": "Quality passed", "fail": "Quality failed", "unknown": "Quality not proven"}[
         answers.verdict.status
     ]
     kl, ratio = answers.verdict.kl, answers.verdict.log_ratio
@@ -83,44 +48,6 @@ def _percent(spec: SweepSpec, value: float, baseline: float) -> str:
     """A gain in percent; of a metric that is to be low, how much lower."""
     change = value / baseline - 1
     return f"{change:+.1%}" + (" (lower is better)" if objective_direction(spec) == "lower" else "")
-
-
-@dataclass(frozen=True, kw_only=True)
-class RankedConfigs:
-    """The configs of one kind of hardware: `verdicts` rank those of which `trials` gave the objective."""
-
-    trials: tuple[TrialRecord, ...]
-    verdicts: Verdicts
-
-    @property
-    def configs(self) -> dict[str, Config]:
-        """Each config by its id."""
-        return {trial.config.config_id: trial.config for trial in self.trials}
-
-
-def ranking(spec: SweepSpec, trials: Iterable[TrialRecord], hardware: str) -> RankedConfigs:
-    """The standings of this hardware's configs, by launches on the same requests."""
-    values: dict[str, list[float]] = {}
-    nodes: dict[str, list[str]] = {}
-    measured = []
-    for trial in sorted(trials, key=lambda trial: trial.trial_id):
-        counts = trial.status == "ok" and not trial.holdout
-        value = objective_value(trial, spec) if counts else None
-        if trial.hardware == hardware and value is not None:
-            values.setdefault(trial.config.config_id, []).append(value)
-            nodes.setdefault(trial.config.config_id, []).append(trial.node)
-            measured.append(trial)
-    higher = objective_direction(spec) != "lower"
-    verdicts = winner_group(values, nodes=nodes, higher_is_better=higher, margin=spec.search.margin)
-    return RankedConfigs(trials=tuple(measured), verdicts=verdicts)
-
-
-def choice(spec: SweepSpec, ranked: RankedConfigs, plan: Plan, engine_version: str | None) -> Choice | None:
-    """The recommended config on the plan's hardware."""
-    runs = [(trial.config, objective_run(trial.runs, spec)) for trial in ranked.trials]
-    launches = [Launch(config=config, slo_met=run.slo_met if run is not None else None) for config, run in runs]
-    planned = [each.config for each in plan.feasible]
-    return choose(spec, ranked.verdicts, launches, planned, engine_version)
 
 
 def value_words(spec: SweepSpec, metric: str, value: float) -> str:
@@ -138,11 +65,18 @@ def trial_words(spec: SweepSpec, record: TrialRecord, trials: Iterable[TrialReco
         if value is None
         else value_words(spec, spec.objective.metric, value)
     )
-    ranked = ranking(spec, trials, record.hardware)
-    if not ranked.verdicts.standings:
+    values: dict[str, list[float]] = {}
+    nodes: dict[str, list[str]] = {}
+    for trial in trials:
+        counts = trial.hardware == record.hardware and trial.status == "ok" and not trial.holdout
+        if counts and (own := objective_value(trial, spec)) is not None:
+            values.setdefault(trial.config.name, []).append(own)
+            nodes.setdefault(trial.config.name, []).append(trial.node)
+    higher = objective_direction(spec) != "lower"
+    ranked = ranks(values, effects=effects_of(values, nodes), higher_is_better=higher)
+    if not ranked or ranked[0].rank is None:
         return words, ""
-    best = ranked.verdicts.standings[0]
-    return words, f"{value_words(spec, spec.objective.metric, best.mean)} ({ranked.configs[best.config].name})"
+    return words, f"{value_words(spec, spec.objective.metric, ranked[0].mean)} ({ranked[0].config})"
 
 
 def plan_lines(plans: Sequence[Plan]) -> list[str]:
@@ -173,122 +107,109 @@ def summary_lines(
     lines: list[str] = []
     for plan in record.plans:
         node = next(facts for facts in record.nodes if facts.node in plan.nodes)
-        ranked = ranking(spec, trials, plan.hardware)
+        own = [trial for trial in trials if trial.hardware == plan.hardware]
+        found = decided_by_records(spec, own, plan=plan, quality=quality, engine_version=node.engine_version)
+        names = {trial.config.config_id: trial.config.name for trial in own}
         lines += ["", f"{plan.hardware}{' (simulated)' if node.simulated else ''}: {title} of {place}"]
-        configs, standings = ranked.configs, ranked.verdicts.standings
-        known = ranked.verdicts.noise is not None
-        close = "tied with the best" if known else f"within {spec.search.margin:.0%} of the best"
-        for entry in standings[:_SHOWN]:
-            launches = f"  ({entry.launches} launches)" if entry.launches > 1 else ""
-            tie = f"  ({close})" if entry.rank > 1 and entry.may_be_recommended else ""
-            name = configs[entry.config].name
-            lines.append(
-                f"{entry.rank:4d}  {value_words(spec, spec.objective.metric, entry.mean):>16}  {name}{launches}{tie}"
-            )
-        if len(standings) > _SHOWN:
-            lines.append(f"      … and {len(standings) - _SHOWN} more")
-        lines += [f"not ranked  {configs[config_id].name}: {NOTHING}" for config_id in ranked.verdicts.without_rank]
-        lines += trade_off_lines(spec, ranked)
+        lines += ranking_lines(spec, found, names)
+        lines += trade_off_lines(spec, own, found)
         history = history_of(trials, spec, plan.hardware)
-        lines += _without_value([trial for trial in trials if trial.hardware == plan.hardware], spec)
+        lines += _without_value(own, spec)
         if climbed := climb_words(plan, history):
             lines.append(f"  {climbed}")
-        recommended = choice(spec, ranked, plan, node.engine_version)
-        lines += choice_lines(recommended, ranked)
-        if recommended is not None:
-            lines += [f"  {line}" for line in evidence_lines(spec, trials, plan.hardware, recommended.config)]
-            by_precision = precision_lines(spec, plan, ranked.verdicts, recommended.config, quality)
-            lines += [f"  {line}" for line in by_precision]
+        lines += decision_lines(spec, plan, own, found, quality)
+        lines += [f"  {line}" for line in evidence_lines(spec, own)]
         lines += [f"  {line}" for line in hindsight_lines(spec, searched(plan, history), node, trials, models)]
     return lines
 
 
-def trade_off_lines(spec: SweepSpec, ranked: RankedConfigs) -> list[str]:
+def ranking_lines(spec: SweepSpec, found: Candidates, names: Mapping[str, str]) -> list[str]:
+    """The configs with a result, best first, and what keeps one from being run."""
+    decision, holds = found.decision, {each.config: each for each in found.all}
+    known = decision.measured.noise is not None
+    close = "tied" if known else f"within {spec.search.margin:.0%} of the best"
+    mates = Counter(found.of.values())
+    lines = []
+    for entry in decision.measured.standings[:_SHOWN]:
+        marks = [f"{entry.launches} launches"] if entry.launches > 1 else []
+        marks += [f"{mates[entry.config]} configs that cannot differ"] if mates[entry.config] > 1 else []
+        marks += [close] if entry.config in decision.group and len(decision.group) > 1 else []
+        marks += ["breaks the SLO"] if holds[entry.config].hold == "broken" else []
+        marks += ["answers not compared"] if holds[entry.config].answers == "not_compared" else []
+        value = value_words(spec, spec.objective.metric, entry.mean)
+        words = f"  ({', '.join(marks)})" if marks else ""
+        lines.append(f"{entry.rank:4d}  {value:>16}  {names[entry.config]}{words}")
+    if (more := len(decision.measured.standings) - _SHOWN) > 0:
+        lines.append(f"      … and {more} more")
+    return lines + [f"not ranked  {names[config_id]}: {NOTHING}" for config_id in decision.measured.without_rank]
+
+
+def trade_off_lines(spec: SweepSpec, trials: Sequence[TrialRecord], found: Candidates) -> list[str]:
     """The configs that no other beats in all objectives, where the spec names several."""
-    names = (spec.objective.metric, *spec.objective.also)
-    if len(names) == 1:
+    titles = [title_of(name) for name in (spec.objective.metric, *spec.objective.also)]
+    if len(titles) == 1:
         return []
-    launches: dict[str, list[tuple[float | None, ...]]] = {entry.config: [] for entry in ranked.verdicts.standings}
-    for trial in ranked.trials:
-        if trial.config.config_id in launches:
-            launches[trial.config.config_id].append(objective_values(trial, spec))
+    names: dict[str, str] = {}
+    launches: dict[str, list[tuple[float | None, ...]]] = {each: [] for each in found.decision.measured.ranked}
+    for trial in trials:
+        config_id = found.of.get(trial.config.config_id)
+        if config_id in launches and trial.status == "ok" and not trial.holdout:
+            names.setdefault(config_id, trial.config.name)
+            launches[config_id].append(objective_values(trial, spec))
     front = trade_offs(launches, objective_directions(spec))
-    titles = ", ".join(title_of(name) for name in names)
-    lines = [f"  Not beaten in all of {titles}, by means: {len(front)} of {len(launches)} configs"]
+    lines = [f"  Not beaten in all of {', '.join(titles)}, by means: {len(front)} of {len(launches)} configs"]
     for config_id, means in list(front.items())[:_SHOWN]:
-        values = ", ".join(value_words(spec, name, mean) for name, mean in zip(names, means, strict=True))
-        lines.append(f"      {ranked.configs[config_id].name}: {values}")
+        metrics = (spec.objective.metric, *spec.objective.also)
+        values = ", ".join(value_words(spec, name, mean) for name, mean in zip(metrics, means, strict=True))
+        lines.append(f"      {names[config_id]}: {values}")
     return [*lines, f"      … and {len(front) - _SHOWN} more"] if len(front) > _SHOWN else lines
 
 
-def choice_lines(recommended: Choice | None, ranked: RankedConfigs) -> list[str]:
-    """The recommended config, with the confidence that its launches give, and its command."""
-    if recommended is None:
+def decision_lines(
+    spec: SweepSpec, plan: Plan, trials: Sequence[TrialRecord], found: Candidates, quality: SweepQuality | None
+) -> list[str]:
+    """The decision with its reasons, what may not be run, and the command of a config to run or to keep."""
+    decision, ended = found.decision, [trial for trial in trials if trial.status == "ok"]
+    if not decision.measured.standings:
         return ["  No config gave a result."]
-    if recommended.config.endpoint is not None:
+    if any(trial.config.endpoint is not None for trial in ended):
         return []
-    if recommended.words:
-        words = f"Recommended: {recommended.config.name}: {recommended.words}"
-    elif ranked.verdicts.noise is None and len(ranked.verdicts.standings) > 1:
-        words = (
-            f"Best, by too few launches for a confidence: {recommended.config.name} (search.replicates launches again)"
-        )
-    else:
-        words = f"Winner: {recommended.config.name}"
-    argv = next(trial.argv for trial in ranked.trials if trial.config.config_id == recommended.config.config_id)
-    served = for_serving(recommended.config, argv)
+    higher = objective_direction(spec) != "lower"
+    names = {trial.config.config_id: trial.config.name for trial in ended}
+    launch_s = fmean([trial.duration_s or 0.0 for trial in ended])
+    now = current_words(names.get(decision.current or ""))
+
+    words = reasons(decision, now, higher_is_better=higher, launch_s=launch_s)
+    words += [faster_words(each, higher_is_better=higher) for each in decision.faster[:_FASTER]]
+    lines = ["", f"  {plain(headline(decision, now), names)}", *(f"    {plain(each, names)}" for each in words)]
+    answers = verdict_of(quality, plan.hardware, decision.config or "")
+    lines += [f"    {quality_words(answers)}"] if answers is not None else []
+    if decision.config is None or decision.outcome not in ("run", "keep", "ahead"):
+        return lines
+    trial = next(trial for trial in ended if trial.config.config_id == decision.config)
+    served = for_serving(trial.config, trial.argv)
     if served.problem:
-        return ["", f"  {words}", f"    {served.problem}"]
-    return ["", f"  {words}", f"    {paste_command(served.config)}", *([f"    {served.note}"] if served.note else [])]
+        return [*lines, f"    {served.problem}"]
+    return [*lines, f"    {paste_command(served.config)}", *([f"    {served.note}"] if served.note else [])]
 
 
-def evidence_lines(spec: SweepSpec, trials: Sequence[TrialRecord], hardware: str, recommended: Config) -> list[str]:
-    """The recommended config's gain over each baseline, its holdout run, and whether the node changed."""
-    ended = [trial for trial in trials if trial.hardware == hardware and trial.status == "ok"]
-    own = [trial for trial in ended if not trial.holdout]
-    launches: dict[str, list[tuple[float, float]]] = {}
-    for trial in sorted(own, key=lambda trial: trial.started_at):
-        value = objective_value(trial, spec)
-        if value is not None:
-            since_s = (trial.started_at - own[0].started_at).total_seconds()
-            launches.setdefault(trial.config.config_id, []).append((since_s, value))
-    names = {trial.config.name: trial.config.config_id for trial in own}
-    verdicts = ranking(spec, trials, hardware).verdicts
-    lines = []
-    for baseline in spec.search.baseline:
-        config_id = names.get(baseline)
-        if config_id in launches and config_id != recommended.config_id:
-            gain = _gain(launches, verdicts, recommended.config_id, config_id)
-            bounds = "" if gain.low is None or gain.high is None else f" ({gain.low - 1:+.1%} to {gain.high - 1:+.1%})"
-            lines.append(f"{gain.estimate - 1:+.1%}{bounds} against {baseline}")
-    for trial in ended:
-        value = objective_value(trial, spec)
-        if trial.holdout and value is not None:
-            whose = "" if trial.config.config_id == recommended.config_id else f" {trial.config.name}"
-            words = value_words(spec, spec.objective.metric, value)
-            lines.append(f"Holdout run on fresh requests{whose}: {words} (1 launch, which selected nothing)")
-    timed = [
-        (trial.node, trial.config.name, (trial.started_at - own[0].started_at).total_seconds(), value)
-        for trial in own
-        if (value := objective_value(trial, spec)) and not trial.holdout
+def evidence_lines(spec: SweepSpec, trials: Sequence[TrialRecord]) -> list[str]:
+    """Holdout runs, and whether the node changed."""
+    ended = [(trial, objective_value(trial, spec)) for trial in trials if trial.status == "ok"]
+    lines = [
+        f"Holdout run on fresh requests, {trial.config.name}: {value_words(spec, spec.objective.metric, value)} "
+        "(1 launch, which selected nothing)"
+        for trial, value in ended
+        if trial.holdout and value is not None
     ]
-    lines += drift_words(timed, baseline=spec.search.baseline, margin=spec.search.margin)
-    return lines
-
-
-def _gain(
-    launches: Mapping[str, Sequence[tuple[float, float]]], verdicts: Verdicts, config_id: str, other: str
-) -> Interval:
-    """How many times the other's value a config's is; on several nodes without what these differ by."""
-    own, others = ([value for _, value in launches[each]] for each in (config_id, other))
-    means = {standing.config: standing.mean for standing in verdicts.standings}
-    half = (
-        verdicts.half_width(config_id, other) if verdicts.node_effects and {config_id, other} <= means.keys() else None
-    )
-    if half is None:
-        return ratio_interval(own, others)
-    ratio, n = means[config_id] / means[other], min(len(own), len(others))
-    return Interval(estimate=ratio, low=ratio * math.exp(-half), high=ratio * math.exp(half), n=n)
+    own = [(trial, value) for trial, value in ended if not trial.holdout and value]
+    first = min((trial.started_at for trial, _ in own), default=None)
+    timed = [
+        (trial.node, trial.config.name, (trial.started_at - first).total_seconds(), value)
+        for trial, value in own
+        if first is not None
+    ]
+    return lines + drift_words(timed, baseline=spec.search.baseline, margin=spec.search.margin)
 
 
 def _without_value(trials: Sequence[TrialRecord], spec: SweepSpec) -> list[str]:

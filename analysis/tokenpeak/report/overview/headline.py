@@ -11,14 +11,18 @@ from typing import Any
 
 import polars as pl
 
-from tokenpeak.ranking.choice import precision_of
+from tokenpeak.ranking.decision_words import Words, current_words, faster_words, headline, reasons
 from tokenpeak.ranking.nodes import NODES_DIFFER, NodeAgreement, node_agreement
+from tokenpeak.ranking.precision import precision_of
 from tokenpeak.records import Config
 from tokenpeak.report.blocks.block import Part, Sentence, answer, code, link, note, strong, warning
 from tokenpeak.report.blocks.digits import number, percent
 from tokenpeak.report.load.load_levels import hidden_loss
 from tokenpeak.report.ranking.standings import Ranking, choices
 from tokenpeak.report.view import SweepView
+
+MOST_FASTER = 3
+"""Configs that may not be run, of which the headline speaks."""
 
 
 @lru_cache(maxsize=32)
@@ -76,15 +80,15 @@ def slow_nodes(view: SweepView, ranked: Ranking) -> Sentence | None:
 
 def _found(view: SweepView, ranked: Ranking) -> NodeAgreement | None:
     """The agreement of nodes; None where there is one node, or nothing is recommended."""
-    if ranked.recommended is None or len(view.nodes_of(ranked.hardware)) < 2:
+    if ranked.chosen is None or len(view.nodes_of(ranked.hardware)) < 2:
         return None
-    return agreement(view, ranked.hardware, str(ranked.recommended["config_id"]), _compared_with(ranked))
+    return agreement(view, ranked.hardware, str(ranked.chosen["config_id"]), _compared_with(ranked))
 
 
 def _compared_with(ranked: Ranking) -> str | None:
     """The baseline's id; None where it is the recommended config itself, or no config."""
     known = ranked.baseline.config_id if ranked.baseline else None
-    return known if ranked.recommended and known != ranked.recommended["config_id"] else None
+    return known if ranked.chosen and known != ranked.chosen["config_id"] else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +115,7 @@ def planned_configs(view: SweepView, hardware: str) -> dict[str, Config]:
 
 def precision_gain(view: SweepView, ranked: Ranking) -> PrecisionGain | None:
     """The gain by precision; None where the baseline is no config, or what configs ask for is not known."""
-    recommended, baseline = ranked.recommended, ranked.baseline
+    recommended, baseline = ranked.chosen, ranked.baseline
     known = planned_configs(view, ranked.hardware)
     if recommended is None or baseline is None or baseline.config_id not in known or view.record.imported is not None:
         return None
@@ -133,26 +137,46 @@ def precision_gain(view: SweepView, ranked: Ranking) -> PrecisionGain | None:
     )
 
 
+def chosen_config(view: SweepView, ranked: Ranking) -> Config | None:
+    """The decision's config; None where it names none, or an import has no plan of it."""
+    return planned_configs(view, ranked.hardware).get(ranked.decision.config or "")
+
+
 def random_weights(view: SweepView, ranked: Ranking) -> bool:
     """Whether the recommended config was measured with random numbers for weights."""
-    choice = ranked.choice
-    return choice is not None and str(choice.config.flags.get("load_format")) == "dummy"
+    config = chosen_config(view, ranked)
+    return config is not None and str(config.flags.get("load_format")) == "dummy"
 
 
 def recommendation(view: SweepView, ranked: Ranking) -> Sentence:
-    """The headline: what to run on one kind of hardware and how much better it is."""
-    recommended = ranked.recommended
-    if recommended is None:
+    """The headline: what to do on one kind of hardware, and what launches show of it."""
+    decision, chosen = ranked.decision, ranked.chosen
+    if not decision.measured.standings:
         why = link("ranking", "ranking.html")
         return warning(f"On {ranked.hardware}, no config gave a result that may be ranked; the ", why, " says why.")
-    parts: list[Part] = [f"On {ranked.hardware}, run ", code(choices(view, recommended)), ": "]
-    parts += [strong(f"{number(recommended['objective'])} {view.metric.unit}"), f" {view.objective_at}"]
-    return answer(*parts, *_gain_words(view, ranked, recommended), ".")
+    now = current_phrase(ranked)
+    parts: list[Part] = [f"On {ranked.hardware}: ", *in_parts(view, ranked, headline(decision, now))]
+    if chosen is not None:
+        parts += [": ", strong(f"{number(chosen['objective'])} {view.metric.unit}"), f" {view.objective_at}"]
+    said = answer if decision.outcome in ("run", "keep") else warning
+    return said(*parts, ".")
+
+
+def current_phrase(ranked: Ranking) -> str:
+    """What runs now as sentences name it."""
+    names = dict(ranked.frame.select("config_id", "config_name").iter_rows())
+    return current_words(names.get(ranked.decision.current))
+
+
+def in_parts(view: SweepView, ranked: Ranking, words: Words) -> list[Part]:
+    """Words of the decision with each config as code."""
+    rows = {row["config_id"]: row for row in ranked.frame.iter_rows(named=True)}
+    return [part if isinstance(part, str) else code(choices(view, rows[part.config])) for part in words]
 
 
 def cautions(view: SweepView, ranked: Ranking) -> list[Sentence]:
     """Cautions beside the headline, such as a simulation, a broken SLO, or a node that disagrees."""
-    recommended = ranked.recommended
+    recommended = ranked.chosen
     if recommended is None:
         return []
     found = []
@@ -203,59 +227,34 @@ def _perplexity(gain: PrecisionGain) -> str:
 
 
 def qualifications(view: SweepView, ranked: Ranking) -> Sentence | None:
-    """Qualifications of the headline: why this config of those tied, on which nodes, and the holdout run; or None."""
-    if ranked.recommended is None:
+    """Qualifications of the headline: its reasons, on which nodes, and the holdout run; or None."""
+    if ranked.chosen is None:
         return None
-    parts = [*_tie_words(view, ranked, ranked.recommended), *holds_on(view, ranked), *_holdout_words(view, ranked)]
+    parts: list[Part] = []
+    for words in decision_reasons(view, ranked):
+        parts += [*in_parts(view, ranked, words), ". "]
+    parts += [*holds_on(view, ranked), *_holdout_words(view, ranked)]
     return note(*parts) if parts else None
 
 
-def _gain_words(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> list[Part]:
-    if ranked.baseline is None or recommended["gain"] is None:
-        return [". It is the only config with a result, so there is no gain to state"]
-    if recommended["config_id"] == ranked.baseline.config_id:
-        return [f". Nothing tried beats {ranked.baseline.phrase}{' beyond a tie' if ranked.ties.height else ''}"]
-    if ranked.tied_with_median:
-        return [f"; no gain shown: {group_words(view, ranked)}"]
-    once = view.lone_words("each launched once")
-    gain = percent(recommended["gain"])
-    if ranked.vague and ranked.spread is not None:
-        return [f". Launches of one config differ by {ranked.spread:.0%}, so a gain of {gain} shows nothing"]
-    if not ranked.replicated:
-        margin = view.spec.search.margin
-        if abs(recommended["gain"]) < margin:
-            return [f", within {margin:.0%} of {ranked.baseline.phrase}; {once}"]
-        return [f", {gain} over {ranked.baseline.phrase}; {once}"]
-    return [", ", strong(gain), f" over {ranked.baseline.phrase}"]
-
-
-def group_words(view: SweepView, ranked: Ranking) -> str:
-    """How many of the configs with a result tie, the recommended one among them."""
-    tie = "tie" if ranked.replicated else f"are within {view.spec.search.margin:.0%} of the best"
-    return f"{ranked.ties.height + 1} of {ranked.frame.filter(pl.col('state') == 'ok').height} configs {tie}"
-
-
-def _tie_words(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> list[Part]:
-    """Why it is this config of those tied; or that no other reaches it."""
-    if ranked.choice is not None and ranked.choice.words:
-        return [f"{ranked.choice.words}."]
-    others = ranked.frame.filter(pl.col("state") == "ok", pl.col("config_id") != recommended["config_id"])
-    if others.is_empty():
-        return []
-    if recommended["low"] is not None:
-        return ["No other config ties with it."]
-    ratio = others["objective"][0] / recommended["objective"]
-    behind = f"{abs(ratio - 1):.1%} behind"
-    lone = "one launch each" if view.launches_known else "one figure a config"
-    why = "launches differ by so much that it may be noise" if ranked.vague else f"with {lone}, noise is unknown"
-    return ["The next, ", code(others["label"][0]), f", is {behind}; {why}."]
+def decision_reasons(view: SweepView, ranked: Ranking) -> list[Words]:
+    """The reasons for the decision, then what may not be run."""
+    decision, higher = ranked.decision, view.higher_is_better
+    launch_s = view.trials.filter(hardware=ranked.hardware, status="ok")["duration_s"].mean()
+    words = reasons(
+        decision,
+        current_phrase(ranked),
+        higher_is_better=higher,
+        launch_s=float(launch_s) if isinstance(launch_s, int | float) else None,
+    )
+    return words + [faster_words(each, higher_is_better=higher) for each in decision.faster[:MOST_FASTER]]
 
 
 def _holdout_words(view: SweepView, ranked: Ranking) -> list[Part]:
     """The result of the holdout run, which selected nothing."""
     parts: list[Part] = []
     for row in ranked.frame.filter(pl.col("objective_holdout").is_not_null()).iter_rows(named=True):
-        if ranked.recommended and row["config_id"] == ranked.recommended["config_id"]:
+        if ranked.chosen and row["config_id"] == ranked.chosen["config_id"]:
             parts.append(" Holdout run on fresh requests: ")
         else:
             parts += [" Holdout run of the search's choice, ", code(choices(view, row)), ", on fresh requests: "]

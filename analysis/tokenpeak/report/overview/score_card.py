@@ -15,7 +15,7 @@ from tokenpeak.report.blocks.metric_columns import BROKEN, HELD, MILLI, NOT_PROV
 from tokenpeak.report.checks import checked
 from tokenpeak.report.config_energy import energy_configs, rounded
 from tokenpeak.report.load import rates
-from tokenpeak.report.overview.headline import PrecisionGain, group_words, precision_gain
+from tokenpeak.report.overview.headline import PrecisionGain, precision_gain
 from tokenpeak.report.ranking.standings import Ranking
 from tokenpeak.report.view import SweepView, latency_words, metric_word
 from tokenpeak.spec.slo import Slo
@@ -27,7 +27,7 @@ ALIKE = 0.02
 
 def score_card(view: SweepView, ranked: Ranking) -> Tiles | None:
     """The key figures of the recommended config; None where nothing gave a result."""
-    recommended = ranked.recommended
+    recommended = ranked.chosen
     if recommended is None:
         return None
     tiles = [_objective(view, ranked, recommended), *_gain(view, ranked, recommended)]
@@ -217,9 +217,6 @@ def _gain(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> list
         return []
     if found is None or not found.changes:
         label = "Gain" if found is None else "Gain at equal precision"
-        if ranked.tied_with_median:
-            note = f"{group_words(view, ranked)}, the median among them{_broken(view, ranked)}"
-            return [Tile(label=label, value="none shown", note=note)]
         if not ranked.replicated and abs(recommended["gain"]) < view.spec.search.margin:
             note = f"{percent(recommended['gain'])} {_gain_note(view, ranked, recommended)}"
             return [Tile(label=label, value=f"within {view.spec.search.margin:.0%}", note=note)]

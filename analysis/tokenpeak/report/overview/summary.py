@@ -18,7 +18,7 @@ from tokenpeak.report.blocks.digits import counted, number
 from tokenpeak.report.blocks.serving_command import Accelerator
 from tokenpeak.report.compare import tools
 from tokenpeak.report.load import rates
-from tokenpeak.report.overview.headline import cautions, precision_gain, random_weights, recommendation
+from tokenpeak.report.overview.headline import cautions, chosen_config, precision_gain, random_weights, recommendation
 from tokenpeak.report.ranking import ranking_blocks
 from tokenpeak.report.ranking.standings import Ranking, rank
 from tokenpeak.report.view import SweepView
@@ -57,18 +57,17 @@ def answers_of(view: SweepView) -> list[Sentence]:
 
 def commands(view: SweepView, ranked: Ranking) -> Snippets | Sentence | None:
     """The recommended config in the forms that deployments take, or why there is no command; None for a server."""
-    if ranked.choice is None or ranked.recommended is None or ranked.choice.config.endpoint is not None:
+    if (config := chosen_config(view, ranked)) is None or ranked.chosen is None or config.endpoint is not None:
         return None
     nodes = view.nodes_of(ranked.hardware)
-    (trial,) = view.trials.filter(pl.col("trial_id") == ranked.recommended["trial_id"]).to_dicts()
+    (trial,) = view.trials.filter(pl.col("trial_id") == ranked.chosen["trial_id"]).to_dicts()
     launched: list[str] = trial["argv"]
     # What reported itself goes before what was asked for; how it was built (+cpu) is no part of an image's name.
     reported = (trial["engine_version"] or "").split("+")[0]
-    config = ranked.choice.config
     version = reported or config.engine_version or (nodes[0].engine_version if nodes else None)
     return snippets(
         config,
-        gpus=max(1, view.gpus_used(ranked.hardware).get(ranked.choice.config.config_id, 0)),
+        gpus=max(1, view.gpus_used(ranked.hardware).get(config.config_id, 0)),
         engine_version=version,
         launched=launched,
         accelerator=accelerator_of(nodes),

@@ -156,7 +156,6 @@ def ranking_table(view: SweepView, ranked: Ranking) -> Table:
     """Every config of one kind of hardware, failed and invalid ones with their reason."""
     title = view.metric_title
     objective = view.spec.objective.metric
-    recommended = [ranked.choice.config.config_id] if ranked.choice is not None and ranked.choice.group > 1 else []
     frame = in_milliseconds(ranked.frame).with_columns(
         href=trial_href(pl.col("trial_id")),
         gain=pl.col("gain") * 100,
@@ -167,8 +166,8 @@ def ranking_table(view: SweepView, ranked: Ranking) -> Table:
         .then(pl.lit("best"))
         .otherwise(pl.col("group").replace("best", "tie")),
         slo=slo_word(pl.col("slo_met"), pl.col("slo_confidence")),
-        result=pl.when(pl.col("config_id").is_in(recommended))
-        .then(pl.lit("recommended"))
+        result=pl.when(ranked.is_recommended)
+        .then(pl.lit(ranked.decision.words))
         .when(pl.col("group") == "best")
         .then(pl.lit("best"))
         .when(pl.col("group") == "tie")

@@ -11,10 +11,11 @@ from typing import Any
 import polars as pl
 
 from tokenpeak.metrics import PER_GPU, metric_of
-from tokenpeak.ranking.choice import Choice, Launch, choose
+from tokenpeak.ranking.candidates import Candidates, decided, launches_of_rows
+from tokenpeak.ranking.decision import Decision
 from tokenpeak.ranking.objective import column_of, objective_directions, trade_offs
 from tokenpeak.ranking.rank import NOTHING
-from tokenpeak.ranking.ties import Verdicts, winner_group
+from tokenpeak.ranking.ties import Verdicts
 from tokenpeak.report.view import MEDIAN, Baseline, SweepView
 
 MEASURED = (
@@ -50,30 +51,45 @@ NOT_RUN = "not run under the objective's load"
 class Ranking:
     """The configs of one kind of hardware, best first.
 
-    `frame` has config_id, label, config_name, rank (null without a result and where a launch gave 0), objective,
-    low, high (95%, null where no config was launched again), n (launches with a result), launches, gain (share over
-    the baseline; gain_low and gain_high where the baseline is a config), group (best, tie or empty), state (ok,
-    invalid, failed or, where each launch was, interrupted), why (in a few words), details (in sentences), trial_id
-    (the config's first trial), slo_met (in every launch), slo_confidence (the lowest of its launches), quality
-    (pass, fail, unknown or null) with quality_reason, objective_unproven (what the objective is of a config whose
-    answers failed or are not proven) and the columns of MEASURED. A holdout run has no part in these; its result has
-    columns of its own.
+    `frame` has config_id, label, config_name, alike (the labels of the other configs of its class, whose launches are
+    in its figures), rank (null without a result and where a launch gave 0), objective, low, high (95%, null where no
+    config was launched again), bar_low, bar_high (comparison intervals: where one overlaps the best's, the two are
+    tied; null of a config that may not be run), n (launches with a result), launches, gain (share over the baseline;
+    gain_low and gain_high where the baseline is a config), group (best, tie or empty), state (ok, invalid, failed or,
+    where each launch was, interrupted), why (in a few words), details (in sentences), trial_id (the config's first
+    trial), slo_met (in every launch), slo_confidence (by the requests of all launches), quality (pass, fail, unknown or
+    null) with quality_reason, objective_unproven (what the objective is of a config whose answers failed or are not
+    proven) and the columns of MEASURED. A holdout run has no part in these; its result has columns of its own.
     """
 
     hardware: str
     frame: pl.DataFrame
     baseline: Baseline | None
-    replicated: bool
-    vague: bool
-    """Configs were launched again, but so few times or so differently that an interval would say nothing."""
-    spread: float | None
-    """By how much launches of one config differ, as a share (one standard deviation); None: none was launched again."""
-    node_effects: dict[str, float]
-    """Node → by how much it is off the mean of its kind, whatever the config (log); empty where nothing shows it."""
-    choice: Choice | None
-    """The recommended config; None where nothing gave a result."""
+    decision: Decision
     trade_offs: dict[str, tuple[float, ...]]
     """The configs that no other beats in all objectives, with the mean of each; empty where there is but one."""
+
+    @property
+    def replicated(self) -> bool:
+        """Whether launches were repeated often enough to show how much they vary."""
+        return self.decision.measured.noise is not None
+
+    @property
+    def vague(self) -> bool:
+        """Configs were launched again, but so few times or so differently that an interval would say nothing."""
+        return not self.replicated and bool((self.frame["n"] > 1).any())
+
+    @property
+    def spread(self) -> float | None:
+        """By how much launches of one config differ, as a share (one standard deviation); None: not known."""
+        spread = self.decision.measured.spread
+        return math.expm1(spread) if spread is not None else None
+
+    @property
+    def node_effects(self) -> dict[str, float]:
+        """Node → by how much it is off the mean of its kind, whatever the config (log); empty where not known."""
+        effects = self.decision.measured.node_effects
+        return effects.effects if effects is not None else {}
 
     @property
     def best(self) -> dict[str, Any] | None:
@@ -82,11 +98,16 @@ class Ranking:
         return ok.row(0, named=True) if ok.height else None
 
     @property
+    def chosen(self) -> dict[str, Any] | None:
+        """The row of the decision's config, whatever the outcome; None where it names none."""
+        if self.decision.config is None:
+            return None
+        return self.frame.row(by_predicate=pl.col("config_id") == self.decision.config, named=True)
+
+    @property
     def recommended(self) -> dict[str, Any] | None:
-        """The row of the recommended config: the best, or another of its ties; None when nothing gave a result."""
-        if self.choice is None:
-            return self.best
-        return self.frame.row(by_predicate=pl.col("config_id") == self.choice.config.config_id, named=True)
+        """The row of the config to run or to keep; None for any other outcome."""
+        return self.chosen if self.decision.outcome in ("run", "keep") else None
 
     @property
     def is_recommended(self) -> pl.Expr:
@@ -107,14 +128,8 @@ class Ranking:
         return self.baseline.value, "median" if self.baseline.config_id is None else self.baseline.words
 
     @property
-    def tied_with_median(self) -> bool:
-        """Whether the baseline is the median, and half of the configs or more tie with the recommended one."""
-        tied, ok = self.ties.height, self.frame.filter(pl.col("state") == "ok").height
-        return self.baseline is not None and self.baseline.config_id is None and tied > 0 and ok <= 2 * (tied + 1)
-
-    @property
     def ties(self) -> pl.DataFrame:
-        """The other configs that are tied with the winner."""
+        """The other configs of the decision's group."""
         return self.frame.filter(pl.col("group") == "tie")
 
 
@@ -127,6 +142,12 @@ def reason_words() -> pl.Expr:
 def rank(view: SweepView, hardware: str) -> Ranking:
     """The ranking of a sweep's configs on one kind of hardware by the spec's objective."""
     trials = view.trials.filter(pl.col("hardware") == hardware)
+    found = candidates(view, hardware)
+    # Configs of one class are one row: that of the config that stands for it.
+    trials = trials.with_columns(
+        config_id=pl.col("config_id").replace(found.of),
+        is_mate=pl.col("config_id") != pl.col("config_id").replace(found.of),
+    )
     also = [column_of(name) for name in view.spec.objective.also]
     measured = [name for name in dict.fromkeys((*MEASURED, *also)) if name in view.runs.columns]
     known = ("verdict", "verdict_codes", "verdict_reasons", "energy_source", "slo_confidence")
@@ -138,7 +159,8 @@ def rank(view: SweepView, hardware: str) -> Ranking:
     axes = [f"axis_{axis}" for axis in view.axes if f"axis_{axis}" in trials.columns]
     has = pl.col("objective").is_not_null()
     frame = joined.group_by("config_id", maintain_order=True).agg(
-        pl.col("label", "config_name", "trial_id", *axes).first(),
+        pl.col("label", "config_name", "trial_id", *axes).sort_by("is_mate", maintain_order=True).first(),
+        pl.col("label").filter("is_mate").unique(maintain_order=True).alias("alike"),
         pl.col("quality", "quality_reason").drop_nulls().first(),
         pl.col("objective_unproven").filter(~pl.col("holdout")).log().mean().exp(),
         has.sum().cast(pl.Int64).alias("n"),
@@ -150,9 +172,6 @@ def rank(view: SweepView, hardware: str) -> Ranking:
         .filter(pl.col("objective_holdout").is_not_null())
         .all(ignore_nulls=False)
         .alias("holdout_slo_met"),
-        pl.when(pl.col("slo_met").filter(has).all())
-        .then(pl.col("slo_confidence").filter(has).min())
-        .alias("slo_confidence"),
         (pl.col("status") == "ok").any().alias("started"),
         (pl.col("status") == "interrupted").all().alias("interrupted"),
         pl.col("failure_cause").drop_nulls().first().alias("cause"),
@@ -160,9 +179,8 @@ def rank(view: SweepView, hardware: str) -> Ranking:
         reason_words().filter(pl.col("verdict") == "invalid").first().alias("reasons"),
         pl.col("verdict_reasons").list.join(" ").filter(pl.col("verdict") == "invalid").first().alias("sentences"),
     )
-    launches = joined.filter(has)
-    found = _verdicts(view, launches)
-    frame = _ranked(frame, found).with_columns(
+    frame = _ranked(frame, found.decision.measured).with_columns(
+        slo_confidence=pl.col("config_id").replace_strict(found.hold_confidence, default=None, return_dtype=pl.Float64),
         state=pl.when(pl.col("rank").is_not_null())
         .then(pl.lit("ok"))
         .when(pl.col("started"))
@@ -182,19 +200,28 @@ def rank(view: SweepView, hardware: str) -> Ranking:
         details=pl.when(pl.col("n") == 0).then(pl.coalesce("message", "sentences")),
     )
     baseline = _baseline(view, frame)
-    frame = _standings(view, frame.sort("rank", nulls_last=True, maintain_order=True), found, baseline)
-    replicated = bool(frame["low"].is_not_null().any())
-    vague = not replicated and bool((frame["n"] > 1).any())
+    frame = _standings(frame.sort("rank", nulls_last=True, maintain_order=True), found.decision, baseline)
     return Ranking(
         hardware=hardware,
         frame=frame,
         baseline=baseline,
-        replicated=replicated,
-        vague=vague,
-        spread=math.expm1(found.spread) if found.spread is not None else None,
-        node_effects=found.node_effects.effects if found.node_effects is not None else {},
-        choice=_choice(view, hardware, found, launches),
-        trade_offs=_trade_offs(view, launches),
+        decision=found.decision,
+        trade_offs=_trade_offs(view, joined.filter(has)),
+    )
+
+
+@lru_cache(maxsize=32)
+def candidates(view: SweepView, hardware: str) -> Candidates:
+    """The candidates of one kind of hardware and their decision."""
+    trials = view.trials.filter(pl.col("hardware") == hardware)
+    nodes = view.nodes_of(hardware)
+    quality = trials.filter(pl.col("quality").is_not_null()).select("config_id", "quality").iter_rows()
+    return decided(
+        view.spec,
+        launches_of_rows(view.spec, trials.iter_rows(named=True), view.runs.iter_rows(named=True)),
+        plan=view.plan_for(hardware),
+        quality=dict(quality),
+        engine_version=nodes[0].engine_version if nodes else None,
     )
 
 
@@ -225,29 +252,6 @@ def _baseline(view: SweepView, frame: pl.DataFrame) -> Baseline | None:
     return Baseline(config_id=None, words=MEDIAN, value=float(ok["objective"].median()))  # type: ignore[arg-type]
 
 
-def _verdicts(view: SweepView, launches: pl.DataFrame) -> Verdicts:
-    groups = {str(key): own for (key,), own in launches.group_by("config_id", maintain_order=True)}
-    return winner_group(
-        {config_id: own["objective"].to_list() for config_id, own in groups.items()},
-        nodes={config_id: own["node"].to_list() for config_id, own in groups.items()},
-        higher_is_better=view.higher_is_better,
-        margin=view.spec.search.margin,
-    )
-
-
-def _choice(view: SweepView, hardware: str, found: Verdicts, launches: pl.DataFrame) -> Choice | None:
-    plan, nodes = view.plan_for(hardware), view.nodes_of(hardware)
-    if plan is None:
-        return None
-    configs = {planned.config.config_id: planned.config for planned in plan.feasible}
-    rows = [
-        Launch(config=configs[config_id], slo_met=slo_met)
-        for config_id, slo_met in launches.select("config_id", "slo_met").iter_rows()
-    ]
-    version = nodes[0].engine_version if nodes else None
-    return choose(view.spec, found, rows, tuple(configs.values()), version)
-
-
 def _trade_offs(view: SweepView, launches: pl.DataFrame) -> dict[str, tuple[float, ...]]:
     also = [column_of(name) for name in view.spec.objective.also]
     if not also:
@@ -258,33 +262,46 @@ def _trade_offs(view: SweepView, launches: pl.DataFrame) -> dict[str, tuple[floa
     return trade_offs(values, objective_directions(view.spec))
 
 
-def _standings(view: SweepView, frame: pl.DataFrame, found: Verdicts, baseline: Baseline | None) -> pl.DataFrame:
-    """The frame with group, low, high, gain, gain_low and gain_high.
+def _standings(frame: pl.DataFrame, decision: Decision, baseline: Baseline | None) -> pl.DataFrame:
+    """The frame with group, low, high, bar_low, bar_high, gain, gain_low and gain_high.
 
     The spread of launches is pooled over all configs, so that a config launched once has an interval too as soon as
     any other was launched again; where none was, there is none, and configs within the margin of the best are tied.
+    Bars are comparison intervals among those that may be run: one that overlaps the best's is tied with it.
     """
-    ranked = {standing.config for standing in found.standings}
+    measured = decision.measured
+    allowed = {standing.config: standing for standing in decision.verdicts.standings}
+    ranked = {standing.config for standing in measured.standings}
+    own_bar = min((standing.apart for standing in allowed.values() if standing.apart is not None), default=None)
     rows = []
-    for standing in found.standings:
-        half = found.half_width(standing.config)
+    for standing in measured.standings:
+        half = measured.half_width(standing.config)
         against = baseline.config_id if baseline and baseline.config_id in ranked else None
-        gap = found.half_width(standing.config, against) if against else None
+        gap = measured.half_width(standing.config, against) if against and against != standing.config else None
         gain = standing.mean / baseline.value if baseline else None
+        mine = allowed.get(standing.config)
+        bar = None
+        if mine is not None and own_bar is not None:
+            bar = own_bar / 2 if mine.apart is None else mine.apart - own_bar / 2
         rows.append(
             {
                 "config_id": standing.config,
-                "group": "best" if standing.rank == 1 else "tie" if standing.may_be_recommended else "",
+                "group": "best"
+                if standing.config in decision.group[:1]
+                else "tie"
+                if standing.config in decision.group
+                else "",
                 "low": standing.mean * math.exp(-half) if half is not None else None,
                 "high": standing.mean * math.exp(half) if half is not None else None,
+                "bar_low": standing.mean * math.exp(-bar) if bar is not None else None,
+                "bar_high": standing.mean * math.exp(bar) if bar is not None else None,
                 "gain": gain - 1 if gain is not None else None,
                 "gain_low": gain * math.exp(-gap) - 1 if gain is not None and gap is not None else None,
                 "gain_high": gain * math.exp(gap) - 1 if gain is not None and gap is not None else None,
             }
         )
-    schema = {"config_id": pl.String, "group": pl.String} | dict.fromkeys(
-        ("low", "high", "gain", "gain_low", "gain_high"), pl.Float64
-    )
+    numbers = ("low", "high", "bar_low", "bar_high", "gain", "gain_low", "gain_high")
+    schema = {"config_id": pl.String, "group": pl.String} | dict.fromkeys(numbers, pl.Float64)
     joined = frame.join(pl.DataFrame(rows, schema=schema), on="config_id", how="left", maintain_order="left")
     return joined.with_columns(pl.col("group").fill_null(""))
 

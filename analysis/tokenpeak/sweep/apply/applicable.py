@@ -11,12 +11,13 @@ from tokenpeak.plan.matrix import own_models
 from tokenpeak.plan.node_kinds import build_of
 from tokenpeak.plan.serving import Described, Edit, Program, described_model, production_edit
 from tokenpeak.quality.answers import verdict_of
-from tokenpeak.ranking.choice import precision_of
+from tokenpeak.ranking.candidates import decided_by_records
+from tokenpeak.ranking.decision_words import current_words, headline, plain
 from tokenpeak.ranking.objective import objective_value
+from tokenpeak.ranking.precision import precision_of
 from tokenpeak.records import Config, Despite, EndRecord, NodeFacts, Plan, SweepRecord, TrialRecord
 from tokenpeak.records.quality import SweepQuality
 from tokenpeak.spec.sweep import SweepSpec
-from tokenpeak.sweep.terminal_summary import choice, ranking
 from tokenpeak.vllm.renames import speculative_config
 
 IMAGE_MANAGERS = ("docker", "podman", "compose", "kubernetes")
@@ -72,14 +73,20 @@ class SweepResult:
 
     def recommended(self, plan: Plan, name: str | None) -> Config:
         """The recommended config, or the one of this name or id; raises PlanError where there is none."""
-        ranked = ranking(self.spec, self.trials, plan.hardware)
+        own = [trial for trial in self.trials if trial.hardware == plan.hardware]
+        tried = {trial.config.config_id: trial.config for trial in own}
         if name is None:
             node = next(facts for facts in self.record.nodes if facts.node in plan.nodes)
-            chosen = choice(self.spec, ranked, plan, node.engine_version)
-            if chosen is None:
-                raise PlanError(f"No config gave a valid result on {plan.hardware}, so there is nothing to apply.")
-            return chosen.config
-        tried = {trial.config.config_id: trial.config for trial in self.trials if trial.hardware == plan.hardware}
+            decision = decided_by_records(
+                self.spec, own, plan=plan, quality=self.quality, engine_version=node.engine_version
+            ).decision
+            if decision.config is None or decision.outcome not in ("run", "keep"):
+                names = {config_id: config.name for config_id, config in tried.items()}
+                words = plain(headline(decision, current_words(names.get(decision.current or ""))), names)
+                raise PlanError(
+                    f"On {plan.hardware} no config is recommended: {words}. Name one by --config to apply it."
+                )
+            return tried[decision.config]
         for config in tried.values():
             if name in (config.name, config.config_id):
                 return config

@@ -1,0 +1,130 @@
+"""Decision in words, the same for terminal and site: a headline, the reasons for it, and what may not be run yet."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tokenpeak.plan.baseline import DEFAULTS
+from tokenpeak.ranking.decision import Decision, Faster
+
+
+@dataclass(frozen=True)
+class Named:
+    """A place where a config's name stands, as each reader has it."""
+
+    config: str
+
+
+Part = str | Named
+Words = tuple[Part, ...]
+
+
+def plain(words: Words, names: Mapping[str, str]) -> str:
+    """The words with each config by its name."""
+    return "".join(part if isinstance(part, str) else names.get(part.config, part.config) for part in words)
+
+
+def current_words(name: str | None) -> str:
+    """What runs now as sentences name it: what an engine does without flags is the engine's defaults."""
+    return "what runs now" if name is None else "the engine's defaults" if name == DEFAULTS else name
+
+
+def headline(decision: Decision, current: str) -> Words:
+    """What to do, without a stop; `current` names what runs now, such as `production` or `the engine's defaults`."""
+    if decision.config is None:
+        return ("Not known: no config that may be run gave a result",)
+    config = Named(decision.config)
+    match decision.outcome:
+        case "run":
+            return ("Run ", config)
+        case "ahead":
+            return (config, " is ahead, not shown")
+        case "keep":
+            return (f"Keep {current}: nothing is shown to be better",)
+        case "none_holds":
+            return ("Nothing holds the SLO; ", config, " comes nearest")
+        case "not_known":
+            return ("Not known: nothing shows that ", config, " is better than another")
+
+
+def reasons(decision: Decision, current: str, *, higher_is_better: bool, launch_s: float | None) -> list[Words]:
+    """The reasons for the headline, a sentence each without its stop; `launch_s` is how long a launch takes."""
+    found: list[Words] = []
+    if decision.gain is not None and decision.outcome in ("run", "ahead"):
+        found.append((f"{_gain(decision)} over {current}{'' if higher_is_better else ' (lower is better)'}",))
+    if decision.outcome == "none_holds" and decision.excess is not None:
+        found.append((f"Its worst latency is {decision.excess:.2f} times its limit",))
+    if (merit := _merit(decision)) and decision.outcome in ("run", "ahead", "keep"):
+        found.append((merit,))
+    if decision.outcome == "run" and decision.gain is None and decision.current is not None:
+        found.append((f"{current[:1].upper()}{current[1:]} breaks the SLO",))
+    if not decision.is_hold_proven and decision.outcome in ("ahead", "keep"):
+        found.append(("It holds the SLO in its figures, by too few requests for 95% confidence",))
+    found += [(sentence,) for sentence in (_noise(decision), _further(decision, current, launch_s)) if sentence]
+    return found
+
+
+def faster_words(faster: Faster, *, higher_is_better: bool) -> Words:
+    """A config that may not be run, by how much it is better, and what keeps it back."""
+    config = Named(faster.config)
+    if faster.hold == "broken":
+        why = "it breaks the SLO"
+    elif faster.answers == "not_compared":
+        why = "its answers were not compared (quality: {reference: …} in the sweep compares them)"
+    elif faster.answers == "failed":
+        why = "its answers failed"
+    else:
+        why = "too few requests show that it holds the SLO"
+    if faster.ratio is None:
+        return (config, f" may not be run: {why}")
+    word = "higher" if higher_is_better else "lower"
+    return (config, f" measured {abs(faster.ratio - 1):.1%} {word}; {why}")
+
+
+def _gain(decision: Decision) -> str:
+    gain = decision.gain
+    assert gain is not None, "asked for where there is one"
+    bounds = "" if gain.low is None or gain.high is None else f" ({_percent(gain.low)} to {_percent(gain.high)})"
+    return f"{_percent(gain.ratio)}{bounds}"
+
+
+def _percent(ratio: float) -> str:
+    return f"{ratio - 1:+.1%}".replace("-", "−")
+
+
+def _merit(decision: Decision) -> str:
+    """What set the config apart from those that tie with it."""
+    how = {
+        "alone": "",
+        "workloads": "this one is best under the other loads",
+        "latency": "this one has the lowest latency",
+        "settings": "this one changes the fewest settings",
+    }[decision.merit]
+    if not how or len(decision.group) < 2:
+        return ""
+    tie = "tie" if decision.measured.noise is not None else "measured within the margin of the best"
+    return f"{len(decision.group)} configs {tie}; {how}"
+
+
+def _noise(decision: Decision) -> str:
+    """How much launches vary, and which differences that shows."""
+    measured = decision.measured
+    if measured.noise is None:
+        if measured.spread is not None:
+            return f"Launches of one config differ by {measured.spread:.0%}, which shows nothing"
+        return "No config was launched again, so nothing shows how much launches vary"
+    if decision.distinguishable is None:
+        return f"Launches vary by {measured.noise:.1%}"
+    return (
+        f"Launches vary by {measured.noise:.1%}, so this sweep shows differences above {decision.distinguishable:.0%}"
+    )
+
+
+def _further(decision: Decision, current: str, launch_s: float | None) -> str:
+    """What would show the lead."""
+    if decision.outcome != "ahead" or decision.further_launches is None:
+        return ""
+    n = decision.further_launches
+    time = "" if launch_s is None else f", about {max(1, round(2 * n * launch_s / 60))} min"
+    if decision.measured.noise is None:
+        return f"{n} more launches of it and of {current} would show how much they vary{time}"
+    return f"{n} more launch{'' if n == 1 else 'es'} of it and of {current} would show it, if it is as measured{time}"
