@@ -157,7 +157,7 @@ def decide(
     if len(everyone.standings) < 2:
         outcome = "not_known"
     is_hold_proven = config in proven
-    other = kept if kept != config else next((each for each in verdicts.ranked if each != config), None)
+    other = kept if kept not in (None, config) else next((each for each in verdicts.ranked if each != config), None)
     return Decision(
         outcome="ahead" if outcome == "run" and not is_hold_proven else outcome,
         config=config,

@@ -39,7 +39,7 @@ def headline(decision: Decision, current: str) -> Words:
         case "ahead":
             return (config, " is ahead, not shown")
         case "keep":
-            return (f"Keep {current}: nothing is shown to be better",)
+            return (f"Keep {current}, as nothing is shown to be better",)
         case "none_holds":
             return ("Nothing holds the SLO; ", config, " comes nearest")
         case "not_known":
