@@ -184,21 +184,18 @@ def _chosen(
         return "not_known", None, "alone"
     is_noise_known = verdicts.noise is not None
     if kept is None:
-        config, merit, _ = sweep.choice(group)
+        config, merit, _ = sweep.choice(verdicts, group)
         if current is not None and current.hold == "broken":
             return "run", config, merit
         if len(group) == len(verdicts.standings):
             return "not_known", config, merit
         return "run" if is_noise_known else "ahead", config, merit
     if shown := [config for config in group if sweep.is_shown(verdicts, config, kept)]:
-        config, merit, _ = sweep.choice(shown)
+        config, merit, _ = sweep.choice(verdicts, shown)
         return "run", config, merit
-    config, merit, lost = sweep.choice(group)
+    config, merit, lost = sweep.choice(verdicts, group)
     if config != kept:
         return "run" if kept in lost else "ahead", config, merit
-    if ahead := [each for each in group if sweep.lead(verdicts, each, kept) > math.log1p(sweep.margin)]:
-        config, merit, _ = sweep.choice(ahead)
-        return "ahead", config, merit
     return "keep", config, merit
 
 
@@ -241,7 +238,9 @@ class _Sweep:
 
     def gain(self, verdicts: Verdicts, config: str, kept: str) -> Gain:
         """A config's mean over that of what runs now, with an interval that allows for its having been chosen."""
-        ratio, width = self._sign * self.lead(verdicts, config, kept), self._width(verdicts, config, kept)
+        rivals = {*(each.config for each in verdicts.standings if each.may_be_recommended), kept}
+        width = self._width(verdicts, config, kept, means=len(rivals))
+        ratio = self._sign * self.lead(verdicts, config, kept)
         if width is None:
             return Gain(ratio=math.exp(ratio), low=None, high=None)
         return Gain(ratio=math.exp(ratio), low=math.exp(ratio - width), high=math.exp(ratio + width))
@@ -287,7 +286,7 @@ class _Sweep:
             for each in sorted(beyond, key=lambda each: -self._sign * means[each])
         )
 
-    def choice(self, group: Sequence[str]) -> tuple[str, Merit, list[str]]:
+    def choice(self, verdicts: Verdicts, group: Sequence[str]) -> tuple[str, Merit, list[str]]:
         """One of a group that is alike in the objective, what set it apart, and the others that launches show worse."""
         left, lost = list(group), list[str]()
         merit: Merit = "alone"
@@ -302,6 +301,8 @@ class _Sweep:
                 merit = step
                 lost += [config for config in left if losses[config][0] > least and losses[config][1]]
                 left = [config for config in left if losses[config][0] <= least]
+            # Of configs that tie, one that measured lower by more than the margin is likely worse.
+            left = [config for config in left if self.lead(verdicts, left[0], config) <= math.log1p(self.margin)]
         if len(left) > 1:
             merit, fewest = "settings", min(self._of[config].changes for config in left)
             left = [config for config in left if self._of[config].changes == fewest]
@@ -329,13 +330,13 @@ class _Sweep:
                     worst[each.config] = loss, each.standing == "worse"
         return worst
 
-    def _width(self, verdicts: Verdicts, config: str, other: str) -> float | None:
-        """Half of the interval (log) of a difference, as wide as the choice among all candidates asks for."""
+    def _width(self, verdicts: Verdicts, config: str, other: str, means: int | None = None) -> float | None:
+        """Half of the interval (log) of a difference, as wide as a choice among so many asks for; None: among all."""
         error = _error(verdicts, config, other)
         if error is None:
             return None
-        means = max(2, len(verdicts.standings))
-        return range_critical(means, verdicts.freedom, self._confidence) / math.sqrt(2) * error
+        means = len(verdicts.standings) if means is None else means
+        return range_critical(max(2, means), verdicts.freedom, self._confidence) / math.sqrt(2) * error
 
 
 def _error(verdicts: Verdicts, config: str, other: str) -> float | None:
@@ -345,5 +346,8 @@ def _error(verdicts: Verdicts, config: str, other: str) -> float | None:
 
 
 def _reached(freedom: int) -> float:
-    """The standard errors by which a difference has to be larger than a threshold to pass it in 95% of cases."""
-    return t_critical(freedom, 2 * CONFIDENCE - 1)
+    """The standard errors by which a difference has to be larger than a threshold to pass it in 95% of cases.
+
+    Student's t at 99%: sweeps whose launches happen to vary little say that they show small differences.
+    """
+    return t_critical(freedom, 0.98)
