@@ -168,7 +168,7 @@ class Reader:
                     "levels": [{"concurrency": 4, "requests": 40, "warmup_requests": 4}],
                 }
             ],
-            "search": {"anchor_every": None, "baseline": []},
+            "search": {"anchor_every": None, "baseline": [], "finalists": 0},
             "deadlines": {"engine_ready_s": 120, "run_s": 120, "engine_stop_s": 10, "lease_s": 20},
         }
         path.write_text(yaml.safe_dump(small, sort_keys=False))

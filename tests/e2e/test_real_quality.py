@@ -64,7 +64,7 @@ def swept(checkout: Checkout, tmp_path_factory: pytest.TempPathFactory) -> tuple
                 "levels": [{"concurrency": 8, "requests": 32}],
             }
         ],
-        "search": {"baseline": [], "anchor_every": None},
+        "search": {"baseline": [], "anchor_every": None, "finalists": 0},
         "restore": "per_sweep",
         "deadlines": {"engine_ready_s": 400, "run_s": 200},
     }

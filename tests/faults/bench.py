@@ -43,7 +43,7 @@ SPEC: dict[str, Any] = {
             "levels": [{"concurrency": 4, "requests": 8, "warmup_requests": 4}],
         }
     ],
-    "search": {"anchor_every": None, "baseline": []},
+    "search": {"anchor_every": None, "baseline": [], "finalists": 0},
     "deadlines": {
         "engine_ready_s": 40,
         "run_s": 40,

@@ -35,7 +35,7 @@ fixed: {name: fixed, flags: {FLAGS}}
 workloads:
   - workload: {kind: synthetic, name: short, input_tokens: 16, output_tokens: 16}
     levels: [{concurrency: 4, requests: 8, warmup_requests: 4}]
-search: {anchor_every: null, baseline: []}
+search: {anchor_every: null, baseline: [], finalists: 0}
 deadlines: {engine_ready_s: 60, run_s: 60, engine_stop_s: 5, production_ready_s: 60, lease_s: 15}
 """
 

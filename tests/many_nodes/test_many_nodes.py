@@ -111,7 +111,7 @@ def test_killed_controller_of_many_nodes_at_work() -> None:
     trials = min(count + count // 5 + 1, 60)
     spec = {
         **FORTY,
-        "search": {"strategy": "random", "trials": trials, "baseline": [], "anchor_every": None},
+        "search": {"strategy": "random", "trials": trials, "baseline": [], "anchor_every": None, "finalists": 0},
         "deadlines": {**FORTY["deadlines"], "lease_s": LEASE_S},
     }
     store = {"name": "share", "stagger_s": STAGGER_S, "most_s": STAGGER_S * count, "at_once": 4}

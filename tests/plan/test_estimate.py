@@ -43,12 +43,20 @@ def cost(nodes: int = 1, gpu: str = "NVIDIA L4", *, simulated: bool = False, **k
 @pytest.mark.parametrize(
     "search",
     [
+        {},
+        {"finalists": 0},
+        {"anchor_every": None},
+        {"anchor_every": 2},
+        {"trials": 3},
+        {"replicates": 2},
         {"replicates": 5},
         {"replicates": 5, "anchor_every": 1},
         {"finalists": 3, "replicates": 4},
         {"finalists": 3, "trials": 2},
         {"strategy": "adaptive", "finalists": 9, "anchor_every": None},
         {"strategy": "adaptive", "trials": 3, "anchor_every": None},
+        {"strategy": "adaptive", "trials": 3, "finalists": 1, "baseline": ["max_num_seqs=8, enforce_eager=True"]},
+        {"strategy": "adaptive", "baseline": ["max_num_seqs=8, enforce_eager=True"], "anchor_every": 2},
     ],
 )
 def test_counts_the_launches_that_the_search_makes(search: dict[str, object]) -> None:
@@ -84,9 +92,11 @@ def test_search_for_the_rate_takes_its_requests_or_its_budget(
     """4,200 requests at the predicted rate, at most the budget: never the moment of a single request."""
     level = {"max_rate_under": {"ttft_p95_ms": 500, "tpot_p95_ms": 100}, "budget_s": budget_s}
     workload = {"kind": "synthetic", "name": "s", "input_tokens": 100, "output_tokens": 50}
-    keys = {"workloads": [{"workload": workload, "levels": [level]}], "deadlines": {"run_s": 3000}}
+    search = {"finalists": 0}
+    keys = {"workloads": [{"workload": workload, "levels": [level]}], "deadlines": {"run_s": 3000}, "search": search}
     searched = cost(gpu=gpu, **keys)
-    held = cost(gpu=gpu, workloads=[{"workload": workload, "levels": [{"concurrency": 1, "requests": 1}]}])
+    one = [{"workload": workload, "levels": [{"concurrency": 1, "requests": 1}]}]
+    held = cost(gpu=gpu, workloads=one, search=search)
     each_s = (searched.duration_s - held.duration_s) / searched.trials
 
     assert least_s <= each_s <= most_s

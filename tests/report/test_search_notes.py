@@ -50,7 +50,7 @@ def test_highest_value_is_noted_and_only_its_configs_are_waited_for(tmp_path: Pa
     ] == words(archive)
     assert ("0.93", "0.94") == view.axes["gpu_memory_utilization"]
     assert ["8 / 0.93", "8 / 0.94", "64 / 0.93"] == [row["label"] for row in progress(view).rows]
-    assert 3 == progress(view).planned
+    assert 2 + 1 + 4 == progress(view).planned, "the other config, and four launches that show noise"
 
 
 def test_trials_that_were_cut_short_are_counted(tmp_path: Path) -> None:

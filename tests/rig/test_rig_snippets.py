@@ -38,7 +38,7 @@ SPEC = {
             "levels": [{"concurrency": 4, "requests": 24}],
         }
     ],
-    "search": {"anchor_every": None, "baseline": []},
+    "search": {"anchor_every": None, "baseline": [], "finalists": 0},
 }
 
 

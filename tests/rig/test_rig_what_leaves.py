@@ -85,7 +85,7 @@ def sow(bench: Bench) -> None:
     spec["axes"] = {"max_num_seqs": [8], "download_dir": ["/srv/kn4ry/one", "/srv/kn4ry/two"]}
     spec["fixed"]["env"] = {"VLLM_CACHE_ROOT": "/srv/kn4ry/cache"}
     spec["deadlines"]["lease_s"] = 30
-    spec["search"] = {"anchor_every": None}
+    spec["search"] = {"anchor_every": None, "finalists": 0}
     bench.write_spec("sown", spec)
 
 

@@ -182,7 +182,7 @@ def test_trials_bound_the_climb_and_the_search_together() -> None:
     plan = plan_of(**{AXIS: "highest", "max_num_batched_tokens": [1024, 2048, 4096, 8192]})
     for trials in (3, 7):
         steps: list[Step] = []
-        search = SearchSpec(trials=trials, anchor_every=None)
+        search = SearchSpec(trials=trials, anchor_every=None, finalists=0)
         _, proposed = carried_out(make_strategy(search, plan), plan, 0.93, steps=steps)
         end = steps[-1][2]
 

@@ -26,8 +26,13 @@ def test_replays_do_not_depend_on_processes() -> None:
 
 
 def test_trying_everything_always_hits() -> None:
-    """A grid over all configs of a quiet landscape takes the best; its first hit is within its trials."""
+    """A grid over all configs of a quiet landscape takes the best; its first hit is within its trials.
+
+    Each config of this landscape has an effect of its own, and so a class.
+    """
     truth = landscape("V100", 1, noise=1e-6)
+    own = [each.model_copy(update={"config_class": each.config.config_id}) for each in truth.plan.feasible]
+    truth = replace(truth, plan=truth.plan.model_copy(update={"feasible": tuple(own)}))
     searches = replay(truth, "grid", trials=36, seeds=3)
 
     assert all(one.hit and one.regret < 1e-4 for one in searches)

@@ -109,7 +109,9 @@ def play(
 
 def sweep(axes: Mapping[str, Mapping[str, list[object]]], **search: object) -> tuple[SweepSpec, list[Plan]]:
     """A spec with this search, and a plan with axes of its own on each kind of hardware."""
-    limits = SearchSpec.model_validate({"budget": "per_sweep", "anchor_every": None, "baseline": [], **search})
+    limits = SearchSpec.model_validate(
+        {"budget": "per_sweep", "anchor_every": None, "baseline": [], "finalists": 0, **search}
+    )
     spec = sweep_spec(FEW).model_copy(update={"search": limits})
     plans = [
         plan_of(sweep_spec(dict(own)), node_facts(f"node-{number}", gpu))

@@ -21,7 +21,7 @@ SPEC: dict[str, Any] = {
             "levels": [{"concurrency": 4, "requests": 24}],
         }
     ],
-    "search": {"anchor_every": None, "baseline": []},
+    "search": {"anchor_every": None, "baseline": [], "finalists": 0},
     "deadlines": {"engine_ready_s": 60, "run_s": 60, "production_ready_s": 60, "lease_s": 20},
 }
 CLIMB = {

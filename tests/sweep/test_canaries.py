@@ -66,7 +66,7 @@ def hostile_spec() -> dict[str, Any]:
                 "levels": [{"concurrency": 4, "requests": 16}],
             }
         ],
-        "search": {"anchor_every": None, "baseline": []},
+        "search": {"anchor_every": None, "baseline": [], "finalists": 0},
         # A busy machine makes everything slow, which is not what is tested here.
         "deadlines": {"engine_ready_s": 600, "run_s": 600, "production_ready_s": 600, "lease_s": 600},
     }

@@ -17,7 +17,9 @@ NODE = node_facts("node-1", "NVIDIA L4")
 
 def small() -> tuple[SweepSpec, Plan]:
     """Two configs on one kind of hardware, in a grid."""
-    spec = sweep_spec({"max_num_seqs": [8, 64]}).model_copy(update={"search": SearchSpec(anchor_every=None)})
+    spec = sweep_spec({"max_num_seqs": [8, 64]}).model_copy(
+        update={"search": SearchSpec(anchor_every=None, finalists=0)}
+    )
     return spec, plan_of(spec, NODE)
 
 
@@ -89,7 +91,7 @@ def test_numbers_of_unfinished_writes_are_not_given_again(tmp_path: Path) -> Non
 
 def test_node_that_waits_for_the_budget_is_woken_when_another_kind_has_left() -> None:
     """Of six trials the small matrix takes two; the other kind makes three, waits, and then makes the fourth."""
-    search = SearchSpec(anchor_every=None, baseline=(), trials=6, budget="per_sweep")
+    search = SearchSpec(anchor_every=None, finalists=0, baseline=(), trials=6, budget="per_sweep")
     spec = sweep_spec({"max_num_seqs": [8, 64]}).model_copy(update={"search": search})
     small = plan_of(spec, NODE)
     other = node_facts("node-2", "NVIDIA A10")

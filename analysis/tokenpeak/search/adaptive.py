@@ -12,7 +12,6 @@ interrupted. Trials that run now count as made, with an unknown result. Launchin
 its objective; an early stop saves the rest of its load.
 """
 
-import itertools
 import math
 import random
 from collections import Counter
@@ -26,8 +25,9 @@ import numpy as np
 from tokenpeak.metrics import Direction
 from tokenpeak.ranking.intervals import variance
 from tokenpeak.records import TRANSIENT_CAUSES, Plan
+from tokenpeak.search.anchors import Anchors, launches_of
 from tokenpeak.search.feasibility import Region, Rules, chance_to_work, draw_failing, draw_rules
-from tokenpeak.search.finals import FINALISTS, SCREENING_LAUNCHES, Finals
+from tokenpeak.search.finals import FINALISTS, SCREENING_LAUNCHES, Finals, lone_launches
 from tokenpeak.search.history import (
     Budget,
     Finished,
@@ -84,7 +84,15 @@ class Adaptive:
         self._finalists = FINALISTS if search.finalists is None else search.finalists
         self._alike = alike_by_answers(plan)
         self._finals = Finals(
-            search=search, seed=self._seed, first=SCREENING_LAUNCHES, sign=self._sign, alike=self._alike
+            search=search,
+            seed=self._seed,
+            first=SCREENING_LAUNCHES,
+            sign=self._sign,
+            alike=self._alike,
+            lone=lone_launches(search, plan),
+        )
+        self._anchors = Anchors.of(
+            search, plan, trials=search.trials or math.inf, replicates=1, after=SCREENING_LAUNCHES
         )
         self._drawn: tuple[tuple[Outcome, ...], PosteriorSamples] | None = None
         # A predictor makes trends superfluous; they are of throughput.
@@ -120,11 +128,14 @@ class Adaptive:
         step = self._screen(screened, running, done, pending)
         if isinstance(step, Proposal):
             return step
+        if anchor := self._anchor_due(len(screened) + len(running), done, pending, is_over=True):
+            return anchor
         if running:
             return Wait(reason=f"{step}; what follows depends on trials that are running")
-        if self._finalists == 0:
-            return Finished(reason=step)
-        return self._finals.step(self._pick_finalists(screened), step, done, pending, node)
+        end: Proposal | Wait | Finished = Finished(reason=step)
+        if self._finalists:
+            end = self._finals.step(self._pick_finalists(screened), step, done, pending, node)
+        return self._anchors.after(end, self._anchor(done), done, pending) if isinstance(end, Finished) else end
 
     def trials_made(self, history: Sequence[Outcome]) -> int:
         """The launches of the screening; anchors and finalists' come on top."""
@@ -169,8 +180,8 @@ class Adaptive:
         open_ = untried | self._put_off(screened, launches)
         if not open_.any():
             return "every config has been tried"
-        if self._anchor_due(launches.total(), done, pending):
-            return self._later_launch(self._baseline[0], done, pending, "anchor: shows whether the node drifts")
+        if anchor := self._anchor_due(launches.total(), done, pending):
+            return anchor
         posterior = self._posterior(screened, [self._space.point_of[config_id] for config_id, _ in running])
         worked, failed = self._worked_and_failed(screened)
         works = chance_to_work(self._rules, worked, failed)
@@ -232,23 +243,19 @@ class Adaptive:
         near = score >= score.max() - 1e-12
         return int(np.argmax(np.where(near, self._lots, -1.0)))
 
-    def _anchor_due(self, tried: int, done: Sequence[Outcome], pending: Collection[tuple[str, int]]) -> bool:
-        """Enough configs were tried since the first baseline's last launch."""
-        every = self._search.anchor_every
-        if every is None or not self._baseline:
-            return False
-        anchor = self._baseline[0]
-        launches = sum(outcome.config_id == anchor for outcome in done) + sum(key[0] == anchor for key in pending)
-        return launches <= tried // every
+    def _anchor(self, done: Sequence[Outcome]) -> str | None:
+        """The first baseline that did not fail by its own fault."""
+        failed = by_own_fault(done, self._alike)
+        return next((config_id for config_id in self._baseline if config_id not in failed), None)
 
-    def _later_launch(
-        self, config_id: str, done: Sequence[Outcome], pending: Collection[tuple[str, int]], reason: str
-    ) -> Proposal:
-        """A launch beyond the screening's."""
-        used = {outcome.replicate for outcome in done if outcome.config_id == config_id}
-        used |= {replicate for pending_id, replicate in pending if pending_id == config_id}
-        replicate = next(number for number in itertools.count(SCREENING_LAUNCHES) if number not in used)
-        return Proposal(config_id=config_id, replicate=replicate, reason=reason)
+    def _anchor_due(
+        self, tried: int, done: Sequence[Outcome], pending: Collection[tuple[str, int]], *, is_over: bool = False
+    ) -> Proposal | None:
+        """The anchor's next launch, if it is due; `is_over`: the screening has ended."""
+        anchor = self._anchor(done)
+        if anchor is None or not self._anchors.due(launches_of(anchor, done, pending), tried, is_over=is_over):
+            return None
+        return self._anchors.proposal(anchor, done, pending)
 
     def _pick_finalists(self, screened: Sequence[Outcome]) -> list[str]:
         """The best of the screening that may be the best of all, at most as many as asked for."""

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from tokenpeak.ranking.nodes import node_effects
-from tokenpeak.search.history import Finished, Outcome, Proposal, Wait, by_own_fault
+from tokenpeak.records import Plan
+from tokenpeak.search.history import Finished, Outcome, Proposal, Wait, by_own_fault, compares
 from tokenpeak.spec.sweep import SearchSpec
 
 FINALISTS = 3
@@ -23,6 +24,11 @@ SCREENING_LAUNCHES = 2
 """An adaptive search launches a config at most so often before; later launches have replicate numbers from here on."""
 FINAL_LAUNCHES = 3
 """Fresh launches of each finalist, at least."""
+
+
+def lone_launches(search: SearchSpec, plan: Plan) -> int:
+    """Further launches of a finalist that stands alone: one launch may have been lucky. None where nothing compares."""
+    return FINAL_LAUNCHES - 1 if compares(search, plan) else 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +41,8 @@ class Finals:
     sign: float
     alike: Mapping[str, str]
     """Which configs answer alike; see `alike_by_answers`."""
+    lone: int
+    """Further launches of a lone finalist; see `lone_launches`."""
 
     def step(
         self,
@@ -87,8 +95,9 @@ class Finals:
         return launches + unknown * len(final) + 1
 
     def _final(self, finalists: int) -> range:
-        """The numbers of each finalist's launches; one alone needs none to be chosen."""
-        return range(self.first, self.first + (max(self.search.replicates, FINAL_LAUNCHES) if finalists > 1 else 0))
+        """The numbers of each finalist's launches; one alone is chosen already, and has three launches."""
+        launches = max(self.search.replicates, FINAL_LAUNCHES)
+        return range(self.first, self.first + (launches if finalists > 1 else self.lone))
 
     def _choice(self, finalists: Sequence[str], final: range, done: Sequence[Outcome]) -> str | None:
         """The finalist with the best mean over the blocks alone, without what nodes differ by; None when all failed."""

@@ -1,5 +1,6 @@
 """History of a search: outcomes in; a proposal, a wait or the end out; and the protocol of a strategy."""
 
+import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -190,6 +191,21 @@ def next_replicate(config_id: str, history: Sequence[Outcome], pending: Collecti
     used = {outcome.replicate for outcome in history if outcome.config_id == config_id}
     used |= {replicate for pending_id, replicate in pending if pending_id == config_id}
     return next(number for number in range(len(used) + 1) if number not in used)
+
+
+def later_launch(
+    config_id: str, history: Sequence[Outcome], pending: Collection[tuple[str, int]], *, first: int, reason: str
+) -> Proposal:
+    """The config's next launch of those that are numbered from `first` on."""
+    used = {outcome.replicate for outcome in history if outcome.config_id == config_id}
+    used |= {replicate for pending_id, replicate in pending if pending_id == config_id}
+    replicate = next(number for number in itertools.count(first) if number not in used)
+    return Proposal(config_id=config_id, replicate=replicate, reason=reason)
+
+
+def compares(search: SearchSpec, plan: Plan) -> bool:
+    """Whether the search compares anything: several configs in several trials."""
+    return len(plan.feasible) > 1 and search.trials != 1
 
 
 def by_own_fault(history: Sequence[Outcome], alike: Mapping[str, str] = MappingProxyType({})) -> set[str]:

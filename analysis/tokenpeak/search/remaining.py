@@ -5,20 +5,21 @@ know yet is taken as it is likeliest: launches work, and an adaptive search goes
 make, or, without one, to one launch of each class of configs.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from math import ceil
+from math import ceil, inf
 from statistics import fmean
 
 from tokenpeak.plan.estimate import Estimate, estimate, quality_s, trial_time
 from tokenpeak.predict.model import ModelFacts
 from tokenpeak.ranking.objective import metric_direction
 from tokenpeak.records import TRANSIENT_CAUSES, NodeFacts, Plan
-from tokenpeak.search.finals import FINALISTS, SCREENING_LAUNCHES, Finals
+from tokenpeak.search.anchors import Anchors, launches_of
+from tokenpeak.search.finals import FINALISTS, SCREENING_LAUNCHES, Finals, lone_launches
 from tokenpeak.search.grid import Grid
 from tokenpeak.search.highest import climb, searched
-from tokenpeak.search.history import Budget, Outcome, Strategy
+from tokenpeak.search.history import Budget, Outcome, Strategy, by_own_fault
 from tokenpeak.search.searches import Searches
 from tokenpeak.spec.sweep import SearchSpec, SweepSpec
 from tokenpeak.spec.window import parse_window
@@ -123,18 +124,20 @@ def _adaptive(
     search: SearchSpec, plan: Plan, done: Sequence[Outcome], *, metric: str, strategy: Strategy | None
 ) -> int:
     """The launches to come of an adaptive search: of its screening, its anchors and its finals."""
-    finals = Finals(search=search, seed="", first=SCREENING_LAUNCHES, sign=1.0, alike={})
-    if (chosen := _finalists(search, plan, done, metric=metric, strategy=strategy)) is not None:
-        return finals.remaining(chosen, 0, done)
+    lone = lone_launches(search, plan)
+    finals = Finals(search=search, seed="", first=SCREENING_LAUNCHES, sign=1.0, alike={}, lone=lone)
     screened = [outcome for outcome in done if outcome.replicate < SCREENING_LAUNCHES]
+    if (chosen := _finalists(search, plan, done, metric=metric, strategy=strategy)) is not None:
+        return finals.remaining(chosen, 0, done) + _anchors(search, plan, done, len(screened), chosen)
     settled = {outcome.config_id for outcome in screened if outcome.failure_cause not in TRANSIENT_CAUSES}
     unknown = sum(planned.config.config_id not in settled for planned in plan.feasible)
     most = search.trials or len({planned.config_class for planned in plan.feasible})
     left = max(1, min(most - len(screened), unknown))
-    anchors = _anchors(search, plan, done, len(screened) + left)
-    candidates = len({outcome.config_id for outcome in screened if outcome.feasible}) + left
+    candidates = min(len({outcome.config_id for outcome in screened if outcome.feasible}) + left, len(plan.feasible))
     finalists = FINALISTS if search.finalists is None else search.finalists
-    return left + anchors + finals.remaining([], min(finalists, candidates, len(plan.feasible)), done)
+    all_final = [planned.config.config_id for planned in plan.feasible] if candidates <= finalists else []
+    anchors = _anchors(search, plan, done, len(screened) + left, all_final)
+    return left + anchors + finals.remaining([], min(finalists, candidates), done)
 
 
 def _finalists(
@@ -151,14 +154,21 @@ def _finalists(
     return strategy.finalists(done)
 
 
-def _anchors(search: SearchSpec, plan: Plan, done: Sequence[Outcome], screened: int) -> int:
-    """How often the first baseline is still launched again in a screening of so many launches."""
+def _anchors(search: SearchSpec, plan: Plan, done: Sequence[Outcome], screened: int, finalists: Collection[str]) -> int:
+    """How often the anchor is still launched again, with a screening of so many launches and these finalists."""
     configs = {planned.config.name: planned.config.config_id for planned in plan.feasible}
-    anchor = next((configs[name] for name in search.baseline if name in configs), None)
-    if search.anchor_every is None or anchor is None:
+    failed = by_own_fault(done)
+    baselines = [configs[name] for name in search.baseline if name in configs and configs[name] not in failed]
+    if not baselines:
         return 0
-    launches = sum(outcome.config_id == anchor for outcome in done)
-    return max(0, (screened - 1) // search.anchor_every + 1 - max(1, launches))
+    anchors = Anchors.of(search, plan, trials=search.trials or inf, replicates=1, after=SCREENING_LAUNCHES)
+    made = launches_of(baselines[0], done)
+    launches = max(1, made)
+    for tried in range(screened + 1):
+        launches += anchors.due(launches, tried, is_over=tried == screened)
+    # A finalist's launches in the finals are enough.
+    launches += baselines[0] not in finalists and anchors.last_due(launches)
+    return launches - max(1, made)
 
 
 _KINDS = {"grid": "a grid", "random": "a random search", "adaptive": "an adaptive search"}

@@ -73,9 +73,9 @@ class SearchSpec(Declaration):
     strategy: Literal["grid", "random", "adaptive"] = "grid"
     """How the next config is chosen: all of them, some by chance, or by what the trials so far have shown."""
     trials: PositiveInt | None = None
-    """At most this many trials on each kind of hardware, baselines counted, finalists' launches not; when absent, all
-    configs, and adaptive stops by itself. Anchors of a grid or a random search are counted, adaptive's come on top.
-    See `budget` for all hardware together."""
+    """At most this many trials on each kind of hardware, baselines counted; when absent, all configs, and adaptive
+    stops by itself. Anchors, the leader's further launches and finalists' come on top. See `budget` for all hardware
+    together."""
     time: Annotated[PositiveFloat | None, BeforeValidator(span_s)] = None
     """At most about this long: no trial begins that would not end in it. `90m`, `2h`, or seconds."""
     gpu_hours: PositiveFloat | None = None
@@ -85,13 +85,15 @@ class SearchSpec(Declaration):
     of the whole sweep. Of the whole, each begins with its share, and what a search that stops by itself leaves goes to
     the others."""
     finalists: Annotated[int, Field(ge=0)] | None = None
-    """How many of the best are launched again until the winner group is known; when absent 3 for adaptive, else 0."""
+    """How many of the best are launched again in the end; when absent 3 for adaptive. A grid or a random search
+    without this launches the leader until it has three launches; with 0 none is launched again."""
     replicates: PositiveInt = 1
     """Launches of each config (grid, random); launches of each finalist, then at least 3."""
     baseline: tuple[str, ...] = ("defaults", "production")
     """Names of configs that are tried first, where the matrix has them, so that gains are stated against them."""
     anchor_every: PositiveInt | None = 16
-    """Launch the first baseline again after each so many trials, to see drift; None: never."""
+    """Launch the first baseline again after each so many trials, to see noise and drift; in the middle and last in any
+    case, until it has three launches. None: never."""
     margin: float = Field(default=MARGIN, gt=0, lt=1)
     """Configs that differ by less than this share are equally good."""
     seed: int = 0
