@@ -13,7 +13,8 @@ from typing import Any
 from tokenpeak.metrics import metric_of
 from tokenpeak.plan.baseline import DEFAULTS
 from tokenpeak.predict.demand import objective_run
-from tokenpeak.ranking.decision import Answers, Candidate, Decision, Hold, decide
+from tokenpeak.ranking.comparisons import Answers, Candidate, Hold
+from tokenpeak.ranking.decision import Decision, decide
 from tokenpeak.ranking.intervals import CONFIDENCE, assurance
 from tokenpeak.ranking.objective import column_of, metric_value, objective_direction, objective_value
 from tokenpeak.ranking.precision import precision_of, setting_changes

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tokenpeak.plan.baseline import DEFAULTS
-from tokenpeak.ranking.decision import Decision, Faster
+from tokenpeak.ranking.comparisons import Faster
+from tokenpeak.ranking.decision import Decision
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ def reasons(decision: Decision, current: str, *, higher_is_better: bool, launch_
     found: list[Words] = []
     if decision.gain is not None and decision.outcome in ("run", "ahead"):
         found.append((f"{_gain(decision)} over {current}{'' if higher_is_better else ' (lower is better)'}",))
+    if decision.gain is not None and decision.outcome == "keep":
+        found.append((Named(decision.gain.config), f" measured {_gain(decision)} over {current}, which is not shown"))
     if decision.outcome == "none_holds" and decision.excess is not None:
         found.append((f"Its worst latency is {decision.excess:.2f} times its limit",))
     if (merit := _merit(decision)) and decision.outcome in ("run", "ahead", "keep"):
