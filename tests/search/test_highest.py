@@ -190,6 +190,18 @@ def test_trials_bound_the_climb_and_the_search_together() -> None:
         assert isinstance(end, Finished) and end.reason.startswith("all trials are made")
 
 
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_noise_is_known_at_the_value_found(nodes: int) -> None:
+    """The baseline is launched three times, the last of them in the end, and the leader as often."""
+    plan = grid_plan()
+    _, proposed = carried_out(make_strategy(SearchSpec(baseline=("defaults",)), plan), plan, 0.93, nodes=nodes)
+    launched = names(plan, proposed)
+
+    assert 3 == launched.count("defaults")
+    assert "defaults" == launched[0] == launched[-1]
+    assert [1, 3] == sorted(launched.count(f"{AXIS}=0.93, max_num_batched_tokens={size}") for size in (2048, 8192))
+
+
 def test_what_was_found_is_said() -> None:
     """Value, launches, the config that climbed, and what failed with its cause."""
     plan = grid_plan()

@@ -2,6 +2,7 @@
 
 import heapq
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -127,6 +128,26 @@ def test_what_a_search_leaves_goes_to_the_others() -> None:
     played = play(spec, plans, {names[0]: 1, names[1]: 3})
 
     assert [4, 26] == [played.launches(name) for name in names]
+
+
+@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("cut", [0, 5, 17, 33])
+def test_launches_that_show_noise_come_on_top_of_a_shared_budget(number: int, cut: int) -> None:
+    """Of 30 trials none is lost; each kind launches its anchor three times; nobody waits for ever."""
+    spec, plans = sweep({"NVIDIA L4": FEW, "NVIDIA A10": MANY}, trials=30, anchor_every=16, finalists=None)
+    names = [plan.hardware for plan in plans]
+    nodes = dict.fromkeys(names, number)
+    fast = {plan.hardware: {plan.feasible[2].config.config_id: 110.0} for plan in plans}
+    played = play(spec, plans, nodes, speeds=fast)
+    resumed = play(spec, plans, nodes, speeds=fast, before=played.ended[:cut], seed=1)
+
+    for each in (played, resumed):
+        trials = [sum(outcome.replicate == 0 for outcome in each.histories[name]) for name in names]
+        anchors = [Counter(outcome.config_id for outcome in each.histories[name]) for name in names]
+
+        assert [4, 26] == trials
+        assert all(3 <= count[each.histories[name][0].config_id] for name, count in zip(names, anchors, strict=True))
+        assert all(count.total() <= made + 6 + 3 for count, made in zip(anchors, trials, strict=True))
 
 
 @pytest.mark.parametrize("trials", [3, 31, 200])
