@@ -415,6 +415,7 @@ def run_record(
     succeeded = int(ok.sum())
     tokens = succeeded * OUTPUT_TOKENS
     tok_per_s = tokens / duration_s
+    is_closed = isinstance(level, ClosedLoad)
     values = {"ttft_s": ttft[ok], "tpot_s": gaps[ok].mean(axis=1)}
     summary = RunSummary(
         duration_s=duration_s,
@@ -428,6 +429,7 @@ def run_record(
         output_tok_per_s=tok_per_s,
         input_tok_per_s=succeeded * INPUT_TOKENS / duration_s,
         total_tok_per_s=succeeded * (INPUT_TOKENS + OUTPUT_TOKENS) / duration_s,
+        **({"steady_from_s": 0.0, "steady_to_s": duration_s, "steady_waves": 3} if is_closed else {}),
         peak_output_tok_per_s=tok_per_s * 1.1,
         windowed_output_tok_per_s=tuple([round(tok_per_s, 1)] * max(1, int(duration_s))),
         goodput_request_per_s=float(np.mean(ttft[ok] < 0.5)) * succeeded / duration_s,

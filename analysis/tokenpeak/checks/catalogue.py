@@ -59,6 +59,12 @@ GUARDS: tuple[Guard, ...] = (
         mistake="a per-request rate taken for the node's",
         run=units.guard_rates,
     ),
+    Guard(
+        name="waves",
+        title="Throughput in steady state",
+        mistake="ramp-up and drain taken for throughput",
+        run=units.guard_waves,
+    ),
     Guard(name="units", title="Units add up", mistake="units that do not add up", run=units.guard_units),
     Guard(
         name="memory",

@@ -3,10 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
+import polars as pl
+
 from tokenpeak.checks.evidence import (
     CheckOutcome,
     Evidence,
     Finding,
+    Row,
     agrees,
     figure,
     looks,
@@ -17,6 +20,7 @@ from tokenpeak.checks.evidence import (
 )
 from tokenpeak.errors import FactsError, suggestion
 from tokenpeak.predict.physics import step_time_s
+from tokenpeak.results.closed_window import FEWEST_WAVES
 
 QUOTIENTS = {("W", "tok/s"): "J/token", ("J", "tok"): "J/token", ("J", "s"): "W", ("tok", "s"): "tok/s"}
 """Units above and below the line → that of their quotient."""
@@ -24,6 +28,8 @@ NEAR = 2.5
 """The physics gives a step's time to within this factor."""
 SAME = 0.05
 """A node's rate this near to a single request's is that request's."""
+RAMP_AND_DRAIN = 2
+"""Waves of requests outside the steady window of a closed loop."""
 
 
 def quotient(
@@ -80,12 +86,13 @@ def energy_per_million(
     return settled(lines, holds=agrees(stated_kwh, computed, 0.03), corrected=f"{figure(computed)} kWh at the boards")
 
 
+WHOLE = "whole_output_tok_per_s"
 IDENTITIES: Sequence[tuple[str, str, tuple[str, ...], tuple[str, ...]]] = (
-    ("J/token = W ÷ tok/s", "energy_j_per_output_tok", ("power_w",), ("output_tok_per_s",)),
+    ("J/token = W ÷ tok/s of the whole load", "energy_j_per_output_tok", ("power_w",), (WHOLE,)),
     ("J/token = J ÷ tokens", "energy_j_per_output_tok", ("energy_j",), ("output_tokens",)),
     ("W = J ÷ s", "power_w", ("energy_j",), ("duration_s",)),
-    ("req/s = requests ÷ s", "request_per_s", ("requests_ok",), ("duration_s",)),
-    ("input tok/s = tokens ÷ s", "input_tok_per_s", ("input_tokens",), ("duration_s",)),
+    ("req/s = tok/s × requests ÷ tokens", "request_per_s", ("output_tok_per_s", "requests_ok"), ("output_tokens",)),
+    ("input = output tok/s × tokens", "input_tok_per_s", ("output_tok_per_s", "input_tokens"), ("output_tokens",)),
 )
 """A column by the columns multiplied above and below the line."""
 WITHIN = 0.05
@@ -176,7 +183,10 @@ def rate_product(
 
 @looks
 def guard_rates(evidence: Evidence) -> Iterator[Finding | None]:
-    """Each run's throughput is its tokens over its duration, and no single request's speed."""
+    """Each run's throughput is its tokens over its duration, and no single request's speed.
+
+    That of a closed loop's steady window is less than its most in one second.
+    """
     for row in evidence.runs.iter_rows(named=True):
         node, request = value(row, "output_tok_per_s"), value(row, "request_output_tok_per_s_mean")
         tokens, duration_s = value(row, "output_tokens"), value(row, "duration_s")
@@ -184,7 +194,15 @@ def guard_rates(evidence: Evidence) -> Iterator[Finding | None]:
         if node is None:
             continue
         is_one = bool(request) and agrees(node, request or 0.0, SAME)
-        if tokens and duration_s:
+        steady_s, peak = steady_length_s(row), value(row, "peak_output_tok_per_s")
+        if steady_s is not None:
+            is_wrong = (is_one and (concurrency or 1) > 1) or (peak is not None and steady_s >= 1 and node > 1.1 * peak)
+            text = (
+                f"output_tok_per_s is {figure(node)}, with {concurrency:g} in flight at {figure(request)} tok/s each "
+                f"and at most {figure(peak)} tok/s in one second"
+            )
+            yield Finding(where=place(row), text=text) if is_wrong else None
+        elif tokens and duration_s:
             whole, like = tokens / duration_s, ", one request's speed" if is_one else ""
             text = (
                 f"output_tok_per_s is {figure(node)}{like}, and {figure(tokens)} tokens in {figure(duration_s)} s are "
@@ -194,3 +212,35 @@ def guard_rates(evidence: Evidence) -> Iterator[Finding | None]:
         elif request is not None and concurrency is not None and 2 <= concurrency <= (sent or concurrency):
             text = f"output_tok_per_s is {figure(node)}, one request's speed, with {concurrency:g} in flight"
             yield Finding(where=place(row), text=text) if is_one else None
+
+
+@looks
+def guard_waves(evidence: Evidence) -> Iterator[Finding | None]:
+    """Throughput of closed loops is of their steady windows, which hold enough waves: not of ramp and drain."""
+    closed = evidence.counted().filter(
+        pl.col("concurrency") > 0, pl.col("rate_per_s").is_null(), pl.col("output_tok_per_s").is_not_null()
+    )
+    whole = pl.col("requests_sent") / pl.col("concurrency")
+    # One wave is the ramp and one the drain of a run whose window is not known.
+    waves = pl.coalesce(pl.col("steady_waves").cast(pl.Float64), whole - (RAMP_AND_DRAIN - 1e-9))
+    shortest = closed.with_columns(waves=waves, whole=whole).drop_nulls("waves").sort("waves")
+    levels = shortest.unique(["workload_name", "level_label"], keep="first", maintain_order=True)
+    for row in levels.sort("workload_name", "level_label").iter_rows(named=True):
+        concurrency, steady = float(row["concurrency"]), row["steady_waves"]
+        over = (
+            f"the whole load of {figure(row['whole'])} waves of requests, ramp-up and drain included"
+            if steady is None
+            else f"{steady} wave of requests between ramp and drain"
+        )
+        text = (
+            f"throughput is over {over}, and may be off by more than 10%. Send at least "
+            f"{(FEWEST_WAVES + RAMP_AND_DRAIN) * concurrency:,.0f} requests, or for as long as they take"
+        )
+        where = f"{row['workload_name']} at {row['level_label']}"
+        yield Finding(where=where, text=text) if row["waves"] < FEWEST_WAVES else None
+
+
+def steady_length_s(row: Row) -> float | None:
+    """The length of a closed loop's steady window; None where its throughput is over the whole load."""
+    begin, end = value(row, "steady_from_s"), value(row, "steady_to_s")
+    return end - begin if begin is not None and end is not None else None

@@ -97,9 +97,11 @@ def plan(
     grids = [cost_of(as_grid, one, facts, models) for one in plans]
     outlines = [outline(spec, one, cost, grid) for one, cost, grid in zip(plans, estimates, grids, strict=True)]
     # Imported here: it needs SciPy, which takes a second that --help should not cost.
+    from tokenpeak.results.closed_window import short_closed_loops
     from tokenpeak.results.steady_state import short_runs
 
-    notes = [*_notes(facts, models), *planned.notes, *(each.words for each in short_runs(spec))]
+    short = [*(each.words for each in short_runs(spec)), *short_closed_loops(spec)]
+    notes = [*_notes(facts, models), *planned.notes, *short]
     if style == "json":
         document = as_json(inventory.name, spec, plans, estimates, [*outlines, *notes])
         echo_text(json.dumps(document, indent=1 if sys.stdout.isatty() else None, ensure_ascii=False))

@@ -15,7 +15,7 @@ from tokenpeak.exchange.foreign import STATISTIC_OF
 from tokenpeak.exchange.vllm_bench import TIMES
 from tokenpeak.files import replacing, write_atomically
 from tokenpeak.paths import inside
-from tokenpeak.records import REQUEST_COLUMNS, Distribution, RunRecord, TrialRecord
+from tokenpeak.records import REQUEST_COLUMNS, Distribution, RunRecord, RunSummary, TrialRecord
 from tokenpeak.spec.workload import ClosedLoad, ExternalLoad, OpenLoad
 from tokenpeak.store.archive import Archive, find_archives
 from tokenpeak.store.frames import (
@@ -59,10 +59,10 @@ def vllm_bench_result(trial: TrialRecord, run: RunRecord, requests: pl.DataFrame
         "failed": summary.requests_failed,
         "total_input_tokens": summary.input_tokens,
         "total_output_tokens": summary.output_tokens,
-        "request_throughput": summary.request_per_s,
-        "request_goodput": summary.goodput_request_per_s,
-        "output_throughput": summary.output_tok_per_s,
-        "total_token_throughput": summary.total_tok_per_s,
+        "request_throughput": _over_all(summary, summary.request_per_s),
+        "request_goodput": _over_all(summary, summary.goodput_request_per_s),
+        "output_throughput": _over_all(summary, summary.output_tok_per_s),
+        "total_token_throughput": _over_all(summary, summary.total_tok_per_s),
         "max_output_tokens_per_s": summary.peak_output_tok_per_s,
     }
     for theirs, ours in TIMES.items():
@@ -74,6 +74,13 @@ def vllm_bench_result(trial: TrialRecord, run: RunRecord, requests: pl.DataFrame
     if requests is not None and requests.height:
         result |= _lists(requests, run.started_at.timestamp())
     return result
+
+
+def _over_all(summary: RunSummary, rate: float | None) -> float | None:
+    """A rate over the whole load, as that tool states it; ours are over a closed loop's steady window."""
+    if rate is None or summary.steady_waves is None or not (summary.output_tok_per_s and summary.duration_s):
+        return rate
+    return rate * (summary.output_tokens or 0) / summary.duration_s / summary.output_tok_per_s
 
 
 def _lists(requests: pl.DataFrame, started_unix_s: float) -> dict[str, Any]:

@@ -44,6 +44,7 @@ from tokenpeak.records import (
     RunRecord,
     Verdict,
 )
+from tokenpeak.results.closed_window import held_concurrency
 from tokenpeak.results.request_metrics import slo_met
 from tokenpeak.results.run_summary import distribution, summarize, turn_summaries
 from tokenpeak.results.steady_state import percentile_intervals, steady_state_of
@@ -234,7 +235,12 @@ class Run:
 
     def _record(self, offered: Offered, slo: Slo, max_rate: MaxRate | None = None) -> RunRecord:
         run, seen, table = self.run, offered.seen, offered.table
-        summary = summarize(table, slo, from_due=from_due(offered.level))
+        summary = summarize(
+            table,
+            slo,
+            from_due=from_due(offered.level),
+            concurrency=held_concurrency(offered.level, run.workload),
+        )
         tokens = sum(reply.output_tokens or reply.events for reply in seen.replies)
         dispatched = table.filter(pl.col("sent_s").is_not_null())
         client = ClientHealth(

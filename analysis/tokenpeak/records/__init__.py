@@ -11,7 +11,7 @@ format_version history:
         whose `energy_j` may be null; `temperature_c` and `further_energy` of a run; `power_meters` of a node's
          facts; `idle_power` and `quality` of a trial; `answers` of a planned config; `image`, `container` and `digest`
          of an engine build, `engine_digest` and `model_digest` of a trial's start-up; `left_out_nodes` of an end;
-         `model` of a node's facts
+         `model` of a node's facts; the steady window of a run's summary
 
 An archive is a folder:
     sweep.json                    SweepRecord, written once, before the first trial

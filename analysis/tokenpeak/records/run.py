@@ -110,6 +110,13 @@ class RunSummary(Record):
     output_tok_per_s: float | None = None
     input_tok_per_s: float | None = None
     total_tok_per_s: float | None = None
+    steady_from_s: float | None = None
+    steady_to_s: float | None = None
+    """The window of a closed loop over which the rates above and goodput are, in seconds after the first measured
+    request was due: before it the loop fills, after it it drains. None: they are over the whole load, `duration_s`, as
+    in open loops, runs too short for a window, imports, and archives written before it was recorded."""
+    steady_waves: int | None = None
+    """Requests that ended in that window ÷ those in flight."""
     peak_output_tok_per_s: float | None = None
     windowed_output_tok_per_s: tuple[float, ...] = ()
     """Output tokens that arrived in each successive second of the run."""

@@ -1,6 +1,11 @@
 """Percentiles, throughput and goodput of a run, by the formulas of metrics.py. Pure: requests in, a record out.
 
 Open-loop latencies begin when a request was due, not when it was sent: no coordinated omission.
+
+The throughput of a closed loop is over its steady window (closed_window). Output tokens count where they arrived. Whole
+requests have no such moment: to count those that end in a window of few waves is to be off by up to one wave. So
+requests, good requests and prompt tokens per second follow from output tokens per second by what the run has of them
+for each output token, warm-up requests, which are the engine's work too, being like the others.
 """
 
 from collections.abc import Iterable
@@ -10,6 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tokenpeak.records import Distribution, RunSummary, TurnSummary
+from tokenpeak.results.closed_window import SteadyWindow, steady_window
 from tokenpeak.results.request_metrics import REQUEST_METRICS
 from tokenpeak.spec.slo import Slo
 
@@ -66,8 +72,12 @@ def token_moments(requests: pl.DataFrame) -> tuple[Numbers, Numbers]:
     return np.concatenate(moments), np.concatenate(weights)
 
 
-def summarize(requests: pl.DataFrame, slo: Slo, *, from_due: bool) -> RunSummary:
-    """The metrics of one run's requests, of which only the measured ones count."""
+def summarize(requests: pl.DataFrame, slo: Slo, *, from_due: bool, concurrency: int | None = None) -> RunSummary:
+    """The metrics of one run's requests, of which only the measured ones count.
+
+    `concurrency` is the number in flight that a closed loop holds: its throughput is over its steady window then, if it
+    has one; else over the whole load.
+    """
     measured = requests.filter(pl.col("phase") == "measured")
     ok = per_request(requests, from_due=from_due)
     failures = dict(measured.filter(pl.col("error").is_not_null()).group_by("error").len().sort("error").iter_rows())
@@ -85,8 +95,16 @@ def summarize(requests: pl.DataFrame, slo: Slo, *, from_due: bool) -> RunSummary
         else np.empty(0)
     )
 
+    window = _window(requests, concurrency, begin)
+    # Amounts of the whole load × `part` ÷ `over_s` are rates.
+    part, over_s = 1.0, duration
+    if window is not None and weights.sum() > 0:
+        all_moments, all_weights = token_moments(requests.filter(pl.col("error").is_null()))
+        inside = (all_moments > window.from_s) & (all_moments <= window.to_s)
+        part, over_s = float(all_weights[inside].sum() / weights.sum()), window.to_s - window.from_s
+
     def rate(amount: float) -> float | None:
-        return amount / duration if duration > 0 else None
+        return amount * part / over_s if over_s > 0 else None
 
     limits = slo.limits()
     good = None
@@ -112,12 +130,28 @@ def summarize(requests: pl.DataFrame, slo: Slo, *, from_due: bool) -> RunSummary
         output_tok_per_s=rate(tokens_out),
         input_tok_per_s=rate(tokens_in),
         total_tok_per_s=rate(tokens_in + tokens_out),
+        steady_from_s=window.from_s - begin if window else None,
+        steady_to_s=window.to_s - begin if window else None,
+        steady_waves=window.waves if window else None,
         peak_output_tok_per_s=_peak(moments, weights),
         windowed_output_tok_per_s=tuple(round(float(value), 3) for value in windows),
         goodput_request_per_s=good,
         within_limits=within_limits,
         itl_s=distribution(gaps_s(ok)),
         **{name: distribution(ok[name].drop_nulls().to_numpy()) for name in REQUEST_METRICS},
+    )
+
+
+def _window(requests: pl.DataFrame, concurrency: int | None, begin_s: float) -> SteadyWindow | None:
+    sent = requests.filter(pl.col("sent_s").is_not_null())
+    if concurrency is None or sent.is_empty():
+        return None
+    ended = sent.select(pl.when(pl.col("error").is_null()).then("last_token_s")).to_series()
+    return steady_window(
+        sent["sent_s"].to_numpy(),
+        ended.cast(pl.Float64).fill_null(float("nan")).to_numpy(),
+        concurrency=concurrency,
+        begin_s=begin_s,
     )
 
 

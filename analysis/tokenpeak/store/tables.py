@@ -248,6 +248,11 @@ RUNS = SqlTable(
         number("measured_from_s", "When its first measured request was due, in seconds after the trial's start"),
         integer("seed", "Seed of its random choices"),
         number("duration_s", "From the first measured request's due time to the last measured token [s]"),
+        number(
+            "steady_from_s", "When a closed loop was full and settled, after its first measured request was due [s]"
+        ),
+        number("steady_to_s", "When it began to drain; throughput is over the time between. null: over duration_s [s]"),
+        integer("steady_waves", "Requests that ended between the two ÷ those in flight"),
         integer("requests_sent", "Measured requests sent"),
         integer("requests_ok", "Measured requests that ended well"),
         integer("requests_failed", "Measured requests that failed"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from tokenpeak.metrics import with_derived
 from tokenpeak.node.protocol.parts import LEFT_DOWN
 from tokenpeak.predict.correction import measured_as_predicted
 from tokenpeak.predict.demand import objective_run
@@ -15,12 +16,13 @@ from tokenpeak.quality.answers import with_verdict
 from tokenpeak.ranking.intervals import CONFIDENCE, requests_to_assure, share, slo_confidence
 from tokenpeak.records import Restoration, RunRecord, TrialRecord
 from tokenpeak.report.blocks.block import Part, answer, code, link, strong
-from tokenpeak.report.blocks.digits import number
+from tokenpeak.report.blocks.digits import counted, number
 from tokenpeak.report.blocks.metric_columns import confidence_words
 from tokenpeak.report.ranking.standings import choices, rank
 from tokenpeak.report.trials import trial_tables
 from tokenpeak.report.trials.time_axis import time_axis
 from tokenpeak.report.view import LAUNCH, SweepView, engine_words, metric_word
+from tokenpeak.spec.workload import ClosedLoad
 from tokenpeak.store.archive import Archive
 from tokenpeak.vllm.startup_log import LEAKED
 
@@ -65,6 +67,7 @@ def trial_pages(view: SweepView) -> Iterator[tuple[str, dict[str, Any]]]:
                 "runs_table": {**head, "rows": own} if own else None,
                 "predictions": predictions(view, trial),
                 "slo": [slo_sentence(run) for run in trial.runs],
+                "window": [window_sentence(run) for run in trial.runs],
                 "requests": archive.requests_path(trial_id).is_file(),
                 "log": _log_end(archive, trial_id),
                 "split": split(trial),
@@ -187,6 +190,21 @@ def slo_sentence(run: RunRecord) -> str:
                 f". {sent:,} requests are too few for {CONFIDENCE:.0%} confidence in a {percentile}: it takes {needed}"
             )
     return f"SLO {'held' if run.slo_met else 'broken'}: {'; '.join(parts)}{few}."
+
+
+def window_sentence(run: RunRecord) -> str:
+    """Which part of a closed loop its throughput is over; empty for other loads, whose is over all."""
+    summary = run.summary
+    if not isinstance(run.level, ClosedLoad) or summary.output_tok_per_s is None:
+        return ""
+    if summary.steady_from_s is None or summary.steady_to_s is None or summary.steady_waves is None:
+        return "Throughput is over the whole load, ramp-up and drain included."
+    whole = with_derived(summary.model_dump(include={"output_tokens", "duration_s"}))["whole_output_tok_per_s"]
+    return (
+        f"Throughput is from {number(summary.steady_from_s)} to {number(summary.steady_to_s)} s of "
+        f"{number(summary.duration_s)} s, {counted(summary.steady_waves, 'wave')} of requests between ramp and drain; "
+        f"over the whole load it was {number(whole)} tok/s."
+    )
 
 
 def predictions(view: SweepView, trial: TrialRecord) -> list[dict[str, str]]:
