@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 import pytest
+from tokenpeak.ranking.choice import Choice, Launch, choose, precision_of
 
 from archive_factory import config_of, sweep_spec
-from tokenpeak.ranking.choice import Choice, Launch, choose, precision_of
 from tokenpeak.ranking.ties import winner_group
 from tokenpeak.records import Config, ModelName
 
