@@ -202,13 +202,6 @@ def test_number_of_launches(search: Mapping[str, object], number: int) -> None:
         assert spec.trials == strategy.trials_made(history)
 
 
-def test_one_config_is_launched_once() -> None:
-    """It is compared with nothing."""
-    alone = SIX.model_copy(update={"feasible": SIX.feasible[3:4]})
-
-    assert ["8"] == launched(always(), alone)
-
-
 def as_classes(*classes: Collection[str]) -> Plan:
     """The six configs, those of a collection in one class."""
     key = {name: str(number) for number, names_of in enumerate(classes) for name in names_of}
@@ -236,6 +229,15 @@ def test_launches_of_a_class_are_one_configs() -> None:
     assert ["1", "8"] == names(history)[7:], "the class of two has a third launch, by the first of the plan"
     assert "1" == NAMES[strategy.choose(history) or ""]
     assert 6 + 2 == len(of_three), "no launch is added for a class with three"
+
+
+def test_what_cannot_differ_is_not_launched_again() -> None:
+    """One config, or one class of configs, is compared with nothing."""
+    alone = SIX.model_copy(update={"feasible": SIX.feasible[3:4]})
+
+    assert ["8"] == launched(always(), alone)
+    assert set(NAMES.values()) == set(same := launched(always(c16=110.0), as_classes(tuple(NAMES.values()))))
+    assert 6 == len(same)
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 3])

@@ -2,7 +2,7 @@
 
 The anchor is the first baseline that did not fail by its own fault; without a baseline in the plan, the first config of
 a grid's order. It has three launches at least: its own, one in the middle, one after everything else. Replicates and
-the launches of `anchor_every` count among them. `anchor_every: null`, one trial or one config: there are none.
+the launches of `anchor_every` count among them. `anchor_every: null`, one trial or one class: there are none.
 """
 
 from collections.abc import Collection, Sequence

@@ -204,8 +204,8 @@ def later_launch(
 
 
 def compares(search: SearchSpec, plan: Plan) -> bool:
-    """Whether the search compares anything: several configs in several trials."""
-    return len(plan.feasible) > 1 and search.trials != 1
+    """Whether the search compares anything: configs of several classes, in several trials."""
+    return len({planned.config_class for planned in plan.feasible}) > 1 and search.trials != 1
 
 
 def by_own_fault(history: Sequence[Outcome], alike: Mapping[str, str] = MappingProxyType({})) -> set[str]:
