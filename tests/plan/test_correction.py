@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from archive_factory import make_archive
+from archive_factory import make_archive, sweep_spec
 from tokenpeak.cli.predict import explain
-from tokenpeak.predict.correction import PredictedTrial, learn
+from tokenpeak.predict.correction import PredictedTrial, learn, measured_as_predicted
 from tokenpeak.records import Config, ModelName, Prediction
 
 
@@ -58,3 +58,18 @@ def test_explains_an_archive_in_sentences(tmp_path: Path) -> None:
     assert 0 == result.exit_code
     assert "prediction of output_tok_per_s: measured ÷ predicted" in result.stdout
     assert "(simulated)" in result.stdout
+
+
+def test_a_prediction_is_compared_over_the_whole_load(tmp_path: Path) -> None:
+    """A closed loop's prediction has ramp and drain in it, and so has the measurement that it is held against."""
+    made = make_archive(tmp_path / "a")
+    trial = next(each for each in made.trials() if each.status == "ok")
+    runs = tuple(
+        run.model_copy(update={"summary": run.summary.model_copy(update={"output_tok_per_s": 1e9})})
+        for run in trial.runs
+    )
+    found = measured_as_predicted(trial.model_copy(update={"runs": runs}), sweep_spec())
+
+    assert found["output_tok_per_s"] == pytest.approx(
+        (trial.runs[0].summary.output_tokens or 0) / (trial.runs[0].summary.duration_s or 1)
+    )

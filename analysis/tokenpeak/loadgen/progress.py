@@ -8,7 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tokenpeak.console import SafeConsole
 from tokenpeak.loadgen.job import OnStatus, Status
 from tokenpeak.node.machine.words import one_line
-from tokenpeak.records import Distribution, RunRecord
+from tokenpeak.records import Distribution, RunRecord, RunSummary
 from tokenpeak.terminal import echo
 
 
@@ -65,6 +65,13 @@ def summary_text(record: RunRecord) -> str:
     return "\n".join(map(one_line, _lines(record)))
 
 
+def _window(summary: RunSummary) -> list[str]:
+    """Which part of the run throughput is over, where that is not all of it."""
+    if summary.steady_from_s is None or summary.steady_to_s is None:
+        return []
+    return [f"{'':25}from {summary.steady_from_s:,.1f} to {summary.steady_to_s:,.1f} s, between ramp and drain"]
+
+
 def _lines(record: RunRecord) -> list[str]:
     summary, client = record.summary, record.client
 
@@ -86,6 +93,7 @@ def _lines(record: RunRecord) -> list[str]:
         "",
         f"Output, all requests     {number(summary.output_tok_per_s)} tok/s (peak of one second "
         f"{number(summary.peak_output_tok_per_s)})",
+        *_window(summary),
         f"Input                    {number(summary.input_tok_per_s)} tok/s",
         f"Requests                 {number(summary.request_per_s)} /s",
         f"Tokens                   {summary.input_tokens:,} in, {summary.output_tokens:,} out",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenpeak.metrics import with_derived
 from tokenpeak.predict.demand import objective_run
 from tokenpeak.records import Config, Prediction, TrialRecord
 from tokenpeak.spec.sweep import SweepSpec
@@ -53,10 +54,13 @@ class MetricError:
 
 
 def measured_as_predicted(trial: TrialRecord, spec: SweepSpec) -> dict[str, float]:
-    """Measured value of each metric of METRICS, in the statistic that is predicted: times are means."""
+    """Measured value of each metric of METRICS, as it is predicted: throughput of the whole load, means of times."""
     run = objective_run(trial.runs, spec)
+    speed = run.summary.output_tok_per_s if run else None
+    if run is not None and run.summary.steady_waves is not None:
+        speed = with_derived(run.summary.model_dump(include={"output_tokens", "duration_s"}))["whole_output_tok_per_s"]
     values = {
-        "output_tok_per_s": run.summary.output_tok_per_s if run else None,
+        "output_tok_per_s": speed,
         "ttft_s": run.summary.ttft_s.mean if run else None,
         "tpot_s": run.summary.tpot_s.mean if run else None,
         "kv_cache_tokens": float(trial.startup.kv_cache_tokens or 0),

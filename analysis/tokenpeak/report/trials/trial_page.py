@@ -214,7 +214,7 @@ def predictions(view: SweepView, trial: TrialRecord) -> list[dict[str, str]]:
         return []
     measured = measured_as_predicted(trial, view.spec)
     pairs = [
-        ("Output throughput", "tok/s", predicted.output_tok_per_s, measured.get("output_tok_per_s"), 1.0),
+        ("Output throughput, whole load", "tok/s", predicted.output_tok_per_s, measured.get("output_tok_per_s"), 1.0),
         ("TTFT mean", "ms", predicted.ttft_s, measured.get("ttft_s"), 1000.0),
         ("TPOT mean", "ms", predicted.tpot_s, measured.get("tpot_s"), 1000.0),
         ("KV cache", "tokens", predicted.kv_cache_tokens, measured.get("kv_cache_tokens"), 1.0),
