@@ -61,7 +61,7 @@ def described(**changes: Any) -> DescribeAnswer:
 @pytest.fixture
 def result(tmp_path: Path) -> SweepResult:
     """What a completed sweep on real nodes left."""
-    archive = make_archive(tmp_path / "a", axes={"max_num_seqs": [8, 64]}, gpus=GPUS[:1], simulated=False)
+    archive = make_archive(tmp_path / "a", axes={"max_num_seqs": [8, 64]}, gpus=GPUS[:1], replicates=3, simulated=False)
     return opened(archive)
 
 
@@ -90,9 +90,18 @@ def test_good_result(result: SweepResult) -> None:
     assert ("--max-num-seqs", "64") == found.edit.shown_words(found.described)[-2:]
 
 
+def test_a_lead_that_is_not_shown_is_applied_by_name_alone(tmp_path: Path) -> None:
+    """One launch each of too few requests for the SLO: the decision is said, and a name given is taken."""
+    once = opened(make_archive(tmp_path / "o", axes={"max_num_seqs": [8, 64]}, gpus=GPUS[:1], simulated=False))
+
+    with pytest.raises(PlanError, match=r"no config is recommended: max_num_seqs=64 is ahead, not shown\. Name one by"):
+        applicable(once, A100, described(), None)
+    assert "max_num_seqs=64" == applicable(once, A100, described(), "max_num_seqs=64").config.name
+
+
 def test_simulated_result(tmp_path: Path) -> None:
     """Simulated results go to simulated nodes alone, where that is declared."""
-    simulated = opened(make_archive(tmp_path / "s", axes={"max_num_seqs": [8, 64]}, gpus=GPUS[:1]))
+    simulated = opened(make_archive(tmp_path / "s", axes={"max_num_seqs": [8, 64]}, gpus=GPUS[:1], replicates=3))
     real = applicable(simulated, A100, described(), None)
     played = applicable(simulated, node_facts("node-1", GPUS[0]), described(), None)
 
@@ -104,7 +113,9 @@ def test_simulated_result(tmp_path: Path) -> None:
 
 def test_interrupted_sweep(tmp_path: Path) -> None:
     """The best of some trials is not the best of all; it can be declared to be good enough."""
-    archive = make_archive(tmp_path / "i", axes={"max_num_seqs": [8, 64]}, gpus=GPUS[:1], simulated=False, end=False)
+    archive = make_archive(
+        tmp_path / "i", axes={"max_num_seqs": [8, 64]}, gpus=GPUS[:1], replicates=3, simulated=False, end=False
+    )
     found = applicable(opened(archive), A100, described(), None)
 
     assert ["the sweep was interrupted before all trials were made"] == reasons(found)

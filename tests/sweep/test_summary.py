@@ -30,7 +30,13 @@ def swept(tmp_path: Path) -> Swept:
     def make(production: str) -> Archive:
         archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes=SAME, replicates=3, seconds=3)
         for path in [archive.path / "sweep.json", *archive.path.glob("trials/*.json")]:
-            path.write_text(path.read_text().replace(f'"name":"{production}"', '"name":"production"'))
+            text = path.read_text().replace(f'"name":"{production}"', '"name":"production"')
+            # Of a slow board: limits that it holds.
+            path.write_text(
+                text.replace('"ttft_p95_ms":500.0', '"ttft_p95_ms":9000.0')
+                .replace('"tpot_p95_ms":50.0', '"tpot_p95_ms":900.0')
+                .replace('"slo_met":false', '"slo_met":true')
+            )
         return archive
 
     return make
@@ -47,9 +53,9 @@ def test_production_that_ties_is_kept_wherever_it_ranks(swept: Swept, name: str)
     """The command printed is production's own, whichever of the tied configs has the best mean."""
     words = said(swept(name))
 
-    assert "Recommended: production: " in words
-    assert " tie; this one measured " in words
-    assert words.index("keep what runs now") < words.index("    vllm serve ")
+    assert "  Keep production, as nothing is shown to be better" in words
+    assert "  3 configs tie; this one changes the fewest settings" in words
+    assert "this sweep shows differences above " in words
     assert f"--{name.replace('_', '-').replace('=', ' ')}" in words.partition("    vllm serve ")[2]
 
 
@@ -59,18 +65,16 @@ def test_site_takes_what_the_terminal_takes(swept: Swept) -> None:
     view = open_archive(archive.path)
     ranked = rank(view, view.hardware[0])
     assert ranked.recommended is not None
-    assert ranked.choice is not None
     snippets = commands(view, ranked)
     assert snippets is not None
     command = shlex.join(shlex.split(snippets.snippets[0].text.replace("\\\n", " ")))
 
     assert "production" == ranked.recommended["config_name"]
     assert command in said(archive)
-    assert ranked.choice.words in said(archive)
     qualified = headline.qualifications(view, ranked)
     assert qualified is not None
-    sentences = plain(qualified.parts)
-    assert f"{ranked.choice.words}." in sentences
+    terminal = said(archive)
+    assert [] == [words for words in plain(qualified.parts).rstrip(". ").split(". ") if words not in terminal]
 
 
 def test_several_objectives_give_a_front_in_the_terminal_and_on_the_site(tmp_path: Path) -> None:

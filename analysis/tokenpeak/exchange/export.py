@@ -18,6 +18,7 @@ from tokenpeak.paths import inside
 from tokenpeak.records import REQUEST_COLUMNS, Distribution, RunRecord, RunSummary, TrialRecord
 from tokenpeak.spec.workload import ClosedLoad, ExternalLoad, OpenLoad
 from tokenpeak.store.archive import Archive, find_archives
+from tokenpeak.store.decisions import with_decisions
 from tokenpeak.store.frames import (
     LATENCIES,
     VALUE,
@@ -127,7 +128,7 @@ def export_tables(given: Frames, folder: Path, form: str) -> list[Path]:
     `requests/sweep_id=ID/trial_id=ID/requests.parquet`, which DuckDB, Spark and Polars read as one table with these
     columns.
     """
-    frames = for_analysis(given)
+    frames = for_analysis(with_decisions(given))
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for table in EXPORTED:

@@ -91,13 +91,16 @@ def decide(
             excess=nearest.excess,
         )
     comparable = [each for each in limited if each.answers in ("same", "passed")]
+    is_sole = len(limited) == 1 < len(measured)
     proven = {each.config for each in comparable if each.hold != "not_proven"}
     # What runs now needs no proof to go on running.
     allowed = [each for each in comparable if each.config in proven or not proven or each.is_current]
     verdicts = sweep.verdicts(allowed)
     kept = current.config if current is not None and current.config in verdicts.ranked else None
     group = [each.config for each in verdicts.standings if each.may_be_recommended]
-    outcome, config, merit = _chosen(sweep, verdicts, group, kept, current)
+    outcome, config, merit = _chosen(
+        sweep, verdicts, group, kept, broken=is_sole or (current is not None and current.hold == "broken")
+    )
     if len(everyone.standings) < 2:
         outcome = "not_known"
     is_hold_proven = config in proven
@@ -122,15 +125,15 @@ def decide(
 
 
 def _chosen(
-    sweep: Comparisons, verdicts: Verdicts, group: Sequence[str], kept: str | None, current: Candidate | None
+    sweep: Comparisons, verdicts: Verdicts, group: Sequence[str], kept: str | None, *, broken: bool
 ) -> tuple[Outcome, str | None, Merit]:
-    """The outcome, its config, and what set that apart in its group."""
+    """The outcome, its config, and what set that apart in its group; `broken`: what it would replace breaks the SLO."""
     if not group:
         return "not_known", None, "alone"
     is_noise_known = verdicts.noise is not None
     if kept is None:
         config, merit, _ = sweep.choice(verdicts, group)
-        if current is not None and current.hold == "broken":
+        if broken:
             return "run", config, merit
         if len(group) == len(verdicts.standings):
             return "not_known", config, merit

@@ -60,6 +60,8 @@ def reasons(decision: Decision, current: str, *, higher_is_better: bool, launch_
         found.append((merit,))
     if decision.outcome == "run" and decision.gain is None and decision.current is not None:
         found.append((f"{current[:1].upper()}{current[1:]} breaks the SLO",))
+    elif decision.outcome == "run" and len(decision.verdicts.standings) == 1:
+        found.append(("No other holds the SLO",))
     if not decision.is_hold_proven and decision.outcome in ("ahead", "keep"):
         found.append(("It holds the SLO in its figures, by too few requests for 95% confidence",))
     found += [(sentence,) for sentence in (_noise(decision), _further(decision, current, launch_s)) if sentence]

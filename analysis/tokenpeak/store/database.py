@@ -25,6 +25,7 @@ from tokenpeak.errors import ArchiveError, DatabaseError, suggestion
 from tokenpeak.records import EndRecord, SweepRecord
 from tokenpeak.store.archive import parse_record
 from tokenpeak.store.columns import SqlTable
+from tokenpeak.store.decisions import with_decisions
 from tokenpeak.store.embedded import default_folder, running_server
 from tokenpeak.store.frames import Frames, frames_of, frames_of_each, sweep_folders
 from tokenpeak.store.schema import KNOWN, SCHEMA, Purpose, comments, definitions, digest, role_statements, shape
@@ -297,6 +298,7 @@ class Database:
 
     def load(self, frames: Frames) -> dict[str, int]:
         """Replace the rows of every sweep in the frames, each sweep in one transaction; returns rows by table."""
+        frames = with_decisions(frames)
         counts = {table.name: 0 for table in TABLES}
         for sweep_id in frames.sweeps["sweep_id"]:
             with self._reported(f"load the archive of {sweep_id}"), self._connection.transaction():

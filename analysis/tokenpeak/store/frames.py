@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 
@@ -242,19 +242,22 @@ def _frame(table: SqlTable, rows: list[Row]) -> pl.DataFrame:
 
 
 def _rank(configs: dict[tuple[str, str], Row], trials: Sequence[Row], spec: SweepSpec) -> None:
-    """Give each config of which launches may be ranked its rank on its hardware and the objective's mean."""
-    launches: dict[str, dict[str, list[tuple[str, float]]]] = {}
+    """Give each config of which launches may be ranked its rank on its hardware and the objective's mean.
+
+    Configs of one class cannot differ: they have the rank and the mean of all their launches.
+    """
+    launches: dict[str, dict[str, list[Row]]] = {}
     for trial in trials:
-        value = trial["objective"]
-        if isinstance(value, int | float) and not trial["holdout"]:
+        if trial["objective"] is not None and not trial["holdout"]:
             own = launches.setdefault(str(trial["hardware"]), {})
-            own.setdefault(str(trial["config_id"]), []).append((str(trial["node"]), value))
+            own.setdefault(str(trial["config_class"] or trial["config_id"]), []).append(trial)
     for hardware, made in launches.items():
-        values = {config: [value for _, value in own] for config, own in made.items()}
-        nodes = {config: [node for node, _ in own] for config, own in made.items()}
+        values = {name: [cast("float", trial["objective"]) for trial in own] for name, own in made.items()}
+        nodes = {name: [str(trial["node"]) for trial in own] for name, own in made.items()}
         higher = objective_direction(spec) != "lower"
         for one in ranks(values, effects=effects_of(values, nodes), higher_is_better=higher):
-            configs[hardware, one.config].update(rank=one.rank, objective_mean=one.mean)
+            for config_id in {str(trial["config_id"]) for trial in made[one.config]}:
+                configs[hardware, config_id].update(rank=one.rank, objective_mean=one.mean)
     unproven: dict[tuple[str, str], list[float]] = {}
     for trial in trials:
         value = trial["objective_unproven"]

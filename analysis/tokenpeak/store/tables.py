@@ -131,6 +131,26 @@ CONFIGS = SqlTable(
         *_PREDICTION,
         integer("rank", "1 is best on this hardware; null when nothing was measured, or a launch achieved nothing"),
         number("objective_mean", "Geometric mean of the objective over launches, less holdout runs and node effects"),
+        text(
+            "decision",
+            "run, ahead (not shown), keep (what runs now), none_holds (it comes nearest to the SLO) or not_known: of "
+            "the config that the decision on this hardware names; null of all others",
+        ),
+        boolean("tie_group", "Among the highest of those that may be run and its ties; null without a result"),
+        text(
+            "held_back",
+            "What keeps it from being run: slo_broken, slo_not_proven (where another holds with confidence), "
+            "answers_not_compared or answers_failed; null: nothing",
+        ),
+        number(
+            "decision_gain", "Over what runs now, as a share: of the config to run, or where that stays, of the highest"
+        ),
+        number("decision_gain_low", "Lower end of decision_gain, at 95%"),
+        number("decision_gain_high", "Upper end of decision_gain, at 95%"),
+        number(
+            "distinguishable", "The smallest difference that the sweep shows in 95% of cases, as a share; see decision"
+        ),
+        integer("further_launches", "Of it and of what runs now, that would show its lead; null: none, or too many"),
         text("engine_build", "The name of the engine build that it is launched with; null where a node has but one"),
         number("objective_unproven_mean", "The same of launches whose answers failed or are not proven right"),
         text("quality", "pass, fail or unknown: whether its answers agree with the reference's; null: no verdict"),

@@ -46,6 +46,20 @@ SELECT
     l.launches, l.measured, l.failures, l.failure_cause, l.slo_met, l.choices
 FROM launches l JOIN sweeps s USING (sweep_id) LEFT JOIN configs c USING (sweep_id, hardware, config_id);
 
+-- The decision on each kind of hardware: what to run, or why that is not known. The site and the terminal say the same.
+-- A kind without a row has no config that may be named.
+CREATE VIEW v_decision AS
+SELECT
+    s.name AS sweep_name, s.inventory, c.sweep_id, c.hardware, s.simulated, c.decision, c.config_id, c.config_name,
+    s.objective_metric, c.objective_mean, g.config_id AS gain_config_id, g.decision_gain, g.decision_gain_low,
+    g.decision_gain_high, c.distinguishable, c.further_launches,
+    (SELECT count(*) FROM configs t WHERE t.sweep_id = c.sweep_id AND t.hardware = c.hardware AND t.tie_group)
+        AS tie_group
+FROM configs c
+JOIN sweeps s USING (sweep_id)
+LEFT JOIN configs g ON g.sweep_id = c.sweep_id AND g.hardware = c.hardware AND g.decision_gain IS NOT NULL
+WHERE c.decision IS NOT NULL;
+
 -- Latency and throughput against the request rate, for each config.
 CREATE VIEW v_rates AS
 SELECT
