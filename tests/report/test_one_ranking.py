@@ -98,8 +98,13 @@ def test_all_rank_alike(tmp_path: Path, database: DatabaseChoice, seed: int, met
     """Best high or best low, with launches that achieved nothing: one ranking in all four places."""
     archive = generated(tmp_path / f"{metric}-{seed}", seed, metric)
     page = sorted(on_the_page(archive), key=str)
+    decision = rank(view := open_archive(archive.path), view.hardware[0]).decision
 
     assert {None} < {place for _, place in page}
     assert page == sorted(in_terminal(archive), key=str)
     assert page == sorted(in_the_csv(archive), key=str)
     assert page == sorted(in_sql(archive, database), key=str)
+    with psycopg.connect(database.conninfo) as connection:
+        query = "SELECT decision, config_id, tie_group FROM tokenpeak.v_decision WHERE sweep_id = %s"
+        named = connection.execute(query, (archive.path.name,)).fetchall()
+    assert named == [(decision.outcome, decision.config, len(decision.group))]

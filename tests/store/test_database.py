@@ -13,6 +13,7 @@ from tokenpeak.errors import ArchiveError, DatabaseError, InputError
 from tokenpeak.report import open_archive
 from tokenpeak.report.ranking.standings import rank
 from tokenpeak.store.database import DatabaseChoice, choose, open_database
+from tokenpeak.store.decisions import with_decisions
 from tokenpeak.store.frames import Frames, open_frames
 from tokenpeak.store.tables import TABLES
 
@@ -45,6 +46,7 @@ def test_database_equals_frames(fresh: DatabaseChoice, frames: Frames) -> None:
     with open_database(fresh) as database:
         database.ingest(frames)
         counts = database.ingest(frames)
+    frames = with_decisions(frames)
     for table in TABLES:
         names = [column.name for column in table.columns]
         json_columns = {column.name for column in table.columns if column.kind == "jsonb"}
