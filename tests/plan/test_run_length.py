@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tokenpeak import paths
+from tokenpeak.results.closed_window import short_closed_loops
 from tokenpeak.results.steady_state import short_runs
 from tokenpeak.spec.sweep import SweepSpec, parse_spec, read_spec
 
@@ -38,3 +39,13 @@ def test_short_run_is_named_with_what_would_do(level: dict[str, object], least: 
 def test_shipped_sweeps_have_long_enough_runs(name: str) -> None:
     """No sweep of the repository asks for a run at a fixed rate that could not say whether the engine holds it."""
     assert [] == short_runs(read_spec(name))
+
+
+PUBLISHED = {"a100x8-llama70b", "v100-deepseek-r1-32b"}
+"""Loads as others published them, which are short."""
+
+
+@pytest.mark.parametrize("name", sorted({path.stem for path in paths.SWEEPS.glob("*.yml")} - PUBLISHED))
+def test_shipped_sweeps_have_a_steady_window(name: str) -> None:
+    """No closed loop of the repository's own sweeps is shorter than its throughput and its SLO need."""
+    assert [] == short_closed_loops(read_spec(name))
