@@ -58,8 +58,9 @@
     const ratio = b / a - 1;
     const known = [left, right].every((side) => side.config.low != null);
     if (!ratio) return `${name}: the two measured the same.`;
-    // The ranking's verdict is of the best against another of its own sweep.
-    const best = known && left.sweep.key === right.sweep.key && [left, right].find((side) => side.config.group === "best");
+    // The ranking's verdict is of the best that may be run against another of its own sweep.
+    const mayRun = [left, right].every((side) => side.config.kept_back == null);
+    const best = known && mayRun && left.sweep.key === right.sweep.key && [left, right].find((side) => side.config.group === "best");
     const other = best === left ? right : left;
     const differs = best ? other.config.group !== "tie" : known ? right.config.low > left.config.high || right.config.high < left.config.low : Math.abs(ratio) > left.sweep.margin;
     const basis = best ? "by the ranking" : known ? `their 95% intervals ${differs ? "are apart" : "overlap"}` : differs ? "too few launches for an interval" : `differences below ${(left.sweep.margin * 100).toFixed(0)}% do not count`;

@@ -1,10 +1,10 @@
 """Decision in words, the same for terminal and site: a headline, the reasons for it, and what may not be run yet."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tokenpeak.plan.baseline import DEFAULTS
-from tokenpeak.ranking.comparisons import Faster
+from tokenpeak.ranking.comparisons import Answers, Faster, Hold
 from tokenpeak.ranking.decision import Decision
 
 
@@ -63,26 +63,43 @@ def reasons(decision: Decision, current: str, *, higher_is_better: bool, launch_
     elif decision.outcome == "run" and len(decision.verdicts.standings) == 1:
         found.append(("No other holds the SLO",))
     if not decision.is_hold_proven and decision.outcome in ("ahead", "keep"):
-        found.append(("It holds the SLO in its figures, by too few requests for 95% confidence",))
+        found.append(("It holds the SLO in its figures, but its requests do not show that with 95% confidence",))
     found += [(sentence,) for sentence in (_noise(decision), _further(decision, current, launch_s)) if sentence]
     return found
 
 
-def faster_words(faster: Faster, *, higher_is_better: bool) -> Words:
-    """A config that may not be run, by how much it is better, and what keeps it back."""
-    config = Named(faster.config)
-    if faster.hold == "broken":
-        why = "it breaks the SLO"
-    elif faster.answers == "not_compared":
-        why = "its answers were not compared (quality: {reference: …} in the sweep compares them)"
-    elif faster.answers == "failed":
-        why = "its answers failed"
-    else:
-        why = "too few requests show that it holds the SLO"
-    if faster.ratio is None:
-        return (config, f" may not be run: {why}")
+KEPT_BACK = {
+    "broken": ("breaks the SLO", "it breaks the SLO"),
+    "not_compared": (
+        "answers not compared",
+        "its answers were not compared (quality: {reference: …} in the sweep compares them)",
+    ),
+    "failed": ("answers failed", "its answers failed"),
+    "not_proven": ("SLO not proven", "too few requests show that it holds the SLO"),
+}
+"""What keeps a config back: in a table, and in a sentence."""
+
+
+def kept_back(hold: Hold, answers: Answers) -> str:
+    """The first reason in KEPT_BACK by which a config that may not be run is kept back."""
+    if hold == "broken":
+        return "broken"
+    return answers if answers in KEPT_BACK else "not_proven"
+
+
+def faster_words(faster: Sequence[Faster], *, higher_is_better: bool) -> list[Words]:
+    """For each reason the best config that may not be run, by how much it is better, and how many more there are."""
+    of: dict[str, list[Faster]] = {}
+    for each in faster:
+        of.setdefault(kept_back(each.hold, each.answers), []).append(each)
     word = "higher" if higher_is_better else "lower"
-    return (config, f" measured {abs(faster.ratio - 1):.1%} {word}; {why}")
+    found: list[Words] = []
+    for reason, (first, *others) in of.items():
+        _, why = KEPT_BACK[reason]
+        more = f"; the same holds for {len(others)} more" if others else ""
+        said = " may not be run" if first.ratio is None else f" measured {abs(first.ratio - 1):.1%} {word}"
+        found.append((Named(first.config), f"{said}; {why}{more}"))
+    return found
 
 
 def _gain(decision: Decision) -> str:

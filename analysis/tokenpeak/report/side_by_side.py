@@ -80,7 +80,8 @@ def _of_formats(view: SweepView, hardware: str) -> Sentence:
 def _bests(view: SweepView) -> list[dict[str, Any]]:
     rows = []
     for hardware in view.hardware:
-        best = rank(view, hardware).best
+        ranked = rank(view, hardware)
+        best = ranked.chosen
         if best is None:
             continue
         value = float(best["objective"])
@@ -89,6 +90,7 @@ def _bests(view: SweepView) -> list[dict[str, Any]]:
             {
                 "hardware": hardware,
                 "label": best["label"],
+                "decision": ranked.mark,
                 "value": value,
                 "gpus": gpus,
                 "per_gpu": value / max(1, gpus) if view.metric.unit in OF_NODE else value,
@@ -107,7 +109,7 @@ def _milli(value: object) -> float | None:
 
 
 def side_by_side(view: SweepView) -> list[Block]:
-    """The best config of each kind of hardware in one table; nothing where there is one kind."""
+    """The decision's config of each kind of hardware in one table; nothing where there is one kind."""
     rows = _bests(view)
     if len(rows) < 2:
         return []
@@ -122,7 +124,8 @@ def side_by_side(view: SweepView) -> list[Block]:
             frame,
             [
                 Column(key="hardware", title="Hardware"),
-                Column(key="label", title="Best config", kind="code"),
+                Column(key="label", title="Config", kind="code"),
+                Column(key="decision", title="Decision", kind="state"),
                 Column(key="value", title=view.metric_title, unit=unit, kind="number"),
                 *(shared if (frame["per_gpu"] != frame["value"]).any() else []),
                 Column(key="ttft", title="TTFT p95", unit="ms", kind="number"),

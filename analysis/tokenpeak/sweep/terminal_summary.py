@@ -30,7 +30,7 @@ from tokenpeak.search.history import history_of
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.vllm.command import paste_command
 
-_SHOWN, _FASTER = 10, 3
+_SHOWN = 10
 
 
 def quality_words(answers: AnswersQuality) -> str:
@@ -180,7 +180,7 @@ def decision_lines(
     now = current_words(names.get(decision.current or ""))
 
     words = reasons(decision, now, higher_is_better=higher, launch_s=launch_s)
-    words += [faster_words(each, higher_is_better=higher) for each in decision.faster[:_FASTER]]
+    words += faster_words(decision.faster, higher_is_better=higher)
     lines = ["", f"  {plain(headline(decision, now), names)}", *(f"    {plain(each, names)}" for each in words)]
     answers = verdict_of(quality, plan.hardware, decision.config or "")
     lines += [f"    {quality_words(answers)}"] if answers is not None else []

@@ -65,10 +65,10 @@ class Block:
 
 @dataclass(frozen=True)
 class Sentence(Block):
-    """One or more sentences; `tone` is answer (a page's first sentence), note or warning."""
+    """One or more sentences; `tone` is answer (a page's first sentence), open where it is not known."""
 
     parts: tuple[Part, ...]
-    tone: Literal["answer", "note", "warning"] = "note"
+    tone: Literal["answer", "answer open", "note", "warning"] = "note"
     kind = "sentence"
 
     def words(self) -> str:
@@ -79,6 +79,11 @@ class Sentence(Block):
 def answer(*parts: Part) -> Sentence:
     """The sentence that answers a page's question."""
     return Sentence(parts, "answer")
+
+
+def open_answer(*parts: Part) -> Sentence:
+    """The sentence that answers a page's question as far as it can be answered."""
+    return Sentence(parts, "answer open")
 
 
 def note(*parts: Part) -> Sentence:

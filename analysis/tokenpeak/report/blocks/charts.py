@@ -68,7 +68,9 @@ def dots(
     layers: list[alt.Chart | alt.LayerChart] = []
     group = shown.filter(pl.col("group").is_in(["best", "tie"]))
     if group.height > 1:
-        edges = group.select(
+        # What overlaps the interval of the best is tied with it.
+        of = group.filter(pl.col("group") == "best", pl.col("low").is_not_null())
+        edges = (of if of.height else group).select(
             pl.coalesce("low", "value").min().alias("from"), pl.coalesce("high", "value").max().alias("to")
         )
         layers.append(alt.Chart(edges).mark_rect(color=theme.BAND).encode(x=alt.X("from:Q"), x2=alt.X2("to:Q")))

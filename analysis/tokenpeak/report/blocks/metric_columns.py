@@ -60,8 +60,13 @@ COMPLETED = "completed"
 ENDED_EARLY = "ended early"
 """It gave a result, so far behind that its other load levels were left out."""
 BEHIND = "behind"
-"""Ranked, and not tied with the best."""
-RESULT = f"recommended, best, tied, or {BEHIND}: ranked and not tied with the best; else why it is not ranked"
+"""May be run, and shown to be worse than the best that may."""
+UNPROVEN = "not proven"
+"""What follows `highest` or `lowest` where nothing shows how much launches vary; alone, of the others."""
+RESULT = (
+    f"the decision on its config; best or tied of those that may be run, or {BEHIND}: shown to be worse; "
+    "else what keeps it back, or why it is not ranked"
+)
 STATUS = f"Whether it ran to its end, or {ENDED_EARLY}, far behind; whether its result is good is said elsewhere"
 HELD, BROKEN, NOT_PROVEN = "held", "broken", "held, not proven"
 RANK = "By the objective's mean before rounding; equal means in the order of their first launches, as in exports"
@@ -69,9 +74,9 @@ SLO = f"{NOT_PROVEN}: within its limits, with less than {CONFIDENCE:.0%} confide
 
 
 def slo_word(met: pl.Expr, confidence: pl.Expr) -> pl.Expr:
-    """Held, broken, or held with less confidence than CONFIDENCE; null where it was not looked at."""
+    """Held, broken, or held without CONFIDENCE; null where it was not looked at."""
     return (
-        pl.when(met & (confidence < CONFIDENCE))
+        pl.when(met & (confidence.is_null() | (confidence < CONFIDENCE)))
         .then(pl.lit(NOT_PROVEN))
         .when(met)
         .then(pl.lit(HELD))

@@ -134,7 +134,7 @@ def _result(view: SweepView, row: dict[str, Any], levels: Mapping[str, list[list
         "href": f"{view.sweep_id}/trials/{row['trial_id']}.html",
         "values": {name: values.get(name) for name in ("objective", *COMPARED)},
         "levels": levels.get(row["config_id"], []),
-        **{name: row[name] for name in ("state", "why", "n", "low", "high", "group")},
+        **{name: row[name] for name in ("state", "why", "n", "low", "high", "group", "kept_back")},
     }
 
 

@@ -4,6 +4,7 @@ A front row has what they show of one sweep. It is kept as JSON, so that a sweep
 """
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -15,6 +16,7 @@ import polars as pl
 
 from tokenpeak.loadgen.calibration import Calibration
 from tokenpeak.paths import slug
+from tokenpeak.ranking.upgrade import Outcome, shown
 from tokenpeak.report.blocks import theme
 from tokenpeak.report.blocks.block import Column, Figure, Table, plain, table
 from tokenpeak.report.blocks.captioned import figure
@@ -37,6 +39,13 @@ HEADS = (
     "CPU per token, µs",
     "Server late p99, ms",
 )
+VERDICTS: dict[Outcome, str] = {
+    "faster": "better",
+    "slower": "worse",
+    "tied": "not distinguishable",
+    "not known": "not known",
+}
+"""What a history calls a change."""
 UNFINISHED = "unfinished"
 FACTORS = (
     *("pue", "kg_co2_per_kwh", "water_l_per_kwh", "wue_l_per_kwh"),
@@ -131,7 +140,7 @@ def _status(view: SweepView) -> str:
 
 
 def best_of(view: SweepView) -> list[dict[str, Any]]:
-    """The best value of each kind of hardware of a sweep."""
+    """The best value that may be run of each kind of hardware of a sweep."""
     rows = []
     for hardware in view.hardware:
         best = rank(view, hardware).best
@@ -157,6 +166,7 @@ def best_of(view: SweepView) -> list[dict[str, Any]]:
                     "unit": view.metric.unit,
                     "higher": view.higher_is_better,
                     "margin": view.spec.search.margin,
+                    "n": best["n"],
                     "simulated": view.record.simulated,
                 }
             )
@@ -166,8 +176,8 @@ def best_of(view: SweepView) -> list[dict[str, Any]]:
 def trend(best: Sequence[Sequence[Mapping[str, Any]]]) -> list[tuple[Figure, Table]]:
     """Sweeps of one spec on one kind of hardware by date: a figure and its table for each that has more than one.
 
-    `best` are the rows of each sweep, oldest sweep first. A change is a regression or a gain only where intervals are
-    apart, or, without intervals, beyond the margin twice.
+    `best` are the rows of each sweep, oldest sweep first. A change is a regression or a gain where `upgrade.shown` says
+    so of the interval of both.
     """
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in (row for rows in best for row in rows):
@@ -224,16 +234,16 @@ def _dates(frame: pl.DataFrame, unit: str) -> alt.TopLevelMixin:
     x = alt.X("date:T", title=None, axis=alt.Axis(tickCount=5, format="%d %b %Y", labelOverlap="greedy"))
     y = alt.Y("value:Q", title=unit, scale=alt.Scale(zero=False, nice=True, padding=12))
     base = alt.Chart(drawn).encode(x=x)
-    names = ["first", "not distinguishable", "better", "worse"]
+    names = ["first", "not known", "not distinguishable", "better", "worse"]
     colour = alt.Color(
         "verdict:N",
         legend=None,
-        scale=alt.Scale(domain=names, range=[theme.QUIET, theme.QUIET, theme.ACCENT, theme.BAD]),
+        scale=alt.Scale(domain=names, range=[*[theme.QUIET] * 3, theme.ACCENT, theme.BAD]),
     )
     shape = alt.Shape(
         "verdict:N",
         legend=None,
-        scale=alt.Scale(domain=names, range=["circle", "circle", "triangle-up", "triangle-down"]),
+        scale=alt.Scale(domain=names, range=[*["circle"] * 3, "triangle-up", "triangle-down"]),
     )
     bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2, color=theme.QUIET)
     line = base.mark_line(color=theme.FAINT, strokeWidth=1.5).encode(y=y)
@@ -251,13 +261,16 @@ def _change(before: dict[str, Any] | None, now: dict[str, Any]) -> dict[str, Any
     """By how much, in percent, the best differs from that of the sweep before, and whether that is more than noise."""
     if before is None:
         return {"change": None, "verdict": "first"}
-    ratio = now["value"] / before["value"] - 1
-    if before["low"] is not None and now["low"] is not None:
-        apart = now["low"] > before["high"] or now["high"] < before["low"]
-    else:
-        apart = abs(ratio) > 2 * now["margin"]
-    verdict = "not distinguishable" if not apart else "better" if (ratio > 0) == now["higher"] else "worse"
-    return {"change": ratio * 100, "verdict": verdict}
+    halves = [math.log(row["high"] / row["low"]) / 2 for row in (before, now) if row["low"] is not None]
+    change = shown(
+        math.log(now["value"] / before["value"]),
+        math.hypot(*halves) if len(halves) == 2 else None,
+        higher_is_better=now["higher"],
+        margin=now["margin"],
+        pairs=1,
+        launches=before["n"] + now["n"],
+    )
+    return {"change": (change.ratio - 1) * 100, "verdict": VERDICTS[change.outcome]}
 
 
 def methodology(view: SweepView) -> dict[str, Any]:

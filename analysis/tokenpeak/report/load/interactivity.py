@@ -28,11 +28,10 @@ UNPROVEN = ("fail", "unknown")
 
 
 def roles(view: SweepView, ranked: Ranking) -> dict[str, str]:
-    """Roles of configs by label: recommended, the baselines that were launched, the alternatives."""
-    recommended = ranked.recommended
-    if recommended is None:
+    """Roles of configs by label: the decision's, the baselines that were launched, the alternatives."""
+    if ranked.chosen is None:
         return {}
-    found = {str(recommended["label"]): "recommended"}
+    found = {str(ranked.chosen["label"]): ranked.mark}
     for name in view.spec.search.baseline:
         for label in ranked.frame.filter(pl.col("state") == "ok", pl.col("config_name") == name)["label"]:
             found.setdefault(label, name)
@@ -105,7 +104,7 @@ def chart(frame: pl.DataFrame, names: Sequence[str], said: Mapping[str, str], of
 
 
 def interactivity(view: SweepView, ranked: Ranking) -> Figure | None:
-    """The figure; None where requests have no speed, or the recommended config has none."""
+    """The figure; None where requests have no speed, or the decision's config has none."""
     frame, said = points(view, ranked), roles(view, ranked)
     if frame.is_empty() or not said or not (frame["series"] == next(iter(said))).any():
         return None

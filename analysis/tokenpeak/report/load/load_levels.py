@@ -1,6 +1,6 @@
-"""Load levels: each workload at each load level, the recommended config against the baseline and the best.
+"""Load levels: each workload at each load level, the decision's config against the baseline and the best.
 
-A config is recommended by one workload at one level; this table shows what it gives in all others.
+The decision is by one workload at one level; this table shows what it gives in all others.
 """
 
 from functools import lru_cache
@@ -40,12 +40,13 @@ def level_means(view: SweepView, hardware: str) -> pl.DataFrame:
 
 
 def compared(view: SweepView, ranked: Ranking) -> pl.DataFrame:
-    """A row per workload and load level: the recommended config beside the baseline and the best of that level.
+    """A row per workload and load level: the decision's config beside the baseline and the best of that level.
 
-    Columns: workload, level, open, at (the objective's own), mine, theirs, best (tok/s), best_label, behind (share
-    below the best), ttft, ttft_theirs (ms, p95), slo, n. At a given rate all configs that keep up give the same tok/s.
+    Columns: workload, level, open, at (the objective's own), mine, theirs, best (tok/s, of those that may be run),
+    best_label, behind (share below the best), ttft, ttft_theirs (ms, p95), slo, n. At a given rate all configs that
+    keep up give the same tok/s.
     """
-    recommended = ranked.recommended
+    recommended = ranked.chosen
     means = level_means(view, ranked.hardware).filter(pl.col("output_tok_per_s").is_not_null())
     if recommended is None or means.is_empty():
         return pl.DataFrame()
@@ -58,8 +59,10 @@ def compared(view: SweepView, ranked: Ranking) -> pl.DataFrame:
     theirs = means.filter(pl.col("config_id").eq_missing(pl.lit(baseline))).select(
         *place, theirs="output_tok_per_s", ttft_theirs=milli
     )
+    kept_back = ranked.frame.drop_nulls("kept_back")["config_id"].to_list()
     best = (
-        means.sort("output_tok_per_s", descending=True, maintain_order=True)
+        means.filter(~pl.col("config_id").is_in(kept_back))
+        .sort("output_tok_per_s", descending=True, maintain_order=True)
         .group_by(place, maintain_order=True)
         .agg(pl.col("output_tok_per_s").first().alias("best"), pl.col("label").first().alias("best_label"))
     )
@@ -105,7 +108,7 @@ def load_levels(view: SweepView, ranked: Ranking) -> Table | None:
         [
             *([Column(key="workload_name", title="Workload")] if several else []),
             Column(key="level_label", title="Load", kind="code"),
-            Column(key="mine", title="Recommended", unit="tok/s", kind="number"),
+            Column(key="mine", title=ranked.mark.capitalize(), unit="tok/s", kind="number"),
             *(baseline if against else []),
             Column(key="best", title="Best here", unit="tok/s", kind="number"),
             Column(key="behind", title="Against best", unit="%", kind="number", digits=1, signed=True),
@@ -116,12 +119,12 @@ def load_levels(view: SweepView, ranked: Ranking) -> Table | None:
         name=f"levels-{slug(ranked.hardware)}",
         title=f"Every load level{view.where(ranked.hardware)}",
         tone="tone",
-        note="The marked level decides the recommendation. At a rate, configs that keep up give equal tok/s.",
+        note="The marked level decides. Best: of configs that may be run. At a rate, those that keep up are equal.",
     )
 
 
 def hidden_loss(view: SweepView, ranked: Ranking) -> Sentence | None:
-    """Where the recommended config is far behind another at a load that did not decide; None where it is nowhere."""
+    """Where the decision's config is far behind another at a load that did not decide; None where it is nowhere."""
     frame = compared(view, ranked)
     if frame.is_empty():
         return None

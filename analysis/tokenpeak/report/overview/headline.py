@@ -15,14 +15,11 @@ from tokenpeak.ranking.decision_words import Words, current_words, faster_words,
 from tokenpeak.ranking.nodes import NODES_DIFFER, NodeAgreement, node_agreement
 from tokenpeak.ranking.precision import precision_of
 from tokenpeak.records import Config
-from tokenpeak.report.blocks.block import Part, Sentence, answer, code, link, note, strong, warning
+from tokenpeak.report.blocks.block import Part, Sentence, answer, code, link, note, open_answer, strong, warning
 from tokenpeak.report.blocks.digits import number, percent
 from tokenpeak.report.load.load_levels import hidden_loss
 from tokenpeak.report.ranking.standings import Ranking, choices
 from tokenpeak.report.view import SweepView
-
-MOST_FASTER = 3
-"""Configs that may not be run, of which the headline speaks."""
 
 
 @lru_cache(maxsize=32)
@@ -40,7 +37,7 @@ def holds_on(view: SweepView, ranked: Ranking) -> list[Part]:
         return []
     words = f" It was launched on {len(found.nodes)} of {len(view.nodes_of(ranked.hardware))} nodes"
     usual = [each.gain for each in found.gains if not each.is_apart] or [each.gain for each in found.gains]
-    if not usual or ranked.baseline is None:
+    if not usual or ranked.baseline is None or ranked.baseline.config_id is None:
         return [f"{words}."]
     ends = percent(min(usual)), percent(max(usual))
     span = f"{ends[0]} to {ends[1]}" if ends[0] != ends[1] else ends[0]
@@ -101,8 +98,6 @@ class PrecisionGain:
     """The row of the best config at the baseline's precision; it may be the baseline itself."""
     others: int
     """How many configs other than the baseline gave a result at its precision."""
-    quality: str | None
-    """The verdict on the recommended config's answers: pass, fail, unknown; None: not measured."""
     perplexity_ratio: float | None = None
     """Perplexity of the texts to it ÷ to the reference."""
 
@@ -119,6 +114,8 @@ def precision_gain(view: SweepView, ranked: Ranking) -> PrecisionGain | None:
     known = planned_configs(view, ranked.hardware)
     if recommended is None or baseline is None or baseline.config_id not in known or view.record.imported is not None:
         return None
+    if baseline.config_id != ranked.decision.current:
+        return None
     ours = known.get(str(recommended["config_id"]))
     if ours is None or ours.endpoint is not None:
         return None
@@ -127,12 +124,11 @@ def precision_gain(view: SweepView, ranked: Ranking) -> PrecisionGain | None:
     rows = ranked.frame.filter(pl.col("state") == "ok", pl.col("config_id").is_in(equal))
     (best, *_) = rows.iter_rows(named=True)
     found = view.trials.filter(pl.col("config_id") == ours.config_id, pl.col("quality").is_not_null())
-    quality, ratio = found["quality"], found["quality_perplexity_ratio"].drop_nulls()
+    ratio = found["quality_perplexity_ratio"].drop_nulls()
     return PrecisionGain(
         changes=precision_of(ours).changes(theirs),
         best=best,
         others=rows.filter(pl.col("config_id") != baseline.config_id).height,
-        quality=str(quality[0]) if quality.len() else None,
         perplexity_ratio=float(ratio[0]) if ratio.len() else None,
     )
 
@@ -158,8 +154,7 @@ def recommendation(view: SweepView, ranked: Ranking) -> Sentence:
     parts: list[Part] = [f"On {ranked.hardware}: ", *in_parts(view, ranked, headline(decision, now))]
     if chosen is not None:
         parts += [": ", strong(f"{number(chosen['objective'])} {view.metric.unit}"), f" {view.objective_at}"]
-    said = answer if decision.outcome in ("run", "keep") else warning
-    return said(*parts, ".")
+    return (answer if ranked.is_known else open_answer)(*parts, ".")
 
 
 def current_phrase(ranked: Ranking) -> str:
@@ -182,7 +177,7 @@ def cautions(view: SweepView, ranked: Ranking) -> list[Sentence]:
     found = []
     if view.record.simulated:
         found.append(warning("Simulated: no GPU was measured, so none of these figures is a GPU's."))
-    if recommended.get("slo_met") is False and not view.spec.objective.is_rate:
+    if ranked.decision.outcome == "keep" and recommended.get("slo_met") is False and not view.spec.objective.is_rate:
         found.append(warning(f"It does not hold the SLO at {view.objective_place} ({view.slo_words})."))
     if (gained := gain_by_precision(view, ranked)) is not None:
         found.append(gained)
@@ -200,25 +195,22 @@ def cautions(view: SweepView, ranked: Ranking) -> list[Sentence]:
 
 
 def gain_by_precision(view: SweepView, ranked: Ranking) -> Sentence | None:
-    """The gain at equal precision and what the change of precision costs; None where the gain needs no change."""
-    gain = precision_gain(view, ranked)
+    """The gain at equal precision and what the change of precision costs; None where no gain needs a change."""
+    gain = precision_gain(view, ranked) if ranked.decision.outcome in ("run", "ahead") else None
     return warning(*_precision_words(ranked, gain)) if gain is not None and gain.changes else None
 
 
 def _precision_words(ranked: Ranking, gain: PrecisionGain) -> list[Part]:
     """That the recommended config changes precision, what is best without that, and what its quality is."""
     assert ranked.baseline is not None, "a change of precision is against a baseline"
-    words = {
-        "pass": f"The recommended config's quality passed{_perplexity(gain)}.",
-        "fail": "The recommended config's quality failed.",
-        "unknown": "The recommended config's quality is not proven.",
-    }.get(gain.quality or "", "The recommended config's quality was not measured.")
     what = " and ".join(gain.changes)
-    if gain.best["config_id"] == ranked.baseline.config_id:
-        best: list[Part] = [f" At equal precision, nothing tried beats {ranked.baseline.phrase}. "]
+    if not gain.others:
+        best: list[Part] = [" At equal precision, no other config was tried. "]
+    elif gain.best["config_id"] == ranked.baseline.config_id:
+        best = [f" At equal precision, nothing tried beats {ranked.baseline.phrase}. "]
     else:
         best = [" At equal precision, ", code(gain.best["label"]), f" gives {percent(gain.best['gain'])}. "]
-    return [f"The gain comes with {what}.", *best, words]
+    return [f"The gain comes with {what}.", *best, f"Its answers passed{_perplexity(gain)}."]
 
 
 def _perplexity(gain: PrecisionGain) -> str:
@@ -247,7 +239,7 @@ def decision_reasons(view: SweepView, ranked: Ranking) -> list[Words]:
         higher_is_better=higher,
         launch_s=float(launch_s) if isinstance(launch_s, int | float) else None,
     )
-    return words + [faster_words(each, higher_is_better=higher) for each in decision.faster[:MOST_FASTER]]
+    return words + faster_words(decision.faster, higher_is_better=higher)
 
 
 def _holdout_words(view: SweepView, ranked: Ranking) -> list[Part]:

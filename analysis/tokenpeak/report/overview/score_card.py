@@ -1,4 +1,4 @@
-"""Score card of the recommended config: gain, SLO, latency, energy and cost, each against the baseline."""
+"""Score card of the decision's config: gain, SLO, latency, energy and cost, each against the baseline."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,13 +9,14 @@ from tokenpeak.checks.catalogue import GUARDS
 from tokenpeak.metrics import PER_GPU
 from tokenpeak.ranking.intervals import CONFIDENCE, USUAL_SPREAD
 from tokenpeak.ranking.objective import metric_direction
+from tokenpeak.ranking.precision import precision_of
 from tokenpeak.report.blocks.block import Tile, Tiles, Tone
-from tokenpeak.report.blocks.digits import number, percent, trimmed
+from tokenpeak.report.blocks.digits import counted, number, percent, trimmed
 from tokenpeak.report.blocks.metric_columns import BROKEN, HELD, MILLI, NOT_PROVEN, confidence_words
 from tokenpeak.report.checks import checked
 from tokenpeak.report.config_energy import energy_configs, rounded
 from tokenpeak.report.load import rates
-from tokenpeak.report.overview.headline import PrecisionGain, precision_gain
+from tokenpeak.report.overview.headline import current_phrase, planned_configs
 from tokenpeak.report.ranking.standings import Ranking
 from tokenpeak.report.view import SweepView, latency_words, metric_word
 from tokenpeak.spec.slo import Slo
@@ -26,11 +27,11 @@ ALIKE = 0.02
 
 
 def score_card(view: SweepView, ranked: Ranking) -> Tiles | None:
-    """The key figures of the recommended config; None where nothing gave a result."""
+    """The key figures of the decision's config; None where it names none."""
     recommended = ranked.chosen
     if recommended is None:
         return None
-    tiles = [_objective(view, ranked, recommended), *_gain(view, ranked, recommended)]
+    tiles = [_objective(view, ranked, recommended), *_gain(ranked), *_equal_precision(view, ranked)]
     if (slo := _slo(view, recommended)) is not None:
         tiles.append(slo)
     # Where it is the objective, it is the first tile already.
@@ -86,6 +87,7 @@ def _objective(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) ->
         value=_show(recommended["objective"], scale),
         unit=unit,
         note="; ".join(notes),
+        mark=ranked.mark,
     )
 
 
@@ -97,7 +99,9 @@ def _against(ranked: Ranking, recommended: dict[str, Any], name: str) -> dict[st
         return {}
     change = own / against[1] - 1
     lower = metric_direction(name) == "lower"
-    tone = "" if abs(change) < ALIKE else "better" if (change < 0) == lower else "worse"
+    # Where nothing is shown to be better, no other figure of the same launches is.
+    is_alike = abs(change) < ALIKE or not ranked.decision.is_shown
+    tone = "" if is_alike else "better" if (change < 0) == lower else "worse"
     return {"note": f"{percent(change)} against {against[0]}", "tone": tone}
 
 
@@ -129,7 +133,7 @@ def _energy(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Ti
         unit="J/token",
         note="; ".join(words for words in (f"{ends}{source}", against.get("note", "")) if words),
         mark="estimated" if row["estimated"] else "",
-        tone=against.get("tone", ""),
+        tone="" if row["estimated"] else against.get("tone", ""),
     )
 
 
@@ -194,72 +198,47 @@ def _trust(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Til
 
 
 def _baseline(ranked: Ranking, recommended: dict[str, Any], name: str) -> tuple[str, float] | None:
-    """The baseline's name and figure; where the baseline is no config, the median of the configs. None: no other."""
-    ok = ranked.frame.filter(pl.col("state") == "ok")
+    """The baseline's name and figure; None where the baseline is no config, or this one."""
     config_id = ranked.baseline.config_id if ranked.baseline is not None else None
-    if ok.height < 2 or recommended["config_id"] == config_id:
+    if ranked.baseline is None or config_id is None or recommended["config_id"] == config_id:
         return None
-    rows = ok.filter(pl.col("config_id") == config_id) if config_id else ok
-    value = rows[name].median() if name in rows.columns else None
-    if not isinstance(value, int | float) or not value:
-        return None
-    return (ranked.baseline.words if ranked.baseline is not None and config_id else "the median"), float(value)
+    (value,) = ranked.frame.filter(pl.col("config_id") == config_id)[name] if name in ranked.frame.columns else (None,)
+    return (ranked.baseline.words, float(value)) if isinstance(value, int | float) and value else None
 
 
-def _gain(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> list[Tile]:
-    """The gain at equal precision, and where the recommended config changes precision, the one with that change."""
-    baseline = ranked.baseline
-    # A gain that launches of one config differ by as much is no key figure.
-    if baseline is None or recommended["gain"] is None or ranked.vague:
+def _gain(ranked: Ranking) -> list[Tile]:
+    """The gain over what runs now with its interval, where launches show it."""
+    gain = ranked.decision.gain
+    if gain is None or gain.low is None or gain.high is None or not ranked.decision.is_shown:
         return []
-    found = precision_gain(view, ranked)
-    if recommended["config_id"] == baseline.config_id:
-        return []
-    if found is None or not found.changes:
-        label = "Gain" if found is None else "Gain at equal precision"
-        if not ranked.replicated and abs(recommended["gain"]) < view.spec.search.margin:
-            note = f"{percent(recommended['gain'])} {_gain_note(view, ranked, recommended)}"
-            return [Tile(label=label, value=f"within {view.spec.search.margin:.0%}", note=note)]
-        return [Tile(label=label, value=percent(recommended["gain"]), note=_gain_note(view, ranked, recommended))]
-    return [_equal_precision(view, ranked, found), _changed_precision(view, ranked, recommended, found)]
-
-
-def _broken(view: SweepView, ranked: Ranking) -> str:
-    """How many of the configs that the median is of broke the SLO; empty where none did, or of another baseline."""
-    ok = ranked.frame.filter(pl.col("state") == "ok")
-    broke = ok.filter(~pl.col("slo_met")).height
-    if ranked.baseline is None or ranked.baseline.config_id is not None or view.spec.objective.is_rate or not broke:
-        return ""
-    return f"; {broke} of {ok.height} broke the SLO"
-
-
-def _gain_note(view: SweepView, ranked: Ranking, row: dict[str, Any]) -> str:
-    assert ranked.baseline is not None, "a gain is over a baseline"
-    if row["gain_low"] is not None:
-        return f"{percent(row['gain_low'])} to {percent(row['gain_high'])} (95%) over {ranked.baseline.phrase}"
-    lone = "" if ranked.replicated else f", {view.lone_words('one launch each')}, no interval"
-    return f"over {ranked.baseline.phrase}{lone}{_broken(view, ranked)}"
-
-
-def _equal_precision(view: SweepView, ranked: Ranking, found: PrecisionGain) -> Tile:
-    """The best config at the baseline's precision over the baseline."""
-    assert ranked.baseline is not None, "a gain is over a baseline"
-    if found.best["config_id"] == ranked.baseline.config_id:
-        tried = f"{found.others} other{'s' if found.others != 1 else ''} tried" if found.others else "no other tried"
-        return Tile(
-            label="Gain at equal precision", value="none", note=f"nothing beats {ranked.baseline.phrase}, {tried}"
+    ends = f"{percent(gain.low - 1)} to {percent(gain.high - 1)} (95%)"
+    return [
+        Tile(
+            label="Gain",
+            value=percent(gain.ratio - 1),
+            note=f"{ends} over {current_phrase(ranked)}",
+            tone="better",
         )
-    note = f"{found.best['label']}: {_gain_note(view, ranked, found.best)}"
-    return Tile(label="Gain at equal precision", value=percent(found.best["gain"]), note=note)
+    ]
 
 
-def _changed_precision(view: SweepView, ranked: Ranking, recommended: dict[str, Any], found: PrecisionGain) -> Tile:
-    quality = f"quality {QUALITY[found.quality]}" if found.quality else "quality not measured"
-    return Tile(
-        label=f"With {' and '.join(found.changes)}",
-        value=percent(recommended["gain"]),
-        note=f"{_gain_note(view, ranked, recommended)}; {quality}",
-    )
+def _equal_precision(view: SweepView, ranked: Ranking) -> list[Tile]:
+    """What there is to gain at the precision of what runs now, in a sweep that tried others; else nothing."""
+    known, current = planned_configs(view, ranked.hardware), ranked.decision.current
+    measured = [each for each in ranked.decision.measured.ranked if each in known]
+    if current not in measured:
+        return []
+    own = precision_of(known[current])
+    equal = [each for each in measured if precision_of(known[each]) == own and each != current]
+    if len(equal) == len(measured) - 1:
+        return []
+    decision, label = ranked.decision, "Gain at equal precision"
+    if not equal:
+        return [Tile(label=label, value="not explored", note="no other config of this precision gave a result")]
+    tried = counted(len(equal), "other config", "other configs")
+    if decision.is_shown and decision.config in equal and decision.gain is not None:
+        return [Tile(label=label, value=percent(decision.gain.ratio - 1), note=f"the whole gain; {tried} tried")]
+    return [Tile(label=label, value="none shown", note=f"{tried} tried")]
 
 
 def _slo(view: SweepView, recommended: dict[str, Any]) -> Tile | None:
@@ -271,11 +250,10 @@ def _slo(view: SweepView, recommended: dict[str, Any]) -> Tile | None:
     confidence = recommended["slo_confidence"]
     note = "; ".join([*_limits(view.spec.slo, recommended), f"at {view.objective_place}"])
     if recommended["slo_met"] and isinstance(confidence, float):
-        which = "this" if recommended["n"] == 1 else "each"
-        note += f"; {confidence_words(confidence)} confidence in {which} launch"
+        note += f"; {confidence_words(confidence)} confidence by {counted(recommended['n'], 'launch', 'launches')}"
     if not recommended["slo_met"]:
         return Tile(label="SLO", value=BROKEN, note=note, tone="worse")
-    is_proven = not isinstance(confidence, float) or confidence >= CONFIDENCE
+    is_proven = isinstance(confidence, float) and confidence >= CONFIDENCE
     return Tile(label="SLO", value=HELD if is_proven else NOT_PROVEN, note=note)
 
 

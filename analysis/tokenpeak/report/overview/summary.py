@@ -7,18 +7,25 @@ from dataclasses import replace
 import polars as pl
 
 from tokenpeak.paths import slug
+from tokenpeak.plan.baseline import DEFAULTS, PRODUCTION
 from tokenpeak.plan.node_kinds import build_of
 from tokenpeak.predict.hardware import gpu_facts
 from tokenpeak.records import NodeFacts
 from tokenpeak.records.sweep import GROUPS_OF_GPUS
 from tokenpeak.report import presets
-from tokenpeak.report.blocks.block import Facts, Part, Sentence, Snippets, Steps, Table, code, link
+from tokenpeak.report.blocks.block import Facts, Part, Sentence, Snippets, Steps, Table, code, link, note
 from tokenpeak.report.blocks.deploy import snippets
 from tokenpeak.report.blocks.digits import counted, number
 from tokenpeak.report.blocks.serving_command import Accelerator
 from tokenpeak.report.compare import tools
 from tokenpeak.report.load import rates
-from tokenpeak.report.overview.headline import cautions, chosen_config, precision_gain, random_weights, recommendation
+from tokenpeak.report.overview.headline import (
+    cautions,
+    chosen_config,
+    current_phrase,
+    random_weights,
+    recommendation,
+)
 from tokenpeak.report.ranking import ranking_blocks
 from tokenpeak.report.ranking.standings import Ranking, rank
 from tokenpeak.report.view import SweepView
@@ -30,6 +37,7 @@ FIRST_COLUMNS = (
     "rank",
     "result",
     "objective",
+    "also",
     "gain",
     "n",
     "slo",
@@ -56,8 +64,16 @@ def answers_of(view: SweepView) -> list[Sentence]:
 
 
 def commands(view: SweepView, ranked: Ranking) -> Snippets | Sentence | None:
-    """The recommended config in the forms that deployments take, or why there is no command; None for a server."""
-    if (config := chosen_config(view, ranked)) is None or ranked.chosen is None or config.endpoint is not None:
+    """The config to run, to keep or that is ahead in the forms of deployments, or why there is no command.
+
+    None of a server, and where the decision names none of these.
+    """
+    config, outcome = chosen_config(view, ranked), ranked.decision.outcome
+    if config is None or ranked.chosen is None or config.endpoint is not None:
+        return None
+    if outcome == "keep" and config.name in (PRODUCTION, DEFAULTS):
+        return note(f"Nothing has to change: keep {current_phrase(ranked)}.")
+    if outcome not in ("run", "keep", "ahead"):
         return None
     nodes = view.nodes_of(ranked.hardware)
     (trial,) = view.trials.filter(pl.col("trial_id") == ranked.chosen["trial_id"]).to_dicts()
@@ -65,7 +81,7 @@ def commands(view: SweepView, ranked: Ranking) -> Snippets | Sentence | None:
     # What reported itself goes before what was asked for; how it was built (+cpu) is no part of an image's name.
     reported = (trial["engine_version"] or "").split("+")[0]
     version = reported or config.engine_version or (nodes[0].engine_version if nodes else None)
-    return snippets(
+    found = snippets(
         config,
         gpus=max(1, view.gpus_used(ranked.hardware).get(config.config_id, 0)),
         engine_version=version,
@@ -75,16 +91,20 @@ def commands(view: SweepView, ranked: Ranking) -> Snippets | Sentence | None:
         build=build_of(config, nodes[0]) if nodes else None,
         name=f"deploy-{slug(ranked.hardware)}",
     )
+    if outcome != "ahead" or not isinstance(found, Snippets):
+        return found
+    marked = (replace(each, note=f"Not shown to be better. {each.note}".strip()) for each in found.snippets)
+    return replace(found, snippets=tuple(marked))
 
 
 def first_rows(view: SweepView, ranked: Ranking) -> Table:
-    """The ranking's first rows with its main columns; the recommended config is among them."""
+    """The ranking's first rows with its main columns; the decision's config is among them."""
     full = ranking_blocks.ranking_table(view, ranked)
     kept = [index for index, column in enumerate(full.columns) if column.key in {*FIRST_COLUMNS, *view.latency_columns}]
     chosen = list(range(min(FIRST_ROWS, len(full.rows))))
-    recommended = next((index for index, tone in enumerate(full.row_tones) if tone == "best"), None)
-    if recommended is not None and recommended not in chosen:
-        chosen = [*chosen[:-1], recommended]
+    named = ranked.frame["config_id"].to_list().index(ranked.decision.config) if ranked.chosen else 0
+    if named not in chosen and chosen:
+        chosen = [*chosen[:-1], named]
     more = len(full.rows) - len(chosen)
     return replace(
         full,
@@ -249,23 +269,22 @@ def _beyond_the_load(view: SweepView, axis: str, own: float) -> bool:
 
 
 def next_steps(view: SweepView, ranked: Ranking) -> Steps | None:
-    """Quality, confirmation, values beyond the tried ones, the highest rate and a price; None where nothing is left."""
-    recommended = ranked.recommended
+    """Answers, confirmation, values beyond the tried ones, the highest rate and a price; None where nothing is left."""
+    recommended, decision = ranked.chosen, ranked.decision
     if recommended is None or view.spec.endpoint is not None:
         return None
     title = f"Next{view.where(ranked.hardware)}"
     edges = _edges(view, ranked, recommended)
     if view.record.imported is not None:
         return Steps(steps=tuple(edges), title=title, span="half") if edges else None
-    gain = precision_gain(view, ranked)
     steps: list[tuple[Part, ...]] = []
-    if (gain is not None and gain.changes and gain.quality != "pass") or random_weights(view, ranked):
+    if random_weights(view, ranked):
         steps.append(("Measure its answers before it serves anybody: ", code("tokenpeak quality record --help"), "."))
-    gained = recommended["gain"]
-    if not ranked.replicated and isinstance(gained, float):
-        what = "gain" if gained > 0 else "ranking"
-        steps.append((f"Confirm the {what}: ", code("search: {replicates: 3}"), " launches each config three times."))
-    if ranked.ties.height:
+    if any(each.answers == "not_compared" and each.hold != "broken" for each in decision.faster):
+        steps.append(("Compare the answers of what is faster: ", code("tokenpeak quality record --help"), "."))
+    if not ranked.replicated and len(decision.measured.standings) > 1:
+        steps.append(("Confirm the ranking: ", code("search: {replicates: 3}"), " launches each config three times."))
+    if len(decision.group) > 1:
         steps.append(("See what else ties, in the ", link("ranking", "ranking.html"), "."))
     steps += edges
     if not rates.rated_workloads(view):

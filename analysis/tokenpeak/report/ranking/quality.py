@@ -47,8 +47,8 @@ def faster_unproven(view: SweepView, ranked: Ranking) -> Sentence | None:
     if not rows.height:
         return None
     first = rows.sort("objective_unproven", descending=view.higher_is_better).row(0, named=True)
-    if ranked.recommended is not None:
-        value, best = first["objective_unproven"], ranked.recommended["objective"]
+    if ranked.chosen is not None:
+        value, best = first["objective_unproven"], ranked.chosen["objective"]
         if (value <= best) if view.higher_is_better else (value >= best):
             return None
     words = "failed" if first["quality"] == "fail" else "is not proven"

@@ -20,6 +20,7 @@ from tokenpeak.report.blocks.metric_columns import (
     RANK,
     RESULT,
     SLO,
+    UNPROVEN,
     confidence_column,
     confidence_percent,
     in_milliseconds,
@@ -32,29 +33,37 @@ from tokenpeak.report.view import SweepView
 
 SINGLE = "{once}: no interval, and differences below {margin:.0%} are not distinguished."
 VAGUE = "Launches are too few or too unlike for an interval: differences below {margin:.0%} are not distinguished."
-REPLICATED = "Bars: 95% intervals of means over launches, by a spread that is pooled over all configs."
+REPLICATED = "Bars are comparison intervals: one that overlaps the best's is tied with it."
 HOLDOUT = "One more launch of the search's choice, on fresh requests, which selected nothing"
 
 
 def interval_words(view: SweepView, ranked: Ranking) -> str:
     """Meaning of a figure's intervals, or why it has none."""
     if ranked.replicated:
-        return REPLICATED
+        kept = " A config without a bar may not be run." if ranked.frame["kept_back"].is_not_null().any() else ""
+        return f"{REPLICATED}{distinguishable_words(ranked)}{kept}"
     once = view.lone_words("Each was launched once").capitalize()
     return (VAGUE if ranked.vague else SINGLE).format(once=once, margin=view.spec.search.margin)
+
+
+def distinguishable_words(ranked: Ranking) -> str:
+    """Which differences the sweep shows, after a blank; empty where that is not known."""
+    least = ranked.decision.distinguishable
+    return "" if least is None else f" This sweep shows differences above {least:.0%}."
 
 
 def standings(ranked: Ranking) -> pl.DataFrame:
     """The ranking's rows as `charts.dots` draws them, best first.
 
-    Columns: label, low, high, group, n, config_name, value (the objective's mean), marked (the recommended config),
-    state, remark (ok, or why there is no value).
+    Columns: label, low and high (of the comparison interval), group, n, config_name, value (the objective's mean),
+    marked (the decision's config, where it is known what to run), state, remark (ok, or why there is no value). Without
+    intervals no config has a group.
     """
     return ranked.frame.select(
         "label",
-        "low",
-        "high",
-        "group",
+        pl.col("bar_low").alias("low"),
+        pl.col("bar_high").alias("high"),
+        pl.col("group") if ranked.replicated else pl.lit("").alias("group"),
         "n",
         "config_name",
         pl.col("objective").alias("value"),
@@ -75,8 +84,10 @@ def ranking_caption(view: SweepView, ranked: Ranking, drawn: int = charts.CHARTE
     configs = ranked.frame.height
     ok = int((ranked.frame["state"] == "ok").sum())
     words = [f"{view.metric_title} {view.objective_at} of {ok} of {configs} configs; {_axes_words(view)}."]
-    if ranked.ties.height:
-        words.append("Blue band: where those tied with the best lie. Diamond: recommended.")
+    if ranked.replicated and ranked.ties.height:
+        words.append("Blue: tied with the best that may be run.")
+    if ranked.is_known:
+        words.append(f"Diamond: {ranked.mark}.")
     if ranked.baseline:
         words.append(f"Dashed: {ranked.baseline.phrase}.")
     words.append(interval_words(view, ranked))
@@ -102,7 +113,7 @@ def ranking_figure(
             "label": "`Config`",
             **{
                 key: Column(key=key, title=title, unit=unit, kind="number")
-                for key, title in (("value", view.metric_title), ("low", "Low"), ("high", "High"))
+                for key, title in (("value", view.metric_title), ("low", "Bar from"), ("high", "Bar to"))
             },
             "n": "Launches",
             "group": "Group",
@@ -147,9 +158,12 @@ def _span_words(view: SweepView, ranked: Ranking, kinds: int) -> list[Part]:
     where = f" on {ranked.hardware}" if kinds > 1 else ""
     spread = strong(f"{number(ends[0])} to {number(ends[1])} {view.metric.unit}")
     ties = ranked.ties.height
-    close = "tied with the best" if ranked.replicated else f"within {view.spec.search.margin:.0%} of the best"
+    kept = ranked.frame["kept_back"].is_not_null().sum()
+    of = " that may be run" if kept else ""
+    best = f"the best{of}"
+    close = f"tied with {best}" if ranked.replicated else f"within {view.spec.search.margin:.0%} of {best}"
     tied = f"{counted(ties, 'other is', 'others are') if ties else 'none is'} {close}"
-    return ["From worst to best they span ", spread, f"{where}; {tied}. "]
+    return ["From worst to best they span ", spread, f"{where}; {tied}.{distinguishable_words(ranked)} "]
 
 
 def ranking_table(view: SweepView, ranked: Ranking) -> Table:
@@ -164,16 +178,21 @@ def ranking_table(view: SweepView, ranked: Ranking) -> Table:
         .then(pl.lit("pale"))
         .when(ranked.is_recommended)
         .then(pl.lit("best"))
-        .otherwise(pl.col("group").replace("best", "tie")),
+        .otherwise(pl.col("group").replace("best", "tie") if ranked.replicated else pl.lit("")),
         slo=slo_word(pl.col("slo_met"), pl.col("slo_confidence")),
-        result=pl.when(ranked.is_recommended)
-        .then(pl.lit(ranked.decision.words))
+        also=pl.when(pl.col("alike").list.len() > 0).then(
+            pl.format("also {}: cannot differ", pl.col("alike").list.join(", "))
+        ),
+        result=pl.when(ranked.is_chosen & (ranked.decision.outcome != "not_known"))
+        .then(pl.lit(ranked.mark))
+        .when(pl.col("kept_back").is_not_null())
+        .then("kept_back")
         .when(pl.col("group") == "best")
-        .then(pl.lit("best"))
+        .then(pl.lit("best" if ranked.replicated else f"{_top(view)}, {UNPROVEN}"))
         .when(pl.col("group") == "tie")
-        .then(pl.lit("tied"))
+        .then(pl.lit("tied" if ranked.replicated else UNPROVEN))
         .when(pl.col("state") == "ok")
-        .then(pl.lit(BEHIND))
+        .then(pl.lit(BEHIND if ranked.replicated else UNPROVEN))
         .when(pl.col("why") == NOT_RUN)
         .then(None)
         .otherwise(pl.col("state")),
@@ -203,6 +222,7 @@ def ranking_table(view: SweepView, ranked: Ranking) -> Table:
             *axes,
             Column(key="result", title="Result", kind="state", help=RESULT),
             Column(key="objective", title=title, unit=unit, kind="number"),
+            *([Column(key="also", title="Stands for")] if frame["also"].is_not_null().any() else []),
             *_quality_columns(frame, unit),
             Column(key="low", title="95% low", unit=unit, kind="number", hidden=not ranked.replicated),
             Column(key="high", title="95% high", unit=unit, kind="number", hidden=not ranked.replicated),
@@ -225,9 +245,15 @@ def ranking_table(view: SweepView, ranked: Ranking) -> Table:
         tone="tone",
         hrefs={"label": "href"},
         note="A config's link leads to its first trial. Ranks go by means before rounding, so equal figures may differ "
-        "in rank; configs that are tied are not distinguished.",
+        "in rank; configs that are tied are not distinguished. "
+        "The 95% columns are intervals of means; bars of the figure compare configs.",
         span="wide",
     )
+
+
+def _top(view: SweepView) -> str:
+    """Where the best value stands."""
+    return "highest" if view.higher_is_better else "lowest"
 
 
 def _quality_columns(frame: pl.DataFrame, unit: str) -> list[Column]:

@@ -13,6 +13,7 @@ import polars as pl
 from tokenpeak.metrics import PER_GPU, metric_of
 from tokenpeak.ranking.candidates import Candidates, decided, launches_of_rows
 from tokenpeak.ranking.decision import Decision
+from tokenpeak.ranking.decision_words import KEPT_BACK, kept_back
 from tokenpeak.ranking.objective import column_of, objective_directions, trade_offs
 from tokenpeak.ranking.rank import NOTHING
 from tokenpeak.ranking.ties import Verdicts
@@ -54,7 +55,8 @@ class Ranking:
     `frame` has config_id, label, config_name, alike (the labels of the other configs of its class, whose launches are
     in its figures), rank (null without a result and where a launch gave 0), objective, low, high (95%, null where no
     config was launched again), bar_low, bar_high (comparison intervals: where one overlaps the best's, the two are
-    tied; null of a config that may not be run), n (launches with a result), launches, gain (share over the baseline;
+    tied; null of a config that may not be run), kept_back (why it may not be run, in a few words; null where it may), n
+    (launches with a result), launches, gain (share over the baseline;
     gain_low and gain_high where the baseline is a config), group (best, tie or empty), state (ok, invalid, failed or,
     where each launch was, interrupted), why (in a few words), details (in sentences), trial_id (the config's first
     trial), slo_met (in every launch), slo_confidence (by the requests of all launches), quality (pass, fail, unknown or
@@ -93,21 +95,39 @@ class Ranking:
 
     @property
     def best(self) -> dict[str, Any] | None:
-        """The row of the best mean; None when nothing gave a result."""
-        ok = self.frame.filter(pl.col("state") == "ok")
-        return ok.row(0, named=True) if ok.height else None
+        """The row of the best mean of the configs that may be run; None where there is none."""
+        return self._row(next(iter(self.decision.verdicts.ranked), None))
 
     @property
     def chosen(self) -> dict[str, Any] | None:
         """The row of the decision's config, whatever the outcome; None where it names none."""
-        if self.decision.config is None:
+        return self._row(self.decision.config)
+
+    def _row(self, config_id: str | None) -> dict[str, Any] | None:
+        if config_id is None:
             return None
-        return self.frame.row(by_predicate=pl.col("config_id") == self.decision.config, named=True)
+        return self.frame.row(by_predicate=pl.col("config_id") == config_id, named=True)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the decision says what to run, by launches that show how much they vary."""
+        outcome = self.decision.outcome
+        return outcome == "run" or (outcome == "keep" and self.replicated)
 
     @property
     def recommended(self) -> dict[str, Any] | None:
-        """The row of the config to run or to keep; None for any other outcome."""
-        return self.chosen if self.decision.outcome in ("run", "keep") else None
+        """The row of the config to run or to keep; None where that is not known."""
+        return self.chosen if self.is_known else None
+
+    @property
+    def mark(self) -> str:
+        """What pages call the decision's config: the outcome, or that it comes nearest where nothing holds the SLO."""
+        return "nearest to the SLO" if self.decision.outcome == "none_holds" else self.decision.words
+
+    @property
+    def is_chosen(self) -> pl.Expr:
+        """Whether a row of the frame is the decision's config."""
+        return pl.col("config_id").eq_missing(pl.lit(self.decision.config))
 
     @property
     def is_recommended(self) -> pl.Expr:
@@ -200,6 +220,13 @@ def rank(view: SweepView, hardware: str) -> Ranking:
         details=pl.when(pl.col("n") == 0).then(pl.coalesce("message", "sentences")),
     )
     baseline = _baseline(view, frame)
+    allowed = set(found.decision.verdicts.ranked)
+    kept = {
+        each.config: KEPT_BACK[kept_back(each.hold, each.answers)][0]
+        for each in found.all
+        if each.config not in allowed or each.hold == "broken"
+    }
+    frame = frame.with_columns(kept_back=pl.col("config_id").replace_strict(kept, default=None, return_dtype=pl.String))
     frame = _standings(frame.sort("rank", nulls_last=True, maintain_order=True), found.decision, baseline)
     return Ranking(
         hardware=hardware,

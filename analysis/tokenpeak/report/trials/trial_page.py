@@ -18,7 +18,7 @@ from tokenpeak.records import Restoration, RunRecord, TrialRecord
 from tokenpeak.report.blocks.block import Part, answer, code, link, strong
 from tokenpeak.report.blocks.digits import counted, number
 from tokenpeak.report.blocks.metric_columns import confidence_words
-from tokenpeak.report.ranking.standings import choices, rank
+from tokenpeak.report.ranking.standings import candidates, choices, rank
 from tokenpeak.report.trials import trial_tables
 from tokenpeak.report.trials.time_axis import time_axis
 from tokenpeak.report.view import LAUNCH, SweepView, engine_words, metric_word
@@ -89,7 +89,8 @@ def _answer(view: SweepView, trial: TrialRecord, objective: float | None) -> dic
         return None
     places, ranked = _places(view, trial.hardware)
     place = places[trial.config.config_id]
-    parts: list[Part] = [code(choices(view, place))]
+    own = {f"axis_{axis}": name for axis, name in trial.config.choices.items()}
+    parts: list[Part] = [code(choices(view, {"config_name": trial.config.name, **own}))]
     if objective is None:
         parts.append(f" gave no result {view.objective_at} that may be ranked")
     else:
@@ -107,9 +108,10 @@ def _answer(view: SweepView, trial: TrialRecord, objective: float | None) -> dic
 
 @lru_cache(maxsize=8)
 def _places(view: SweepView, hardware: str) -> tuple[dict[str, dict[str, Any]], int]:
-    """The row of each config's standing by its id, and how many have a rank."""
-    frame = rank(view, hardware).frame
-    return {row["config_id"]: row for row in frame.iter_rows(named=True)}, frame["rank"].drop_nulls().len()
+    """The row of each config's standing by its id, and how many have a rank; a class of configs has one row."""
+    frame, of = rank(view, hardware).frame, candidates(view, hardware).of
+    rows = {row["config_id"]: row for row in frame.iter_rows(named=True)}
+    return rows | {config: rows[place] for config, place in of.items()}, frame["rank"].drop_nulls().len()
 
 
 def _time_axis(trial: TrialRecord, series: pl.DataFrame | None) -> Any:
