@@ -58,8 +58,7 @@ def sentences_of(archive: Path) -> str:
     view = open_archive(archive)
     (hardware,) = view.hardware
     ranked = rank(view, hardware)
-    words = headline.qualifications(view, ranked)
-    return " ".join(each.words() for each in (*headline.cautions(view, ranked), *([words] if words else [])))
+    return " ".join(each.words() for each in (*headline.cautions(view, ranked), *headline.qualifications(view, ranked)))
 
 
 def test_nodes_that_agree_are_counted_with_their_gains(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Decision in words, the same for terminal and site: a headline, the reasons for it, and what may not be run yet."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -132,13 +133,12 @@ def _noise(decision: Decision) -> str:
     measured = decision.measured
     if measured.noise is None:
         if measured.spread is not None:
-            return f"Launches of one config differ by {measured.spread:.0%}, which shows nothing"
+            return f"Launches of one config differ by {math.expm1(measured.spread):.0%}, which shows nothing"
         return "No config was launched again, so nothing shows how much launches vary"
+    noise = math.expm1(measured.noise)
     if decision.distinguishable is None:
-        return f"Launches vary by {measured.noise:.1%}"
-    return (
-        f"Launches vary by {measured.noise:.1%}, so this sweep shows differences above {decision.distinguishable:.0%}"
-    )
+        return f"Launches vary by {noise:.1%}"
+    return f"Launches vary by {noise:.1%}, so this sweep shows differences above {decision.distinguishable:.0%}"
 
 
 def _further(decision: Decision, current: str, launch_s: float | None) -> str:

@@ -12,7 +12,7 @@ from tokenpeak.report.blocks.block import Column, Sentence, Table, code, strong,
 from tokenpeak.report.blocks.digits import number
 from tokenpeak.report.blocks.metric_columns import SLO, slo_word, trial_href
 from tokenpeak.report.load import curves
-from tokenpeak.report.ranking.standings import Ranking
+from tokenpeak.report.ranking.standings import Ranking, candidates
 from tokenpeak.report.view import SweepView
 
 HIDDEN_LOSS = 0.1
@@ -25,10 +25,17 @@ METRICS = ("output_tok_per_s", "ttft_s_p95", "request_output_tok_per_s_p50", "en
 def level_means(view: SweepView, hardware: str) -> pl.DataFrame:
     """A row per config, workload and load level: geometric means over its launches that may be ranked.
 
+    Configs of one class are one, as in the ranking.
     Columns: config_id, label, workload_name, level_label, open (at a rate), slo_met (in every launch), slo_confidence
     (the least of its launches), n, and METRICS, null where a launch has none or nothing of it.
     """
-    runs = view.same_requests().filter(pl.col("hardware") == hardware, pl.col("verdict") != "invalid")
+    labels = dict(view.trials.select("config_id", "label").iter_rows())
+    runs = (
+        view.same_requests()
+        .filter(pl.col("hardware") == hardware, pl.col("verdict") != "invalid")
+        .with_columns(pl.col("config_id").replace(candidates(view, hardware).of))
+        .with_columns(label=pl.col("config_id").replace_strict(labels, return_dtype=pl.String))
+    )
     known = [name for name in METRICS if name in runs.columns]
     return runs.group_by("config_id", "label", "workload_name", "level_label", maintain_order=True).agg(
         pl.col("rate_per_s").is_not_null().any().alias("open"),
@@ -42,9 +49,9 @@ def level_means(view: SweepView, hardware: str) -> pl.DataFrame:
 def compared(view: SweepView, ranked: Ranking) -> pl.DataFrame:
     """A row per workload and load level: the decision's config beside the baseline and the best of that level.
 
-    Columns: workload, level, open, at (the objective's own), mine, theirs, best (tok/s, of those that may be run),
-    best_label, behind (share below the best), ttft, ttft_theirs (ms, p95), slo, n. At a given rate all configs that
-    keep up give the same tok/s.
+    Columns: workload, level, open, at (the objective's own), mine, theirs, best (tok/s), best_label (of those that may
+    be run, else of all), behind (share below the best), ttft, ttft_theirs (ms, p95), slo, n. At a given rate all
+    configs that keep up give the same tok/s.
     """
     recommended = ranked.chosen
     means = level_means(view, ranked.hardware).filter(pl.col("output_tok_per_s").is_not_null())
@@ -59,7 +66,8 @@ def compared(view: SweepView, ranked: Ranking) -> pl.DataFrame:
     theirs = means.filter(pl.col("config_id").eq_missing(pl.lit(baseline))).select(
         *place, theirs="output_tok_per_s", ttft_theirs=milli
     )
-    kept_back = ranked.frame.drop_nulls("kept_back")["config_id"].to_list()
+    none_holds = ranked.decision.outcome == "none_holds"
+    kept_back = [] if none_holds else ranked.frame.drop_nulls("kept_back")["config_id"].to_list()
     best = (
         means.filter(~pl.col("config_id").is_in(kept_back))
         .sort("output_tok_per_s", descending=True, maintain_order=True)
@@ -89,7 +97,8 @@ def load_levels(view: SweepView, ranked: Ranking) -> Table | None:
     frame = compared(view, ranked)
     if frame.height < 2:
         return None
-    against = ranked.baseline_label
+    is_own = ranked.baseline is not None and ranked.baseline.config_id == ranked.decision.config
+    against = None if is_own else ranked.baseline_label
     several = frame["workload_name"].n_unique() > 1
     shown = frame.with_columns(
         pl.col("behind", "against") * 100,

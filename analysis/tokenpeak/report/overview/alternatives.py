@@ -1,4 +1,4 @@
-"""Alternatives to the recommended config: others close in the objective that gain much in something else."""
+"""Alternatives to the decision's config: others that may be run, close in the objective, that gain much elsewhere."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +34,7 @@ words, and which way is better."""
 
 @dataclass(frozen=True, kw_only=True)
 class Trade:
-    """A config with what it gains and gives up against the recommended one, as shares; the gain is positive."""
+    """A config with what it gains and gives up against the decision's, as shares; the gain is positive."""
 
     row: dict[str, Any]
     loss: float
@@ -43,17 +43,18 @@ class Trade:
 
 
 def alternatives(view: SweepView, ranked: Ranking) -> list[Trade]:
-    """The configs with the best trades, at most `MOST`; none breaks an SLO that the recommended one holds."""
-    recommended = ranked.recommended
-    if recommended is None:
+    """The configs that may be run with the best trades, at most `MOST`, to one to run, to keep or that is ahead."""
+    recommended = ranked.chosen
+    if recommended is None or ranked.decision.outcome not in ("run", "keep", "ahead"):
         return []
     found: dict[str, Trade] = {}
     best_score: dict[str, float] = {}
     elsewhere = _elsewhere(view, ranked)
-    others = ranked.frame.filter(pl.col("state") == "ok", pl.col("config_id") != recommended["config_id"])
+    allowed = (pl.col("state") == "ok") & pl.col("kept_back").is_null()
+    others = ranked.frame.filter(allowed, pl.col("config_id") != recommended["config_id"])
     for row in others.iter_rows(named=True):
         loss = _loss(view, recommended, row)
-        if loss > MOST_LOSS or (recommended["slo_met"] and row["slo_met"] is False):
+        if loss > MOST_LOSS:
             continue
         for gain, words in [*_gains(view, recommended, row), *elsewhere.get(row["config_id"], ())]:
             score = gain / (max(loss, 0.0) + FREE_LOSS)
@@ -86,13 +87,13 @@ def _gains(view: SweepView, recommended: dict[str, Any], row: dict[str, Any]) ->
 
 def _elsewhere(view: SweepView, ranked: Ranking) -> dict[str, list[tuple[float, str]]]:
     """Gains of each config at other loads with a fixed number of users, as shares with their words."""
-    assert ranked.recommended is not None, "alternatives are to a recommended config"
+    assert ranked.chosen is not None, "alternatives are to a config"
     workload, level = view.spec.objective_run()
     means = level_means(view, ranked.hardware).filter(
         ~pl.col("open"), ~((pl.col("workload_name") == workload) & (pl.col("level_label") == level))
     )
     place = ["workload_name", "level_label"]
-    mine = means.filter(config_id=ranked.recommended["config_id"]).select(*place, mine="output_tok_per_s")
+    mine = means.filter(config_id=ranked.chosen["config_id"]).select(*place, mine="output_tok_per_s")
     both = means.join(mine, on=place, maintain_order="left").drop_nulls(["mine", "output_tok_per_s"])
     several = len(view.spec.workloads) > 1
     found: dict[str, list[tuple[float, str]]] = {}
@@ -106,7 +107,7 @@ def _elsewhere(view: SweepView, ranked: Ranking) -> dict[str, list[tuple[float, 
 def alternatives_table(view: SweepView, ranked: Ranking) -> Table | None:
     """The alternatives with what they trade; None where none is worth naming."""
     found = alternatives(view, ranked)
-    recommended = ranked.recommended
+    recommended = ranked.chosen
     if not found or recommended is None:
         return None
     own = metric_of(view.spec.objective.metric)
@@ -144,9 +145,9 @@ def alternatives_table(view: SweepView, ranked: Ranking) -> Table | None:
             ),
         ],
         name=f"alternatives-{slug(ranked.hardware)}",
-        title=f"Alternatives to the recommended config{view.where(ranked.hardware)}",
+        title=f"Alternatives{view.where(ranked.hardware)}",
         hrefs={"label": "href"},
         span="half",
-        note=f"Configs that are at most {MOST_LOSS:.0%} worse than the recommended one in the objective and at least "
+        note=f"Configs that may be run, are at most {MOST_LOSS:.0%} worse than {ranked.chosen_words} and at least "
         f"{LEAST_GAIN:.0%} better in something else; at most {MOST} are named.",
     )

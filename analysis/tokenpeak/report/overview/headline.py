@@ -218,28 +218,31 @@ def _perplexity(gain: PrecisionGain) -> str:
     return "" if gain.perplexity_ratio is None else f" (perplexity {percent(gain.perplexity_ratio - 1, digits=2)})"
 
 
-def qualifications(view: SweepView, ranked: Ranking) -> Sentence | None:
-    """Qualifications of the headline: its reasons, on which nodes, and the holdout run; or None."""
-    if ranked.chosen is None:
-        return None
+def qualifications(view: SweepView, ranked: Ranking) -> list[Sentence]:
+    """Qualifications of the headline: its reasons, on which nodes, and the holdout run; then what may not be run."""
     parts: list[Part] = []
-    for words in decision_reasons(view, ranked):
+    for words in _reasons(view, ranked):
         parts += [*in_parts(view, ranked, words), ". "]
-    parts += [*holds_on(view, ranked), *_holdout_words(view, ranked)]
-    return note(*parts) if parts else None
+    if ranked.chosen is not None:
+        parts += [*holds_on(view, ranked), *_holdout_words(view, ranked)]
+    faster = faster_words(ranked.decision.faster, higher_is_better=view.higher_is_better)
+    return [
+        *([note(*parts)] if parts else []),
+        *(note(*in_parts(view, ranked, words), ".") for words in faster),
+    ]
 
 
-def decision_reasons(view: SweepView, ranked: Ranking) -> list[Words]:
-    """The reasons for the decision, then what may not be run."""
-    decision, higher = ranked.decision, view.higher_is_better
+def _reasons(view: SweepView, ranked: Ranking) -> list[Words]:
+    """The reasons for the decision; none where nothing gave a result."""
+    if not ranked.decision.measured.standings:
+        return []
     launch_s = view.trials.filter(hardware=ranked.hardware, status="ok")["duration_s"].mean()
-    words = reasons(
-        decision,
+    return reasons(
+        ranked.decision,
         current_phrase(ranked),
-        higher_is_better=higher,
+        higher_is_better=view.higher_is_better,
         launch_s=float(launch_s) if isinstance(launch_s, int | float) else None,
     )
-    return words + faster_words(decision.faster, higher_is_better=higher)
 
 
 def _holdout_words(view: SweepView, ranked: Ranking) -> list[Part]:

@@ -224,21 +224,22 @@ def _gain(ranked: Ranking) -> list[Tile]:
 
 def _equal_precision(view: SweepView, ranked: Ranking) -> list[Tile]:
     """What there is to gain at the precision of what runs now, in a sweep that tried others; else nothing."""
-    known, current = planned_configs(view, ranked.hardware), ranked.decision.current
-    measured = [each for each in ranked.decision.measured.ranked if each in known]
-    if current not in measured:
+    known, decision, label = planned_configs(view, ranked.hardware), ranked.decision, "Gain at equal precision"
+    measured = [each for each in decision.measured.ranked if each in known]
+    if (current := decision.current) not in measured:
         return []
     own = precision_of(known[current])
     equal = [each for each in measured if precision_of(known[each]) == own and each != current]
     if len(equal) == len(measured) - 1:
         return []
-    decision, label = ranked.decision, "Gain at equal precision"
-    if not equal:
-        return [Tile(label=label, value="not explored", note="no other config of this precision gave a result")]
-    tried = counted(len(equal), "other config", "other configs")
-    if decision.is_shown and decision.config in equal and decision.gain is not None:
-        return [Tile(label=label, value=percent(decision.gain.ratio - 1), note=f"the whole gain; {tried} tried")]
-    return [Tile(label=label, value="none shown", note=f"{tried} tried")]
+    allowed = [each for each in equal if each in decision.verdicts.ranked]
+    tried = f"{counted(len(equal), 'other config', 'other configs') if equal else 'no other config'} of it tried"
+    if not allowed:
+        kept = ", which may not be run" if equal else ""
+        return [Tile(label=label, value="not explored", note=f"{tried}{kept}")]
+    if decision.is_shown and decision.config in allowed and decision.gain is not None:
+        return [Tile(label=label, value=percent(decision.gain.ratio - 1), note=f"the whole gain; {tried}")]
+    return [Tile(label=label, value="none shown", note=tried)]
 
 
 def _slo(view: SweepView, recommended: dict[str, Any]) -> Tile | None:

@@ -7,13 +7,12 @@ from dataclasses import replace
 import polars as pl
 
 from tokenpeak.paths import slug
-from tokenpeak.plan.baseline import DEFAULTS, PRODUCTION
 from tokenpeak.plan.node_kinds import build_of
 from tokenpeak.predict.hardware import gpu_facts
 from tokenpeak.records import NodeFacts
 from tokenpeak.records.sweep import GROUPS_OF_GPUS
 from tokenpeak.report import presets
-from tokenpeak.report.blocks.block import Facts, Part, Sentence, Snippets, Steps, Table, code, link, note
+from tokenpeak.report.blocks.block import Facts, Part, Sentence, Snippets, Steps, Table, code, link
 from tokenpeak.report.blocks.deploy import snippets
 from tokenpeak.report.blocks.digits import counted, number
 from tokenpeak.report.blocks.serving_command import Accelerator
@@ -71,8 +70,6 @@ def commands(view: SweepView, ranked: Ranking) -> Snippets | Sentence | None:
     config, outcome = chosen_config(view, ranked), ranked.decision.outcome
     if config is None or ranked.chosen is None or config.endpoint is not None:
         return None
-    if outcome == "keep" and config.name in (PRODUCTION, DEFAULTS):
-        return note(f"Nothing has to change: keep {current_phrase(ranked)}.")
     if outcome not in ("run", "keep", "ahead"):
         return None
     nodes = view.nodes_of(ranked.hardware)
@@ -91,9 +88,10 @@ def commands(view: SweepView, ranked: Ranking) -> Snippets | Sentence | None:
         build=build_of(config, nodes[0]) if nodes else None,
         name=f"deploy-{slug(ranked.hardware)}",
     )
-    if outcome != "ahead" or not isinstance(found, Snippets):
+    words = {"ahead": "Not shown to be better.", "keep": f"Nothing has to change: keep {current_phrase(ranked)}."}
+    if outcome not in words or not isinstance(found, Snippets):
         return found
-    marked = (replace(each, note=f"Not shown to be better. {each.note}".strip()) for each in found.snippets)
+    marked = (replace(each, note=f"{words[outcome]} {each.note}".strip()) for each in found.snippets)
     return replace(found, snippets=tuple(marked))
 
 
@@ -278,7 +276,7 @@ def next_steps(view: SweepView, ranked: Ranking) -> Steps | None:
     if view.record.imported is not None:
         return Steps(steps=tuple(edges), title=title, span="half") if edges else None
     steps: list[tuple[Part, ...]] = []
-    if random_weights(view, ranked):
+    if random_weights(view, ranked) and decision.outcome in ("run", "ahead"):
         steps.append(("Measure its answers before it serves anybody: ", code("tokenpeak quality record --help"), "."))
     if any(each.answers == "not_compared" and each.hold != "broken" for each in decision.faster):
         steps.append(("Compare the answers of what is faster: ", code("tokenpeak quality record --help"), "."))

@@ -66,7 +66,7 @@ def compared(view: SweepView, ranked: Ranking) -> pl.DataFrame:
     known = configs.select(
         "config_id",
         "quality_is_reference",
-        pl.concat_str("quality_reason", pl.col("quality_changes").list.join(" ")).alias("alike"),
+        pl.concat_str("quality_reason", pl.col("quality_changes").list.join(" ")).alias("answers"),
         kl=pl.when("quality_is_reference").then(0.0).otherwise("quality_kl_nats").clip(lower_bound=_SMALLEST_NATS),
         kl_high=pl.col("quality_kl_high_nats").clip(lower_bound=_SMALLEST_NATS),
         perplexity="quality_perplexity_ratio",
@@ -77,7 +77,7 @@ def compared(view: SweepView, ranked: Ranking) -> pl.DataFrame:
         .join(known, on="config_id", how="inner")
         .drop_nulls(["value", "kl"])
         .sort("value", descending=view.higher_is_better)
-        .unique("alike", keep="first", maintain_order=True)
+        .unique("answers", keep="first", maintain_order=True)
     )
     passed = rows.filter(pl.col("quality") == "pass").select("label", "kl", "value").iter_rows()
     points = {label: (kl, value) for label, kl, value in passed}

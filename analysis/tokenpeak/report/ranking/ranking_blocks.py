@@ -40,7 +40,8 @@ HOLDOUT = "One more launch of the search's choice, on fresh requests, which sele
 def interval_words(view: SweepView, ranked: Ranking) -> str:
     """Meaning of a figure's intervals, or why it has none."""
     if ranked.replicated:
-        kept = " A config without a bar may not be run." if ranked.frame["kept_back"].is_not_null().any() else ""
+        is_without = ranked.frame.select((pl.col("state") == "ok") & pl.col("bar_low").is_null()).to_series().any()
+        kept = " A config without a bar may not be run." if is_without else ""
         return f"{REPLICATED}{distinguishable_words(ranked)}{kept}"
     once = view.lone_words("Each was launched once").capitalize()
     return (VAGUE if ranked.vague else SINGLE).format(once=once, margin=view.spec.search.margin)
@@ -163,6 +164,8 @@ def _span_words(view: SweepView, ranked: Ranking, kinds: int) -> list[Part]:
     best = f"the best{of}"
     close = f"tied with {best}" if ranked.replicated else f"within {view.spec.search.margin:.0%} of {best}"
     tied = f"{counted(ties, 'other is', 'others are') if ties else 'none is'} {close}"
+    if ranked.decision.outcome == "none_holds":
+        tied = "none holds the SLO"
     return ["From worst to best they span ", spread, f"{where}; {tied}.{distinguishable_words(ranked)} "]
 
 
@@ -188,7 +191,7 @@ def ranking_table(view: SweepView, ranked: Ranking) -> Table:
         .when(pl.col("kept_back").is_not_null())
         .then("kept_back")
         .when(pl.col("group") == "best")
-        .then(pl.lit("best" if ranked.replicated else f"{_top(view)}, {UNPROVEN}"))
+        .then(pl.lit(_top(view, ranked)))
         .when(pl.col("group") == "tie")
         .then(pl.lit("tied" if ranked.replicated else UNPROVEN))
         .when(pl.col("state") == "ok")
@@ -222,7 +225,6 @@ def ranking_table(view: SweepView, ranked: Ranking) -> Table:
             *axes,
             Column(key="result", title="Result", kind="state", help=RESULT),
             Column(key="objective", title=title, unit=unit, kind="number"),
-            *([Column(key="also", title="Stands for")] if frame["also"].is_not_null().any() else []),
             *_quality_columns(frame, unit),
             Column(key="low", title="95% low", unit=unit, kind="number", hidden=not ranked.replicated),
             Column(key="high", title="95% high", unit=unit, kind="number", hidden=not ranked.replicated),
@@ -236,6 +238,7 @@ def ranking_table(view: SweepView, ranked: Ranking) -> Table:
             *([Column(key="slo", title="SLO", kind="state", help=SLO)] if frame["slo"].is_not_null().any() else []),
             *(replace(column, hidden=True) for column in confidence_column(frame)),
             *[metric_column(name, currency=view.spec.energy.currency, hidden=name not in shown) for name in measured],
+            *([Column(key="also", title="Stands for")] if frame["also"].is_not_null().any() else []),
             *([Column(key="why", title="Why not")] if frame["why"].is_not_null().any() else []),
             Column(key="details", title="Why not, in full", hidden=True),
             Column(key="config_id", title="Config id", kind="code", hidden=True),
@@ -251,8 +254,14 @@ def ranking_table(view: SweepView, ranked: Ranking) -> Table:
     )
 
 
-def _top(view: SweepView) -> str:
-    """Where the best value stands."""
+def _top(view: SweepView, ranked: Ranking) -> str:
+    """What the table calls the best of those that may be run."""
+    if ranked.is_known:
+        return "best" if ranked.replicated else f"{_end(view)}, {UNPROVEN}"
+    return "tied" if ranked.replicated and ranked.ties.height else f"{_end(view)}, {UNPROVEN}"
+
+
+def _end(view: SweepView) -> str:
     return "highest" if view.higher_is_better else "lowest"
 
 

@@ -125,6 +125,14 @@ class Ranking:
         return "nearest to the SLO" if self.decision.outcome == "none_holds" else self.decision.words
 
     @property
+    def chosen_words(self) -> str:
+        """The decision's config as a table's note calls it."""
+        outcome = self.decision.outcome
+        return {"run": "the one to run", "keep": "the one to keep", "ahead": "the one ahead"}.get(
+            outcome, "the nearest"
+        )
+
+    @property
     def is_chosen(self) -> pl.Expr:
         """Whether a row of the frame is the decision's config."""
         return pl.col("config_id").eq_missing(pl.lit(self.decision.config))
