@@ -28,7 +28,7 @@ def decided(*candidates: Candidate, **how: Any) -> Decision:
 def said(decision: Decision) -> str:
     """Headline and reasons as one text."""
     words = [headline(decision, "production"), *reasons(decision, "production", higher_is_better=True, launch_s=300.0)]
-    words += [faster_words(each, higher_is_better=True) for each in decision.faster]
+    words += faster_words(decision.faster, higher_is_better=True)
     return ". ".join(plain(each, NAMES) for each in words)
 
 
@@ -107,7 +107,7 @@ def test_too_few_requests_for_the_slo_are_no_recommendation() -> None:
     found = decided(candidate("now", NOW, hold="not_proven"), candidate("fast", FAST, hold="not_proven"))
 
     assert ("ahead", "fast", False) == (found.outcome, found.config, found.is_hold_proven)
-    assert "too few requests for 95% confidence" in said(found)
+    assert "its requests do not show that with 95% confidence" in said(found)
 
 
 def test_one_that_holds_with_confidence_goes_before_one_that_may() -> None:
