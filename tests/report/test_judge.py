@@ -22,7 +22,7 @@ ARCHIVES = {
 }
 LONG = ("cpu", "v100", "quick", "sim")
 """Those of `make e2e`; what a page of them says is of the kinds that the other has."""
-LEAST = {"h100": 50, "cpu": 38, "v100": 25, "quick": 28, "sim": 38}
+LEAST = {"h100": 45, "cpu": 38, "v100": 22, "quick": 28, "sim": 38}
 """Figures that a site says at least: a judge that finds fewer has not read it."""
 
 
@@ -62,14 +62,18 @@ def test_a_wrong_figure_is_found(tmp_path: Path) -> None:
     """The judge does not nod: a headline with another number, and a sentence that it does not know, are wrong."""
     raw = Raw(unpacked(ARCHIVES["h100"], tmp_path))
     right = (
-        "On 1x NVIDIA H100 80GB HBM3, run ⟦max_num_seqs=512, max_num_batched_tokens=8192, weights=fp8, "
-        "kv_cache_dtype=fp8⟧ : 7,704 tok/s at concurrency=256, +40% over the engine's defaults; each launched once."
+        "On 1x NVIDIA H100 80GB HBM3: Keep the engine's defaults, as nothing is shown to be better: "
+        "5,490 tok/s at concurrency=256."
     )
 
     def said(words: str) -> int:
         return text.judge(pages.Said("index", "sentence", words), text.Site(raw), patterns.SENTENCES)
 
-    assert 2 == said(right)
-    for changed in (right.replace("7,704", "7,705"), right.replace("+40%", "+41%"), f"{right} It is quick: 3 times."):
+    assert 1 == said(right)
+    run = (
+        "On 1x NVIDIA H100 80GB HBM3: Run ⟦max_num_seqs=512, max_num_batched_tokens=8192, weights=fp8, "
+        "kv_cache_dtype=fp8⟧: 7,704 tok/s at concurrency=256."
+    )
+    for changed in (right.replace("5,490", "5,491"), right.replace("defaults", "production"), run, f"{right} It is 3."):
         with pytest.raises(text.WrongError):
             said(changed)

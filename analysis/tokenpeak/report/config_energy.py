@@ -11,6 +11,7 @@ from tokenpeak.ranking.intervals import LaunchEnergy, energy_intervals, t_critic
 from tokenpeak.ranking.ties import winner_group
 from tokenpeak.report.blocks.block import Column, Part, Sentence, answer, code, strong
 from tokenpeak.report.blocks.digits import counted, number, three_digits
+from tokenpeak.report.ranking.standings import by_class
 from tokenpeak.report.view import SweepView
 
 _SOURCES = {
@@ -138,7 +139,7 @@ JOULE = "energy_j_per_output_tok"
 def energy_runs(view: SweepView) -> pl.DataFrame:
     """The objective's runs that may be ranked and have an energy, with the ends of its sensor's interval, J/token."""
     runs = view.objective_runs().filter(pl.col("verdict") != "invalid", pl.col(JOULE).is_not_null())
-    return runs.with_columns(
+    return by_class(view, runs).with_columns(
         low=pl.col(JOULE) * pl.col("energy_low_j") / pl.col("energy_j"),
         high=pl.col(JOULE) * pl.col("energy_high_j") / pl.col("energy_j"),
     )

@@ -2,15 +2,13 @@
 
 import math
 import re
-from statistics import median
-
-from scipy import stats
 
 from judge import energy, rates
 from judge.checks import checks
-from judge.ranking import group, tied_with_median
 from judge.raw import Raw, geometric
-from judge.text import Figures, N, P, Site, WrongError, confidence, current, limits, must, number, own_runs, pattern
+from judge.text import Figures, N, P, Site, WrongError, current, limits, must, number, own_runs, pattern
+
+MARKS = ("run", "ahead, not shown", "keep what you run", "nearest to the SLO", "not known")
 
 
 @pattern(r"(?P<all>.+)")
@@ -21,55 +19,35 @@ def tile(site: Site, found: re.Match[str]) -> Figures:
     if title == first_tile(raw):
         site.card += 1
     hw, label = current(site)
-    words, base, base_label = raw.baseline(hw)
+    _, _, base_label = raw.baseline(hw)
     means = raw.means(hw, raw.metric)
     text = " | ".join(rest)
     at = {"ttft": "p95", "tpot": "p95"} | {name: percentile for name, percentile, _ in reversed(list(limits(raw)))}
     plain = {f"{name.upper()} {at[name]}": (f"{name}_s_{at[name]}", 1000.0) for name in ("ttft", "tpot")}
     if title == first_tile(raw):
         yield value, means[label]
+        must(any(word in text for word in MARKS), "what the decision is called")
         if shown := re.search(rf"({N}) to ({N}) \(95%\)", text):
             half = raw.half(hw, len(raw.values(hw, raw.metric)[label]))
             assert half is not None
             yield shown[1], means[label] * math.exp(-half)
             yield shown[2], means[label] * math.exp(half)
         return
-    if title.startswith("Gain"):
-        broke = {raw.label(trial["config"]) for trial, run in raw.runs(hw) if run["slo_met"] is False} & set(means)
-        shown = re.search(r"(\d+) of (\d+) broke the SLO", text)
-        must(bool(shown) == bool(broke and base_label is None), "configs that broke the SLO")
-        if shown:
-            yield shown[1], len(broke)
-            yield shown[2], len(means)
-        must((value == "none shown") == tied_with_median(raw, hw), "whether half of the configs tie")
-    if value == "none shown":
-        yield from group(raw, hw, text)
+    if title == "Gain at equal precision":
+        now = raw.current(hw)
+        others = set(means) - raw.not_compared(hw) - {now}
+        allowed = others & set(raw.may_run(hw))
+        must((value == "not explored") == (not allowed), "whether another of its precision may be run")
+        shown = re.search(r"(\d+|no) other configs? of it tried", text)
+        must(shown, "how many others were tried")
+        assert shown is not None
+        yield shown[1].replace("no", "0"), len(others)
+        if value not in ("not explored", "none shown"):
+            yield value, (means[label] / raw.of(hw, now) - 1) * 100
         return
-    if title.startswith(("Gain", "With")):
-        if value == "none":
-            others = [each for each in means if each != base_label and same_precision(raw, hw, each, str(base_label))]
-            must(all(means[each] <= base for each in others), "another is better")
-            shown = re.search(r"(\d+|no) others? tried", text)
-            must(shown, "how many others were tried")
-            assert shown is not None
-            yield shown[1].replace("no", "0"), len(others)
-            return
-        gain = (means[label] / base - 1) * 100
-        if value.startswith("within"):
-            must(raw.spread(hw)[0] is None and abs(gain) < raw.margin * 100, "the gain is beyond the margin")
-            yield value.removeprefix("within "), raw.margin * 100
-            value = text.split()[0]
-        yield value, gain
-        if shown := re.search(rf"({P}) to ({P}) \(95%\) over", text):
-            values = raw.values(hw, raw.metric)
-            deviation, freedom = raw.spread(hw)
-            assert deviation is not None
-            assert base_label is not None
-            error = deviation * math.sqrt(1 / len(values[label]) + 1 / len(values[base_label]))
-            reach = float(stats.t.ppf(0.975, freedom)) * error
-            yield shown[1], (means[label] / base * math.exp(-reach) - 1) * 100
-            yield shown[2], (means[label] / base * math.exp(reach) - 1) * 100
-        must(words in text, "the baseline's name")
+    if title == "Gain":
+        yield value, (means[label] / raw.of(hw, raw.current(hw)) - 1) * 100
+        must(raw.half(hw, 1) is not None and raw.baseline_phrase(hw) in text, "a gain that launches show")
         return
     if title == "SLO" and value == "none set":
         must(not list(limits(raw)), "an SLO")
@@ -77,7 +55,7 @@ def tile(site: Site, found: re.Match[str]) -> Figures:
     if title == "SLO":
         own = own_runs(site, hw, label)
         is_met = all(run["slo_met"] for run in own)
-        is_proven = is_met and min(confidence(run, raw) for run in own) >= 0.95
+        is_proven = is_met and raw.confidence(hw, label) >= 0.95
         must(value == ("held" if is_proven else "held, not proven" if is_met else "broken"), "whether the SLO held")
         for name, percentile, limit in limits(raw):
             shown = re.search(rf"{name.upper()} {percentile} ({N}) of ({N}) ms", text)
@@ -85,9 +63,8 @@ def tile(site: Site, found: re.Match[str]) -> Figures:
                 yield shown[1], geometric([run["summary"][f"{name}_s"][percentile] for run in own]) * 1000
                 yield shown[2], limit
         if shown := re.search(rf"({N})% confidence", text):
-            lowest = min(confidence(run, raw) for run in own)
+            lowest = raw.confidence(hw, label)
             must(number(shown[1])[0] == min(math.floor(lowest * 1000), 999) / 10, f"confidence {lowest}")
-            must(("in this launch" in text) == (len(raw.values(hw, raw.metric)[label]) == 1), "launches of the SLO")
         return
     if title in plain:
         name, scale = plain[title]
@@ -140,21 +117,12 @@ def first_tile(raw: Raw) -> str:
     }[raw.metric]
 
 
-def same_precision(raw: Raw, hw: str, first: str, second: str) -> bool:
-    """Whether two configs have equal number formats."""
-    formats = [
-        [raw.config(hw, label)["flags"].get(flag) or "auto" for flag in ("quantization", "kv_cache_dtype")]
-        for label in (first, second)
-    ]
-    return formats[0] == formats[1]
-
-
 def against(raw: Raw, hw: str, base_label: str | None, label: str, name: str) -> float | None:
-    """The baseline's figure; the median over configs where it is no config; None of itself."""
+    """The baseline's figure; None of itself, and where it is no config."""
     means = raw.means(hw, name)
     if base_label == label:
         return None
-    return means.get(base_label) if base_label else median(means.values())
+    return means.get(base_label) if base_label else None
 
 
 def compared(
@@ -177,14 +145,14 @@ def compared_values(value: str, text: str, own: float, base: float | None) -> Fi
 def cost_of_base(raw: Raw, hw: str, base_label: str | None, price: float) -> float | None:
     """The baseline's cost of a million tokens by the node's time."""
     costs = {label: price / 3600 / speed * 1e6 for label, speed in raw.means(hw, "output_tok_per_s").items()}
-    return costs.get(base_label) if base_label else median(costs.values())
+    return costs.get(base_label) if base_label else None
 
 
 def energy_tile(site: Site, hw: str, label: str, base_label: str | None, value: str, text: str) -> Figures:
     """Energy with its interval and the baseline's."""
     launches = energy.joules(site.raw, hw)
     means = {each: geometric(own) for each, own in launches.items()}
-    base = None if base_label == label else means.get(base_label) if base_label else median(means.values())
+    base = None if base_label in (label, None) else means.get(str(base_label))
     yield from compared_values(value, text, means[label], base)
     measured = energy.is_measured(site.raw, hw)
     must(("estimated" in text) != measured, "how the energy is known")

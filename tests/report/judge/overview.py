@@ -1,72 +1,123 @@
 """The overview's sentences: headline, cautions, tie, holdout run, what the sweep took, next steps."""
 
+import math
 import re
-from typing import Any
 
-from judge.ranking import group, tied_with_median
 from judge.raw import geometric
 from judge.text import HW, LEVEL, UNIT, Figures, N, P, Site, limits, must, pattern
 
+OUTCOMES = {
+    "run": r"Run ⟦{said}⟧",
+    "ahead": r"⟦{said}⟧ is ahead, not shown",
+    "keep": r"Keep (?P<kept>.+?), as nothing is shown to be better",
+    "none_holds": r"Nothing holds the SLO; ⟦{said}⟧ comes nearest",
+    "not_known": r"Not known: nothing shows that ⟦{said}⟧ is better than another",
+}
+
 
 @pattern(
-    rf"On (?P<hw>{HW}), run ⟦(?P<said>[^⟧]+)⟧ ?: (?P<value>{N}) (?:{UNIT}) at (?P<level>{LEVEL})"
-    rf"(?:, (?:(?P<gain>{P}) over|within (?P<margin>\d+)% of) "
-    rf"(?P<base>the engine's defaults|production|the median of the configs tried)"
-    r"(?P<once>; each launched once|; one figure a config, launches unknown)?\."
-    r"|; no gain shown: (?P<half>\d+ of \d+ configs (?:tie|are within \d+% of the best))\."
-    r"|\. Nothing tried beats (?P<own>the engine's defaults|production)(?P<tie> beyond a tie)?\.)(?= |$)"
+    rf"On (?P<hw>{HW}): (?:"
+    + "|".join(f"(?P<{name}>{words.format(said=f'(?P<said_{name}>[^⟧]+)')})" for name, words in OUTCOMES.items())
+    + rf"): (?P<value>{N}) (?:{UNIT}) at (?P<level>{LEVEL})\.(?= |$)"
 )
 def headline(site: Site, found: re.Match[str]) -> Figures:
     raw, hw = site.raw, found["hw"]
-    label = site.config(found["said"], hw)
-    means, tied = raw.means(hw, raw.metric), raw.group(hw)
-    must(label in tied, f"{label} is worse than another")
+    outcome = next(name for name in OUTCOMES if found[name])
+    now = raw.current(hw)
+    if outcome == "keep":
+        must(now is not None, "something to keep")
+        label = str(now)
+        must(found["kept"] == raw.baseline_phrase(hw), "the name of what runs now")
+    else:
+        label = site.config(found[f"said_{outcome}"], hw)
     site.recommended[hw] = label
     must(found["level"].split(", ")[-1] == raw.level, "the objective's level")
-    yield found["value"], means[label]
-    _, base, own = raw.baseline(hw)
-    if found["own"]:
-        must(found["own"] == raw.baseline_phrase(hw), "the baseline's name")
-        must(own == label, "the baseline is recommended")
-        must(bool(found["tie"]) == (len(tied) > 1), "there is a tie")
-    elif found["half"]:
-        must(tied_with_median(raw, hw), "a gain")
-        yield from group(raw, hw, found["half"])
+    yield found["value"], raw.means(hw, raw.metric)[label]
+    allowed = raw.may_run(hw)
+    if outcome == "run" or (outcome == "keep" and raw.half(hw, 1) is not None):
+        site.known.add(hw)
+    if outcome == "none_holds":
+        over = raw.excess(hw)
+        must(set(over) == raw.broken(hw) == set(raw.means(hw, raw.metric)), "a config holds the SLO")
+        must(over[label] == min(over.values()), "another is nearer to the SLO")
+        return
+    must(label in allowed, f"{label} may not be run")
+    tied, is_known = raw.group(hw, allowed), raw.half(hw, 1) is not None
+    ahead_of_now = [each for each in tied if now in allowed and raw.means(hw, raw.metric)[each] > raw.of(hw, now)]
+    if outcome == "run":
+        must(label in tied, f"{label} is worse than another")
+        must(is_known or now in raw.broken(hw) or len(allowed) == 1, "nothing shows how much launches vary")
+        must(now != label and (now not in allowed or now not in tied or len(raw.places) > 1), "what runs now ties")
+    elif outcome == "ahead":
+        must(label in tied and (now is None or label in ahead_of_now), "it is not ahead")
+    elif outcome == "keep":
+        must(now in tied or not is_known, f"{now} is worse than another")
     else:
-        must(found["base"] == raw.baseline_phrase(hw), "the baseline's name")
-        must(not tied_with_median(raw, hw), "half of the configs tie")
-        must(bool(found["once"]) == (raw.half(hw, 1) is None), "launched once")
-        must(not found["once"] or ("unknown" in found["once"]) == raw.launches_unknown, "whether launches are known")
-        gain = (means[label] / base - 1) * 100
-        if found["margin"]:
-            must(bool(found["once"]) and abs(gain) < raw.margin * 100, "the gain is beyond the margin")
-            yield found["margin"], raw.margin * 100
-        else:
-            yield found["gain"], gain
+        must(len(allowed) < 2 or set(allowed) == set(tied), "a config is worse than another")
+
+
+@pattern(r"Nothing has to change: keep (?P<base>the engine's defaults|production)\.")
+def unchanged(site: Site, found: re.Match[str]) -> Figures:
+    must(found["base"] == site.raw.baseline_phrase(list(site.recommended)[-1]), "the name of what runs now")
+    return iter(())
+
+
+@pattern(r"It holds the SLO in its figures, but its requests do not show that with 95% confidence\.")
+def unproven(site: Site, found: re.Match[str]) -> Figures:
+    raw, hw = site.raw, list(site.recommended)[-1]
+    must(site.recommended[hw] not in raw.broken(hw), "it breaks the SLO")
+    return iter(())
+
+
+@pattern(rf"Its worst latency is (?P<times>{N}) times its limit\.")
+def nearest(site: Site, found: re.Match[str]) -> Figures:
+    hw = list(site.recommended)[-1]
+    yield found["times"], site.raw.excess(hw)[site.recommended[hw]]
 
 
 @pattern(
-    r"The gain comes with (?P<what>.+?)\. At equal precision, nothing tried beats "
-    r"(?P<base>the engine's defaults|production)\. The recommended config's quality was not measured\."
+    r"No config was launched again, so nothing shows how much launches vary\."
+    r"|Launches of one config differ by (?P<vague>\d+)%, which shows nothing\."
+    r"|Launches vary by (?P<noise>[\d.]+)%(?:, so this sweep shows differences above (?P<least>\d+)%)?\."
 )
-def precision(site: Site, found: re.Match[str]) -> Figures:
-    raw, hw = site.raw, site.only
-    config = raw.config(hw, site.recommended[hw])
-    words, base, _ = raw.baseline(hw)
-    must(found["base"] == raw.baseline_phrase(hw), "the baseline's name")
+def noise(site: Site, found: re.Match[str]) -> Figures:
+    """The pooled spread; what the sweep shows is judged by sweeps of known truth in tests/ranking."""
+    raw, hw = site.raw, list(site.recommended)[-1]
+    deviation, _ = raw.spread(hw)
+    must((deviation is None) == found[0].startswith("No config"), "whether configs were launched again")
+    if deviation is not None:
+        must((raw.half(hw, 1) is None) == bool(found["vague"]), "whether the spread says something")
+        yield found["vague"] or found["noise"], math.expm1(deviation) * 100
 
-    def formats(flags: dict[str, Any]) -> tuple[str, str]:
-        cache = str(flags.get("kv_cache_dtype") or "auto")
-        return str(flags.get("quantization") or ""), "" if cache == "auto" else cache
 
-    own, plain = formats(config["flags"]), formats(raw.config(hw, words)["flags"])
-    said = [f"{own[0]} weights"] * (own[0] != plain[0]) + [f"{own[1]} KV cache"] * (own[1] != plain[1])
-    must(found["what"] == " and ".join(said), f"it changes {said}")
-    means = raw.means(hw, raw.metric)
-    equal = [value for label, value in means.items() if formats(raw.config(hw, label)["flags"]) == plain]
-    must(max(equal) == base, "a config of equal precision is better")
-    must(all(trial.get("quality") is None for trial in raw.trials), "quality was measured")
-    return iter(())
+@pattern(
+    rf"⟦(?P<said>[^⟧]+)⟧ measured (?P<gain>{P}) (?:\((?P<ends>.+?)\) )?over "
+    r"(?P<base>the engine's defaults|production), which is not shown\."
+)
+def not_shown(site: Site, found: re.Match[str]) -> Figures:
+    raw, hw = site.raw, list(site.recommended)[-1]
+    must(found["base"] == raw.baseline_phrase(hw), "the name of what runs now")
+    yield found["gain"], (raw.of(hw, site.config(found["said"], hw)) / raw.of(hw, raw.current(hw)) - 1) * 100
+
+
+@pattern(
+    r"⟦(?P<said>[^⟧]+)⟧ measured (?P<more>[\d.]+)% higher; (?P<why>it breaks the SLO"
+    r"|its answers were not compared \(quality: \{reference: …\} in the sweep compares them\)"
+    r"|too few requests show that it holds the SLO)(?:; the same holds for (?P<others>\d+) more)?\."
+)
+def faster(site: Site, found: re.Match[str]) -> Figures:
+    """A config that may not be run, the best that is kept back for its reason, and how many more there are."""
+    raw, hw = site.raw, list(site.recommended)[-1]
+    means, own = raw.means(hw, raw.metric), raw.of(hw, site.recommended[hw])
+    label = site.config(found["said"], hw)
+    broken, other = raw.broken(hw), raw.not_compared(hw)
+    kept = broken if found["why"].startswith("it breaks") else other - broken
+    if found["why"].startswith("too few"):
+        kept = set(means) - broken - other - set(raw.may_run(hw))
+    beyond = [each for each in kept if means[each] > own * (1 + raw.margin)]
+    must(label in kept and means[label] == max(means[each] for each in kept), "another is higher for this reason")
+    yield found["more"], (means[label] / own - 1) * 100
+    yield found["others"] or "0", len(beyond) - 1
 
 
 @pattern(r"Measured with random weights: speed is real, answers are not\. Measure quality before you deploy\.")
@@ -102,38 +153,14 @@ def broken(site: Site, found: re.Match[str]) -> Figures:
 
 
 @pattern(
-    r"The next, ⟦(?P<next>[^⟧]+)⟧, is (?P<behind>[\d.]+)% behind; "
-    r"with (?P<lone>one launch each|one figure a config), noise is unknown\.|No other config ties with it\."
-)
-def alone(site: Site, found: re.Match[str]) -> Figures:
-    raw, hw = site.raw, list(site.recommended)[-1]
-    must(len(raw.group(hw)) == 1, "another ties")
-    if found["next"]:
-        must(raw.half(hw, 1) is None, "there are intervals")
-        must((found["lone"] == "one figure a config") == raw.launches_unknown, "whether launches are known")
-        best, second = sorted(raw.means(hw, raw.metric).values(), reverse=True)[:2]
-        must(raw.means(hw, raw.metric)[found["next"]] == second, "the next")
-        yield found["behind"], (1 - second / best) * 100
-
-
-@pattern(
-    r"(?P<n>\d+) configs (?P<how>tie|are within (?P<margin>\d+)% of the best); this one measured "
-    r"(?:best|the same as the best|(?P<behind>[\d.]+)% below the best) "
-    r"and (?:is closest to|changes nothing of) the engine's defaults\."
+    r"(?P<n>\d+) configs (?P<how>tie|measured within the margin of the best); "
+    r"this one (?P<why>is best under the other loads|has the lowest latency|changes the fewest settings)\."
 )
 def tie(site: Site, found: re.Match[str]) -> Figures:
     raw = site.raw
     hw = list(site.recommended)[-1]
-    group, means = raw.group(hw), raw.means(hw, raw.metric)
-    yield found["n"], len(group)
+    yield found["n"], len(raw.group(hw, raw.may_run(hw)))
     must((found["how"] == "tie") == (raw.half(hw, 1) is not None), "how it ties")
-    if found["margin"]:
-        yield found["margin"], raw.margin * 100
-    own = means[site.recommended[hw]]
-    if found["behind"]:
-        yield found["behind"], (1 - own / max(means.values())) * 100
-    else:
-        must(round(own / max(means.values()) - 1, 3) == 0, "it measured best")
 
 
 @pattern(rf"At (?P<place>{LEVEL}) it gives only (?P<mine>{N}) tok/s; ⟦(?P<label>[^⟧]+)⟧ gives (?P<best>{N})\.")

@@ -4,7 +4,8 @@ from judge import card, energy, load, overview, ranking, trials
 from judge.text import Patterns, fixed
 
 SENTENCES: Patterns = [
-    overview.headline, overview.precision, overview.random_weights, overview.broken, overview.alone, overview.tie,
+    overview.headline, overview.unchanged, overview.unproven, overview.nearest, overview.noise, overview.not_shown,
+    overview.faster, overview.random_weights, overview.broken, overview.tie,
     overview.holdout, overview.elsewhere, ranking.standing, ranking.span, load.fastest, load.tried_rate, load.tail,
     load.no_curve, energy.least_energy,
     trials.launches, trials.published, trials.early, trials.drift, trials.checked, trials.hardware, trials.formats,

@@ -74,8 +74,34 @@ class Raw:
         imported = self.sweep.get("imported") or {}
         return imported.get("format") == "table" and "replicate" not in imported["mapping"]
 
+    @cached_property
+    def class_of(self) -> dict[str, str]:
+        """The class of each config by its id: configs of one cannot differ under the load."""
+        plans = self.sweep["plans"]
+        return {e["config"]["config_id"]: e["config_class"] or "" for plan in plans for e in plan["feasible"]}
+
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        """The label that stands for a class, the first launched one's, by the config's own label."""
+        first: dict[str, str] = {}
+        found: dict[str, str] = {}
+        for trial in self.trials:
+            config = trial["config"]
+            own = self._label(config)
+            has = any(each["verdict"]["status"] != "invalid" for each in trial["runs"]) and not trial.get("holdout")
+            if own in found or not has:
+                continue
+            of = self.class_of.get(config["config_id"]) or config["config_id"]
+            found[own] = first.setdefault(f"{trial['hardware']} {of}", own)
+        return found
+
     def label(self, config: Json) -> str:
-        """A config as tables name it: its alternatives in the order of the axes, or its name."""
+        """A config as tables name it; of a class the label that stands for it."""
+        own = self._label(config)
+        return self.labels.get(own, own)
+
+    def _label(self, config: Json) -> str:
+        """A config's alternatives in the order of the axes, or its name."""
         choices = [str(config["choices"][axis]) for axis in self.axes if axis in config["choices"]]
         return " / ".join(choices) or str(config["name"])
 
@@ -146,11 +172,77 @@ class Raw:
         reach = float(stats.t.ppf(0.975, freedom)) * deviation
         return reach / math.sqrt(n) if reach <= WIDEST else None
 
-    def group(self, hardware: str) -> list[str]:
+    def of(self, hardware: str, label: str | None) -> float:
+        """The mean of a config."""
+        return self.means(hardware, self.metric)[str(label)]
+
+    @property
+    def places(self) -> list[str]:
+        """The workloads of the sweep."""
+        return [plan["workload"]["name"] for plan in self.sweep["spec"]["workloads"]]
+
+    def current(self, hardware: str) -> str | None:
+        """What runs now, where it gave a result: production, or what the spec names, else the engine's defaults."""
+        names = [*(name for name in self.baselines if name != "defaults"), "defaults"]
+        known = {t["config"]["name"]: self.label(t["config"]) for t in self.trials if t["hardware"] == hardware}
+        means = self.means(hardware, self.metric)
+        return next((known[name] for name in names if known.get(name) in means), None)
+
+    def broken(self, hardware: str) -> set[str]:
+        """The configs of which a launch broke the SLO."""
+        return {self.label(trial["config"]) for trial, run in self.runs(hardware) if run["slo_met"] is False}
+
+    def excess(self, hardware: str) -> dict[str, float]:
+        """The worst latency over its limit in any launch of each config."""
+        worst: dict[str, float] = {}
+        for trial, run in self.runs(hardware):
+            for key, limit in self.sweep["spec"]["slo"].items():
+                value = metric_of(run, key.removesuffix("_ms").replace("_p", "_s_p")) if limit is not None else None
+                if value is not None:
+                    label = self.label(trial["config"])
+                    worst[label] = max(worst.get(label, 0.0), value * 1000 / limit)
+        return worst
+
+    def not_compared(self, hardware: str) -> set[str]:
+        """The configs of other number formats than what runs now; nobody compared the answers of these archives."""
+        named = [*(name for name in self.baselines if name != "defaults"), "defaults"]
+        planned = [e["config"] for p in self.sweep["plans"] if p["hardware"] == hardware for e in p["feasible"]]
+        beside = next((c for name in named for c in planned if c["name"] == name), None)
+        plain = formats(beside["flags"]) if beside else ("", "")
+        labels = set(self.means(hardware, self.metric))
+        return {label for label in labels if formats(self.config(hardware, label)["flags"]) != plain}
+
+    def may_run(self, hardware: str) -> list[str]:
+        """The configs that hold the SLO (with 95% confidence where any does) and answer as what runs now."""
+        found = set(self.means(hardware, self.metric)) - self.broken(hardware) - self.not_compared(hardware)
+        if any(limit is not None for limit in self.sweep["spec"]["slo"].values()):
+            proven = {label for label in found if self.confidence(hardware, label) >= 0.95}
+            found = proven | (found & {str(self.current(hardware))}) if proven else found
+        return sorted(found)
+
+    def confidence(self, hardware: str, label: str) -> float:
+        """That the SLO holds by the requests of all launches of a config, where they were counted; else 0."""
+        own = [run["summary"] for trial, run in self.runs(hardware) if self.label(trial["config"]) == label]
+        found = []
+        for key, limit in self.sweep["spec"]["slo"].items():
+            if limit is None:
+                continue
+            name = key.removesuffix("_ms").replace("_p", "_s_p")
+            within = [(each.get("within_limits") or {}).get(name) for each in own]
+            if None in within:
+                return 0.0
+            held, sent = sum(within), sum(each["requests_sent"] for each in own)
+            found.append(float(stats.beta.sf(int(name.rpartition("_p")[2]) / 100, held, sent - held + 1)))
+        return min(found, default=0.0)
+
+    def group(self, hardware: str, among: Iterable[str] | None = None) -> list[str]:
         """The labels not shown to be worse than the best, best first; by margin where nothing was repeated."""
         values = self.values(hardware, self.metric)
         means = self.means(hardware, self.metric)
+        means = means if among is None else {label: means[label] for label in among}
         order = sorted(means, key=lambda label: -means[label])
+        if not order:
+            return []
         deviation, freedom = self.spread(hardware)
         if deviation is None or self.half(hardware, 1) is None:
             return [label for label in order if abs(means[label] / means[order[0]] - 1) <= self.margin]
@@ -164,6 +256,12 @@ class Raw:
                 break
             left_out = place - 1
         return order[:left_out]
+
+
+def formats(flags: Json) -> tuple[str, str]:
+    """The number formats of weights and KV cache; 16 bits are nothing."""
+    cache = str(flags.get("kv_cache_dtype") or "auto")
+    return str(flags.get("quantization") or ""), "" if cache in ("auto", "bfloat16", "float16") else cache
 
 
 def pooled(groups: Iterable[Sequence[float]]) -> tuple[float | None, int]:

@@ -25,6 +25,9 @@ class Site:
     def __init__(self, raw: Raw) -> None:
         self.raw = raw
         self.recommended: dict[str, str] = {}
+        """The decision's config of each kind of hardware."""
+        self.known: set[str] = set()
+        """Those where launches show what to run or to keep."""
         self.card = -1
         """Which hardware's card is read, in the order of the headlines."""
 

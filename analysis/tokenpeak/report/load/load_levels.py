@@ -12,7 +12,7 @@ from tokenpeak.report.blocks.block import Column, Sentence, Table, code, strong,
 from tokenpeak.report.blocks.digits import number
 from tokenpeak.report.blocks.metric_columns import SLO, slo_word, trial_href
 from tokenpeak.report.load import curves
-from tokenpeak.report.ranking.standings import Ranking, candidates
+from tokenpeak.report.ranking.standings import Ranking, by_class
 from tokenpeak.report.view import SweepView
 
 HIDDEN_LOSS = 0.1
@@ -29,13 +29,8 @@ def level_means(view: SweepView, hardware: str) -> pl.DataFrame:
     Columns: config_id, label, workload_name, level_label, open (at a rate), slo_met (in every launch), slo_confidence
     (the least of its launches), n, and METRICS, null where a launch has none or nothing of it.
     """
-    labels = dict(view.trials.select("config_id", "label").iter_rows())
-    runs = (
-        view.same_requests()
-        .filter(pl.col("hardware") == hardware, pl.col("verdict") != "invalid")
-        .with_columns(pl.col("config_id").replace(candidates(view, hardware).of))
-        .with_columns(label=pl.col("config_id").replace_strict(labels, return_dtype=pl.String))
-    )
+    runs = view.same_requests().filter(pl.col("hardware") == hardware, pl.col("verdict") != "invalid")
+    runs = by_class(view, runs)
     known = [name for name in METRICS if name in runs.columns]
     return runs.group_by("config_id", "label", "workload_name", "level_label", maintain_order=True).agg(
         pl.col("rate_per_s").is_not_null().any().alias("open"),

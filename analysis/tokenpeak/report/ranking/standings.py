@@ -260,6 +260,17 @@ def candidates(view: SweepView, hardware: str) -> Candidates:
     )
 
 
+def by_class(view: SweepView, runs: pl.DataFrame) -> pl.DataFrame:
+    """Rows of runs with the config_id and label of the config that stands for their class, as in the ranking."""
+    labels = dict(view.trials.select("config_id", "label").iter_rows())
+    parts = [
+        own.with_columns(pl.col("config_id").replace(candidates(view, str(hardware)).of))
+        for (hardware,), own in runs.group_by("hardware", maintain_order=True)
+    ]
+    found = pl.concat(parts) if parts else runs
+    return found.with_columns(label=pl.col("config_id").replace_strict(labels, return_dtype=pl.String))
+
+
 def _ranked(frame: pl.DataFrame, found: Verdicts) -> pl.DataFrame:
     """The frame with the rank and the objective's mean of each config; a mean of 0 has no rank."""
     rows: list[tuple[str, int | None, float]] = [(each.config, each.rank, each.mean) for each in found.standings]
