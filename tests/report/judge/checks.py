@@ -54,11 +54,8 @@ def _waves(run: dict[str, Any]) -> float | None:
 def _has_pair(raw: Raw, axis: str) -> bool:
     """Whether two configs with a result differ in this axis alone, where it has two alternatives with a result."""
     for hw in raw.hardware:
-        choices = [
-            raw.config(hw, label)["choices"]
-            for label in raw.means(hw, raw.metric)
-            if axis in raw.config(hw, label)["choices"]
-        ]
+        configs = {trial["config"]["config_id"]: trial["config"]["choices"] for trial, _ in raw.runs(hw)}
+        choices = [each for each in configs.values() if axis in each]
         if len({each[axis] for each in choices}) < 2:
             continue
         rest = [tuple(sorted((key, value) for key, value in each.items() if key != axis)) for each in choices]
