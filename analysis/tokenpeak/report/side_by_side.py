@@ -29,7 +29,7 @@ PARALLEL = {
 
 
 def answer_hardware(view: SweepView) -> Sentence:
-    """How the kinds of hardware compare by their best configs."""
+    """How the kinds of hardware compare, each by its decision's config."""
     rows = _bests(view)
     if not rows:
         return answer("No config gave a result that may be ranked.")
@@ -40,7 +40,7 @@ def answer_hardware(view: SweepView) -> Sentence:
     ordered = sorted(rows, key=lambda row: row["per_gpu"], reverse=view.higher_is_better)
     first, last = ordered[0], ordered[-1]
     parts: list[Part] = [
-        f"By its best config, {first['hardware']} gives ",
+        f"By the config of its decision, {first['hardware']} gives ",
         strong(f"{number(first['per_gpu'])} {view.metric.unit}"),
     ]
     of = (
@@ -139,7 +139,7 @@ def side_by_side(view: SweepView) -> list[Block]:
                 Column(key="nodes", title="Nodes", kind="number"),
             ],
             name="side-by-side",
-            title="The best config of each kind of hardware",
+            title="The decision's config of each kind of hardware",
         )
     ]
 

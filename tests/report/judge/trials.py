@@ -103,7 +103,8 @@ def checked(site: Site, found: re.Match[str]) -> Figures:
 
 
 @pattern(
-    rf"By its best config, (?P<hw>{HW}) gives (?P<value>{N}) tok/s per GPU, (?P<ratio>{N}) times (?P<other>{HW})\."
+    rf"By the config of its decision, (?P<hw>{HW}) gives (?P<value>{N}) tok/s per GPU, "
+    rf"(?P<ratio>{N}) times (?P<other>{HW})\."
     r"(?: Per output token it needs (?P<share>\d+)% (?P<how>less|more) energy\.)?"
 )
 def hardware(site: Site, found: re.Match[str]) -> Figures:
