@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from archive_factory import make_archive
+from tokenpeak import paths
 from tokenpeak.report import open_archive
 from tokenpeak.report.overview import headline
 from tokenpeak.report.ranking.standings import rank
+from tokenpeak.report.site.notebook_runner import execute
 
 NODES = ("node-1", "node-2", "node-3")
 
@@ -86,3 +88,14 @@ def baseline_of(archive: Path) -> str:
     """The baseline's name as the spec has it."""
     (name,) = json.loads((archive / "sweep.json").read_text())["spec"]["search"]["baseline"]
     return str(name)
+
+
+def test_the_rankings_notebook_runs_where_nodes_launched_unlike_configs(tmp_path: Path) -> None:
+    """Means without what nodes differ by are not those of the launches; the notebook's own checks know that."""
+    archive = three_nodes(tmp_path / "a", slow={})
+    first = next(path for path, trial in trials_of(archive) if trial["node"] == "node-3")
+    first.unlink()
+
+    executed = execute(paths.NOTEBOOKS / "ranking.ipynb", tmp_path / "out.ipynb", {"archive": str(archive)})
+
+    assert any(cell.outputs for cell in executed.cells if cell.cell_type == "code")
