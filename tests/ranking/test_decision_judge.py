@@ -147,12 +147,12 @@ def test_second_best_holds_the_slo(requests: int) -> None:
         for place, own in enumerate(launches_of(3)(draw, truth, 0.02)):
             held = draw.binomial(requests, within[place], 3)
             is_met = bool((held >= 0.95 * requests).all())
-            is_sure = is_met and confidence(int(held.sum()), 3 * requests, 0.95) >= 0.95
+            is_proven = is_met and confidence(int(held.sum()), 3 * requests, 0.95) >= 0.95
             candidates.append(
                 Candidate(
                     config=str(place),
                     launches=own,
-                    hold="held" if is_sure else "not_proven" if is_met else "broken",
+                    hold="held" if is_proven else "not_proven" if is_met else "broken",
                     changes=place,
                     is_current=place == 0,
                 )
