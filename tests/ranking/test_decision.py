@@ -188,7 +188,7 @@ def test_without_what_runs_now_the_tie_is_not_known() -> None:
     assert ("run", "fast", None) == (ahead.outcome, ahead.config, ahead.gain)
 
 
-@pytest.mark.parametrize("candidates", [(), (candidate("now", NOW),), (candidate("now", (0.0, 0.0)),)])
+@pytest.mark.parametrize("candidates", [(), (candidate("fast", NOW),), (candidate("now", (0.0, 0.0)),)])
 def test_nothing_to_compare_is_not_known(candidates: tuple[Candidate, ...]) -> None:
     """No candidate, a single one, or one that achieved nothing."""
     assert "not_known" == decide(candidates).outcome

@@ -101,7 +101,7 @@ def decide(
     outcome, config, merit = _chosen(
         sweep, verdicts, group, kept, broken=is_sole or (current is not None and current.hold == "broken")
     )
-    if len(everyone.standings) < 2:
+    if len(everyone.standings) < 2 and kept is None:
         outcome = "not_known"
     is_hold_proven = config in proven
     better = config if config != kept else next(iter(verdicts.ranked), None)
