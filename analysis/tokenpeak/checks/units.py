@@ -20,7 +20,7 @@ from tokenpeak.checks.evidence import (
 )
 from tokenpeak.errors import FactsError, suggestion
 from tokenpeak.predict.physics import step_time_s
-from tokenpeak.results.closed_window import FEWEST_WAVES
+from tokenpeak.spec.workload import FEWEST_WAVES
 
 QUOTIENTS = {("W", "tok/s"): "J/token", ("J", "tok"): "J/token", ("J", "s"): "W", ("tok", "s"): "tok/s"}
 """Units above and below the line → that of their quotient."""

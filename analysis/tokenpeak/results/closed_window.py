@@ -20,12 +20,10 @@ from numpy.typing import NDArray
 
 from tokenpeak.ranking.intervals import requests_to_assure, share
 from tokenpeak.spec.sweep import SweepSpec
-from tokenpeak.spec.workload import AnyLevel, AnyWorkload, ClosedLoad, ConversationWorkload
+from tokenpeak.spec.workload import FEWEST_WAVES, AnyLevel, AnyWorkload, ClosedLoad, ConversationWorkload
 
 Numbers = NDArray[np.float64]
 
-FEWEST_WAVES = 2
-"""Waves that a steady window should hold: with one, lengths that differ leave an error of some 10%."""
 FULL_SHARE = 0.9
 """Of the intended requests in flight, how many count as all: between an answer's end and the next request's first byte
 a slot is empty, and load processes do not send their last requests at one moment."""

@@ -138,6 +138,9 @@ Workload = Annotated[
     Field(discriminator="kind"),
 ]
 
+FEWEST_WAVES = 2
+"""Waves that a steady window should hold: with one, lengths that differ leave an error of some 10%."""
+
 
 class _LoadLevel(Declaration):
     requests: PositiveInt | None = None
