@@ -105,6 +105,6 @@ def test_all_rank_alike(tmp_path: Path, database: DatabaseChoice, seed: int, met
     assert page == sorted(in_the_csv(archive), key=str)
     assert page == sorted(in_sql(archive, database), key=str)
     with psycopg.connect(database.conninfo) as connection:
-        query = "SELECT decision, config_id, tie_group FROM tokenpeak.v_decision WHERE sweep_id = %s"
+        query = "SELECT decision, config_id, configs_tied FROM tokenpeak.v_decision WHERE sweep_id = %s"
         named = connection.execute(query, (archive.path.name,)).fetchall()
     assert named == [(decision.outcome, decision.config, len(decision.group))]

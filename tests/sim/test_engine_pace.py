@@ -43,6 +43,7 @@ def modelled_itl_s(**deployment: Any) -> float:
     ).total_s
 
 
+@pytest.mark.timing("the seconds between tokens that an engine plays")
 @pytest.mark.parametrize(
     ("flags", "deployment", "settings"),
     [

@@ -32,6 +32,8 @@ COMPUTED = {
     "launches": "Trials of the config that were not interrupted",
     "measured": "Launches that gave a value that may be ranked",
     "failures": "Launches that failed",
+    "configs_tied": "Configs that are the highest of those that may be run, or tied with it",
+    "gain_config_id": "The config whose gain decision_gain is",
 }
 """Meaning of each column that a view computes, or shows under another name."""
 

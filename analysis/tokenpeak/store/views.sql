@@ -54,7 +54,7 @@ SELECT
     s.objective_metric, c.objective_mean, g.config_id AS gain_config_id, g.decision_gain, g.decision_gain_low,
     g.decision_gain_high, c.distinguishable, c.further_launches,
     (SELECT count(*) FROM configs t WHERE t.sweep_id = c.sweep_id AND t.hardware = c.hardware AND t.tie_group)
-        AS tie_group
+        AS configs_tied
 FROM configs c
 JOIN sweeps s USING (sweep_id)
 LEFT JOIN configs g ON g.sweep_id = c.sweep_id AND g.hardware = c.hardware AND g.decision_gain IS NOT NULL
