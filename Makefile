@@ -82,7 +82,7 @@ restore: $(READY) ## Bring production back on every node; always safe (ACCEPT=1:
 
 ##@ Apply
 .PHONY: apply
-apply: $(READY) ## Carry SWEEP_ID's winner into production, one node first; shows the change, YES=1 does it (NODE=, SERIAL=)
+apply: $(READY) ## Carry what SWEEP_ID says to run into production, one node first; shows the change, YES=1 does it (NODE=, SERIAL=)
 	@$(if $(SWEEP_ID),,$(error Say which: make apply SWEEP_ID=20261121-010000-quick-sim-4f2a9c))$(TOKENPEAK) apply $(SWEEP_ID) $(apply_options)
 
 .PHONY: rollback
