@@ -71,7 +71,7 @@ def test_pages_are_accessible(browser: Browser, site: Path, scheme: str) -> None
     assert [] == wrong
 
 
-def test_pages_are_whole_without_scripts(browser: Browser, site: Path) -> None:
+def test_pages_are_whole_without_scripts(browser: Browser, site: Path, h100: Path) -> None:
     """With scripts off, figures are pictures, tables are tables and every form of the command can be read."""
     context = browser.new_context(java_script_enabled=False, offline=True)
     page = context.new_page()
@@ -81,6 +81,8 @@ def test_pages_are_whole_without_scripts(browser: Browser, site: Path) -> None:
         commands += page.locator(".snippet pre:visible").count()
         heatmaps = page.locator("figure.figure:visible").count()
         drawn.append((name, heatmaps, page.locator("figure.figure:visible .chart > svg:visible").count()))
+    page.goto((found(h100, "*h100*") / "index.html").as_uri())
+    commands += page.locator(".snippet pre:visible").count()
     context.close()
 
     assert [(name, heatmaps, heatmaps) for name, heatmaps, _ in drawn] == drawn
@@ -120,7 +122,11 @@ def test_figures_fit_a_phone(window: Window, site: Path, h100: Path, name: str) 
                 ".embed svg .mark-group.role-scope > g > path.background, "
                 ".embed svg .mark-group.role-frame > g > path.background"
             )
-            drawn = plots.evaluate_all("plots => plots.map(plot => plot.getBoundingClientRect().width)")
+            # An entry of a legend is such a group too.
+            drawn = plots.evaluate_all(
+                "plots => plots.filter(plot => !plot.closest('.role-legend'))"
+                ".map(plot => plot.getBoundingClientRect().width)"
+            )
             widths.append(min(width for width in drawn if width > 0))
 
     assert bool(widths) == (name in LONG_LEGENDS)

@@ -4,6 +4,7 @@ Interactivity is the output speed of the median request, in tok/s per user. More
 less speed for each: the line of a config that is above another's and right of it is better at any load.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 
 import altair as alt
@@ -31,7 +32,8 @@ def roles(view: SweepView, ranked: Ranking) -> dict[str, str]:
     """Roles of configs by label: the decision's, the baselines that were launched, the alternatives."""
     if ranked.chosen is None:
         return {}
-    found = {str(ranked.chosen["label"]): ranked.mark}
+    # Of the mark its first word: a legend takes the width of a phone's figure.
+    found = {str(ranked.chosen["label"]): re.split(r"[ ,]", ranked.mark)[0]}
     for name in view.spec.search.baseline:
         for label in ranked.frame.filter(pl.col("state") == "ok", pl.col("config_name") == name)["label"]:
             found.setdefault(label, name)
@@ -72,8 +74,9 @@ def points(view: SweepView, ranked: Ranking) -> pl.DataFrame:
 
 def chart(frame: pl.DataFrame, names: Sequence[str], said: Mapping[str, str], of: str) -> alt.TopLevelMixin:
     """The points of `points`: pale where not picked, else a line with the levels' names; the front as a thin line."""
-    # The level's name stands right of its point.
-    room = alt.Scale(domain=[0, float(frame["x"].max() or 1) * 1.18], nice=False)  # type: ignore[arg-type]
+    # The level's name stands right of its point, of those on the right side left of it: within the plot.
+    widest = float(frame["x"].max() or 1) * 1.18  # type: ignore[arg-type]
+    room = alt.Scale(domain=[0, widest], nice=False)
     x = alt.X("x:Q", title="speed of the median request (tok/s per user)", scale=room)
     y = alt.Y("y:Q", title=f"output throughput (tok/s per {of})", scale=alt.Scale(zero=True, nice=True))
     place = {"config": "series:N", "load": "level_label:N"}
@@ -89,13 +92,15 @@ def chart(frame: pl.DataFrame, names: Sequence[str], said: Mapping[str, str], of
     base = picked.encode(x=x, y=y, color=charts.colour(key))
     line = base.mark_line(strokeWidth=2).encode(order="y:Q", strokeDash=charts.dash(key))
     full = base.transform_filter("datum.proven").mark_point(filled=True, size=80, opacity=1)
-    words = charts.haloed(
-        picked.transform_filter("datum.slot === 0").encode(x=x, y=y, text="level_label:N"),
-        align="left",
-        dx=9,
-        dy=-7,
-        color=theme.QUIET,
-    )
+    named = picked.transform_filter("datum.slot === 0").encode(x=x, y=y, text="level_label:N")
+    words = [
+        *charts.haloed(
+            named.transform_filter(f"datum.x <= {widest / 2:.6g}"), align="left", dx=9, dy=-7, color=theme.QUIET
+        ),
+        *charts.haloed(
+            named.transform_filter(f"datum.x > {widest / 2:.6g}"), align="right", dx=-9, dy=-7, color=theme.QUIET
+        ),
+    ]
     layers = [pale, edge, line, *words, full.encode(shape=charts.shape(key), tooltip=tip)]
     if not frame["proven"].all():
         hollow = base.transform_filter("!datum.proven").mark_point(filled=False, size=80, fill=theme.PAPER)
