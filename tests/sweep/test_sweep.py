@@ -46,7 +46,7 @@ def test_every_step_is_a_task_of_a_playbook(swept: tuple[str, int, Home]) -> Non
 
 @pytest.mark.integration
 def test_sweep_completes_on_the_nodes_that_are_there(swept: tuple[str, int, Home]) -> None:
-    """Both configs are tried beside a node out of reach; production is back after each, the winner's command printed.
+    """Both configs are tried beside a node out of reach; production is back after each, and the end says what is known.
 
     Phases cover a trial one after the other; engine's metrics and sensors stand on one clock and give its energy.
     """
@@ -58,7 +58,8 @@ def test_sweep_completes_on_the_nodes_that_are_there(swept: tuple[str, int, Home
     assert said.index("PROBLEM gone is unreachable") < said.index("begins")
     assert [("ok", True)] * 2 == [(trial["status"], trial["restoration"]["restored"]) for trial in trials]
     assert MODEL == home.production_answers()
-    assert re.search(r"  (Run )?max_num_seqs=(8|64).*\n(    .*\n)*    vllm serve ", said), said
+    assert "2 launches, 2 configs that cannot differ" in said
+    assert re.search(r"  Not known: nothing shows that max_num_seqs=(8|64) is better than another\n", said)
     phases = first["phases"]
     assert {"orchestration", "engine_start", "load", "production_start"} == {phase["kind"] for phase in phases}
     assert pytest.approx(first["duration_s"], abs=0.1) == sum(phase["duration_s"] for phase in phases)
