@@ -82,8 +82,8 @@ restore: $(READY) ## Bring production back on every node; always safe (ACCEPT=1:
 
 ##@ Apply
 .PHONY: apply
-apply: $(READY) ## Carry what SWEEP_ID says to run into production, one node first; shows the change, YES=1 does it (NODE=, SERIAL=)
-	@$(if $(SWEEP_ID),,$(error Say which: make apply SWEEP_ID=20261121-010000-quick-sim-4f2a9c))$(TOKENPEAK) apply $(SWEEP_ID) $(apply_options)
+apply: $(READY) ## Carry what SWEEP_ID says to run into production, one node first; shows the change, YES=1 does it (NODE=, SERIAL=, CONFIG=)
+	@$(if $(SWEEP_ID),,$(error Say which: make apply SWEEP_ID=20261121-010000-quick-sim-4f2a9c))$(TOKENPEAK) apply $(SWEEP_ID) $(apply_options) $(if $(CONFIG),--config '$(CONFIG)')
 
 .PHONY: rollback
 rollback: $(READY) ## Undo the last confirmed apply on INVENTORY's nodes; shows what drifted, YES=1 does it (NODE=)

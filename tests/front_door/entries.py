@@ -323,11 +323,16 @@ ENTRIES = (
     Entry("make restore INVENTORY=v100", restored),
     Entry("make sweep INVENTORY=v100", interrupted, typed=SMALL, how="ctrl-c", status=130, word=" begins"),
     Entry("make sweep RESUME=20261121-010000-v100-deepseek-r1-32b-v100-4f2a9c", swept),
-    Entry("make apply SWEEP_ID=20261121-010000-v100-deepseek-r1-32b-v100-4f2a9c", change_is_shown),
+    # The small sweep has one config, of which nothing is known to be better: it is named.
+    Entry(
+        "make apply SWEEP_ID=20261121-010000-v100-deepseek-r1-32b-v100-4f2a9c",
+        change_is_shown,
+        typed="make apply SWEEP_ID=20261121-010000-v100-deepseek-r1-32b-v100-4f2a9c CONFIG=max_num_seqs=8",
+    ),
     Entry(
         "make apply",
         applied,
-        typed="make apply SWEEP_ID=20261121-010000-v100-deepseek-r1-32b-v100-4f2a9c YES=1",
+        typed="make apply SWEEP_ID=20261121-010000-v100-deepseek-r1-32b-v100-4f2a9c CONFIG=max_num_seqs=8 YES=1",
         verdict=BAKED,
     ),
     Entry("make rollback INVENTORY=v100", change_is_shown_of_rollback),
