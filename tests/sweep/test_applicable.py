@@ -94,9 +94,19 @@ def test_a_lead_that_is_not_shown_is_applied_by_name_alone(tmp_path: Path) -> No
     """One launch each of too few requests for the SLO: the decision is said, and a name given is taken."""
     once = opened(make_archive(tmp_path / "o", axes={"max_num_seqs": [8, 64]}, gpus=GPUS[:1], simulated=False))
 
-    with pytest.raises(PlanError, match=r"no config is recommended: max_num_seqs=64 is ahead, not shown\. Name one by"):
+    with pytest.raises(PlanError, match=r"nothing to apply: max_num_seqs=64 is ahead, not shown\. Name a config by"):
         applicable(once, A100, described(), None)
     assert "max_num_seqs=64" == applicable(once, A100, described(), "max_num_seqs=64").config.name
+
+
+def test_what_runs_now_is_not_replaced_by_defaults_that_are_kept(tmp_path: Path) -> None:
+    """To keep the engine's defaults is said of a sweep that launched no production: nothing is put over it."""
+    archive = make_archive(tmp_path / "k", axes={"max_num_seqs": [8, 64]}, gpus=GPUS[:1], replicates=3, simulated=False)
+    for path in [archive.path / "sweep.json", *archive.path.glob("trials/*.json")]:
+        path.write_text(path.read_text().replace('"name":"max_num_seqs=64"', '"name":"defaults"'))
+
+    with pytest.raises(PlanError, match=r"nothing to apply: Keep the engine's defaults, as nothing is shown"):
+        applicable(opened(archive), A100, described(), None)
 
 
 def test_simulated_result(tmp_path: Path) -> None:

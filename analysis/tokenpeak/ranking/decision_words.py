@@ -45,6 +45,8 @@ def headline(decision: Decision, current: str) -> Words:
         case "none_holds":
             return ("Nothing holds the SLO; ", config, " comes nearest")
         case "not_known":
+            if len(decision.verdicts.standings) == 1:
+                return ("Not known: ", config, " has nothing that it may be compared with")
             return ("Not known: nothing shows that ", config, " is better than another")
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import polars as pl
 
 from tokenpeak.ranking.candidates import Candidates, decided, launches_of_rows
+from tokenpeak.ranking.decision_words import kept_back
 from tokenpeak.records import SweepRecord
 from tokenpeak.store.archive import parse_record
 from tokenpeak.store.frames import Frames
@@ -14,7 +15,7 @@ _KEY = ("sweep_id", "hardware", "config_id")
 _COLUMNS: dict[str, type[pl.DataType]] = {
     "decision": pl.String,
     "tie_group": pl.Boolean,
-    "held_back": pl.String,
+    "kept_back": pl.String,
     "decision_gain": pl.Float64,
     "decision_gain_low": pl.Float64,
     "decision_gain_high": pl.Float64,
@@ -62,16 +63,11 @@ def _of(found: Candidates, config_id: str) -> Row:
     candidate = next(each for each in found.all if each.config == own)
     gain = decision.gain if decision.gain is not None and decision.gain.config == config_id else None
     is_named = decision.config == config_id
+    may_be_run = candidate.hold != "broken" and own in decision.verdicts.ranked
     return {
         "decision": decision.outcome if is_named else None,
         "tie_group": own in decision.group,
-        "held_back": "slo_broken"
-        if candidate.hold == "broken"
-        else f"answers_{candidate.answers}"
-        if candidate.answers in ("not_compared", "failed")
-        else "slo_not_proven"
-        if candidate.hold == "not_proven"
-        else None,
+        "kept_back": None if may_be_run else kept_back(candidate.hold, candidate.answers),
         "decision_gain": gain.ratio - 1 if gain is not None else None,
         "decision_gain_low": gain.low - 1 if gain is not None and gain.low is not None else None,
         "decision_gain_high": gain.high - 1 if gain is not None and gain.high is not None else None,

@@ -138,9 +138,9 @@ CONFIGS = SqlTable(
         ),
         boolean("tie_group", "Among the highest of those that may be run and its ties; null without a result"),
         text(
-            "held_back",
-            "What keeps it from being run: slo_broken, slo_not_proven (where another holds with confidence), "
-            "answers_not_compared or answers_failed; null: nothing",
+            "kept_back",
+            "What keeps it from being run: broken or not_proven (the SLO), not_compared or failed (its answers); "
+            "null: nothing",
         ),
         number(
             "decision_gain", "Over what runs now, as a share: of the config to run, or where that stays, of the highest"

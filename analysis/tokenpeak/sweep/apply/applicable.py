@@ -80,11 +80,11 @@ class SweepResult:
             decision = decided_by_records(
                 self.spec, own, plan=plan, quality=self.quality, engine_version=node.engine_version
             ).decision
-            if decision.config is None or decision.outcome not in ("run", "keep"):
+            if decision.config is None or decision.outcome != "run":
                 names = {config_id: config.name for config_id, config in tried.items()}
                 words = plain(headline(decision, current_words(names.get(decision.current or ""))), names)
                 raise PlanError(
-                    f"On {plan.hardware} no config is recommended: {words}. Name one by --config to apply it."
+                    f"On {plan.hardware} there is nothing to apply: {words}. Name a config by --config to apply it."
                 )
             return tried[decision.config]
         for config in tried.values():
