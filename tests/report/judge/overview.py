@@ -11,7 +11,8 @@ OUTCOMES = {
     "ahead": r"⟦{said}⟧ is ahead, not shown",
     "keep": r"Keep (?P<kept>.+?), as nothing is shown to be better",
     "none_holds": r"Nothing holds the SLO; ⟦{said}⟧ comes nearest",
-    "not_known": r"Not known: nothing shows that ⟦{said}⟧ is better than another",
+    "not_known": r"Not known: (?:nothing shows that )?⟦{said}⟧ "
+    r"(?:is better than another|has nothing that it may be compared with)",
 }
 
 
