@@ -23,10 +23,10 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # What may be given: VALUES are one word each, LISTS words. ACTS let a target do more: they count from the command line
 # alone, so that nothing exported answers for whoever types.
-VALUES := INVENTORY SWEEP RESUME ARCHIVE INSTALL_USER SERIAL SWEEP_ID TARGET DEST YES ACCEPT RELEASE ROTATE \
+VALUES := INVENTORY SWEEP RESUME ARCHIVE INSTALL_USER SERIAL SWEEP_ID CONFIG TARGET DEST YES ACCEPT RELEASE ROTATE \
   ORDER FAULTS FAULT_NODES SEED RUNS NODES
 LISTS := NODE ONLY E2E
-ACTS := YES ACCEPT RELEASE ROTATE DEST
+ACTS := YES ACCEPT RELEASE ROTATE DEST CONFIG
 typed = $(filter command,$(origin $(1)))
 inventory_typed := $(call typed,INVENTORY)
 $(foreach name,$(ACTS),$(if $(call typed,$(name)),,$(eval override $(name) :=)))
@@ -83,7 +83,7 @@ restore: $(READY) ## Bring production back on every node; always safe (ACCEPT=1:
 ##@ Apply
 .PHONY: apply
 apply: $(READY) ## Carry what SWEEP_ID says to run into production, one node first; shows the change, YES=1 does it (NODE=, SERIAL=, CONFIG=)
-	@$(if $(SWEEP_ID),,$(error Say which: make apply SWEEP_ID=20261121-010000-quick-sim-4f2a9c))$(TOKENPEAK) apply $(SWEEP_ID) $(apply_options) $(if $(CONFIG),--config '$(CONFIG)')
+	@$(if $(SWEEP_ID),,$(error Say which: make apply SWEEP_ID=20261121-010000-quick-sim-4f2a9c))$(TOKENPEAK) apply $(SWEEP_ID) $(apply_options) $(if $(CONFIG),--config=$(CONFIG))
 
 .PHONY: rollback
 rollback: $(READY) ## Undo the last confirmed apply on INVENTORY's nodes; shows what drifted, YES=1 does it (NODE=)

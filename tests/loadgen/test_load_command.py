@@ -99,6 +99,7 @@ def models(*names: str) -> Answer:
     return answers_with(200, {"object": "list", "data": [{"id": name} for name in names]})
 
 
+@TIMELY
 def test_model_is_the_one_that_is_served() -> None:
     """Without --model, requests ask for the one model that the server lists; the program prints the record as JSON."""
     asked = []

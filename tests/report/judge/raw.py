@@ -27,7 +27,10 @@ def unpacked(archive: Path, folder: Path) -> Path:
         zstandard.ZstdDecompressor().stream_reader(file) as stream,
         tarfile.open(fileobj=stream, mode="r|") as packed,
     ):
-        packed.extractall(folder, filter="data")
+        for member in packed:
+            if (content := packed.extractfile(member)) is not None:
+                (folder / member.name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / member.name).write_bytes(content.read())
     (sweep,) = folder.glob("**/sweep.json")
     return sweep.parent
 
