@@ -1,8 +1,12 @@
 """Two launches of one config on boards that warm up: their energy differs significantly in few cases."""
 
+import math
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
+import pytest
+from scipy import stats
 
 from metered_boards import FAMILIES, Load, metered_run
 from tokenpeak.ranking.intervals import LaunchEnergy, energy_intervals
@@ -43,9 +47,17 @@ def pairs(more: float) -> list[Pair]:
     return found
 
 
+def spread_of(launches: Sequence[LaunchEnergy]) -> float:
+    """Standard deviation of log energies of launches of one config."""
+    return float(np.std([math.log(each.joule) for each in launches], ddof=1))
+
+
 def differs(two: Pair) -> bool:
-    """Whether the intervals of two configs with one launch each leave no overlap."""
-    (low, high), (other_low, other_high) = energy_intervals({"one": two[:1], "other": two[1:]}).values()
+    """Whether the intervals of two configs with one launch each leave no overlap, by the spread of all pairs alike."""
+    alike = pairs(1.0)
+    spread = math.sqrt(np.mean([spread_of(each) ** 2 for each in alike]))
+    ends = energy_intervals({"one": two[:1], "other": two[1:]}, spread=spread, freedom=len(alike))
+    (low, high), (other_low, other_high) = ends.values()
     return low > other_high or other_low > high
 
 
@@ -62,10 +74,16 @@ def test_a_config_that_draws_much_more_is_separated() -> None:
     assert np.mean([differs(two) for two in pairs(1.15)]) >= 0.9
 
 
-def test_spread_that_repeated_launches_show_widens_all_intervals() -> None:
-    """Launches of one config that differ by 20% make one of another config as uncertain."""
-    calm = {"a": [LaunchEnergy(joule=1.0), LaunchEnergy(joule=1.01)], "b": [LaunchEnergy(joule=1.1)]}
-    wild = {"a": [LaunchEnergy(joule=1.0), LaunchEnergy(joule=1.2)], "b": [LaunchEnergy(joule=1.1)]}
-    (low, high), (wild_low, wild_high) = energy_intervals(calm)["b"], energy_intervals(wild)["b"]
+def test_the_larger_of_spread_and_sensor_is_the_width() -> None:
+    """The sensor's error is part of the spread that launches show; a mean of several is known better."""
+    launches = {
+        "once": [LaunchEnergy(joule=1.0)],
+        "four times": [LaunchEnergy(joule=1.0)] * 4,
+        "by a poor sensor": [LaunchEnergy(joule=1.0, low=math.exp(-0.196), high=math.exp(0.196))],
+    }
+    found = energy_intervals(launches, spread=0.02, freedom=6)
+    reach = float(stats.t.ppf(0.975, 6))
+    expected = {"once": 0.02 * reach, "four times": 0.01 * reach, "by a poor sensor": 0.1 * reach}
 
-    assert wild_high / wild_low > 1.05 * high / low
+    for config, half in expected.items():
+        assert (math.exp(-half), math.exp(half)) == pytest.approx(found[config], rel=1e-4)

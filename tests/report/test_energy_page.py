@@ -92,15 +92,15 @@ def cells(page: Path, title: str) -> list[dict[str, float | str]]:
 
 
 def half_interval(configs: list[list[dict[str, Any]]]) -> float:
-    """Of the logarithm of one launch's energy: the spread between launches, 1.5% counting as eight, or the sensor's.
+    """Of the logarithm of one launch's energy: the spread between launches, or the sensor's where that is more.
 
     All launches here have the same sensor's interval, ±3%.
     """
     logs = [[math.log(run["energy"]["energy_j"] / run["summary"]["output_tokens"]) for run in runs] for runs in configs]
-    freedom = sum(map(len, logs)) - len(logs) + 8
+    freedom = sum(map(len, logs)) - len(logs)
     squares = sum((len(own) - 1) * variance(own) for own in logs if len(own) > 1)
     sensor = (math.log(1.03 / 0.97) / 2 / 1.959964) ** 2
-    return float(t.ppf(0.975, freedom)) * math.sqrt(max(sensor, (squares + 8 * 0.015**2) / freedom))
+    return float(t.ppf(0.975, freedom)) * math.sqrt(max(sensor, squares / freedom))
 
 
 def objective_index(archive: Path) -> int:

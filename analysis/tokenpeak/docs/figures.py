@@ -206,7 +206,7 @@ def _energy(view: SweepView) -> Figure:
     frame = config_energy.with_ranks(config_energy.energy_configs(view)).with_columns(
         value=config_energy.JOULE, group=pl.lit(""), marked=pl.lit(value=False), remark=pl.lit("")
     )
-    titles = {"label": "`Config`", "value": "Energy (J/token)", "low": "Low (J/token)", "high": "High (J/token)"}
+    titles = {"label": "`Config`", "value": "Energy (J/token)"}
     chart = charts.dots(frame, title="J per output token", zero=True).properties(width=460)
     return figure(chart, frame, titles, name="energy", title="Energy per output token", caption="")
 

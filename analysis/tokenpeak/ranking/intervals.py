@@ -9,8 +9,7 @@ alike: where they are, many configs of few launches say how much each varies; wh
 itself alone (moderated variance: Smyth, Stat. Appl. Genet. Mol. Biol. 3 (2004) 3).
 
 The interval of a config's energy holds what its sensor leaves open and the spread from launch to launch, which is
-more: a warm board draws more, and a batch fills differently. Few launches show that badly, so it begins at a usual
-spread, which counts as so many launches. Two configs whose intervals overlap are tied.
+more: a warm board draws more, and a batch fills differently. Two configs whose intervals overlap are tied.
 
 A percentile p of requests lies within its limit when a share p of all requests does. A run's requests count as draws
 from all; those that waited in one queue resemble each other, so that the confidence is what a run can give at most.
@@ -32,11 +31,6 @@ ROUNDING = 1e-12
 Key = TypeVar("Key", bound=Hashable)
 LEAST_SHARE = 1e-5
 """Of the median variance: a variance of launches that happened to be equal counts as so much."""
-USUAL_SPREAD = 0.015
-"""Standard deviation between launches where none was repeated: that of ±10 °C on a board that draws 0.15% more for each
-degree. An assumption, stated on the page."""
-USUAL_WEIGHT = 8
-"""Launches that the usual spread counts as."""
 _SENSOR_Z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
 
 
@@ -213,19 +207,20 @@ class LaunchEnergy:
         return (math.log(self.high / self.low) / (2 * _SENSOR_Z)) ** 2
 
 
-def energy_intervals(launches: Mapping[str, Sequence[LaunchEnergy]]) -> dict[str, tuple[float, float]]:
-    """The 95% interval of each config's geometric mean over its launches, in J per output token."""
-    logs = {config: [math.log(each.joule) for each in own] for config, own in launches.items()}
-    squares = sum((log - fmean(own)) ** 2 for own in logs.values() for log in own)
-    freedom = sum(len(own) - 1 for own in logs.values())
-    pooled = (squares + USUAL_WEIGHT * USUAL_SPREAD**2) / (freedom + USUAL_WEIGHT)
-    wide = t_critical(freedom + USUAL_WEIGHT, CONFIDENCE)
+def energy_intervals(
+    launches: Mapping[str, Sequence[LaunchEnergy]], *, spread: float, freedom: float
+) -> dict[str, tuple[float, float]]:
+    """The 95% interval of each config's geometric mean over its launches, in J per output token.
+
+    `spread` is the standard deviation of the log value between launches, known by `freedom` > 0 degrees of freedom.
+    """
+    wide = t_critical(freedom, CONFIDENCE)
     intervals = {}
-    for config, own in logs.items():
+    for config, own in launches.items():
         # The sensor's error is part of the spread that was seen: the larger of the two holds both.
-        variance = max(pooled, fmean(each.variance for each in launches[config]))
-        half = wide * math.sqrt(variance / len(own))
-        intervals[config] = (math.exp(fmean(own) - half), math.exp(fmean(own) + half))
+        variance = max(spread**2, fmean(each.variance for each in own))
+        mean, half = fmean(math.log(each.joule) for each in own), wide * math.sqrt(variance / len(own))
+        intervals[config] = (math.exp(mean - half), math.exp(mean + half))
     return intervals
 
 

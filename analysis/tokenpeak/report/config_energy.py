@@ -1,17 +1,18 @@
 """Energy figures as pages show them: digits and ranks by the measured interval, names of sources and boundaries."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 import polars as pl
 
-from tokenpeak.ranking.intervals import LaunchEnergy, energy_intervals, t_critical
+from tokenpeak.ranking.intervals import LaunchEnergy, energy_intervals
 from tokenpeak.ranking.ties import winner_group
 from tokenpeak.report.blocks.block import Column, Part, Sentence, answer, code, strong
 from tokenpeak.report.blocks.digits import counted, number, three_digits
-from tokenpeak.report.ranking.standings import by_class
+from tokenpeak.report.blocks.metric_columns import UNPROVEN
+from tokenpeak.report.ranking.standings import by_class, candidates
 from tokenpeak.report.view import SweepView
 
 _SOURCES = {
@@ -25,7 +26,9 @@ BOUNDARIES = {
     "cpu_and_dram": "CPU and memory",
     "node": "whole node",
 }
-RANK = "By energy per output token; configs whose intervals reach into that of the first of a rank share the rank"
+ESTIMATED = "estimated_tdp"
+"""The source of an energy that is rated power ÷ throughput: configs are not ranked by it."""
+RANK = "By measured energy per output token; configs whose intervals reach into that of a rank's first share the rank"
 DERIVED = (
     "energy_kwh_per_1m_output_tok",
     "co2_kg_per_1m_output_tok",
@@ -77,60 +80,54 @@ def measured(key: str, title: str) -> Column:
 
 
 def with_ranks(per_config: pl.DataFrame) -> pl.DataFrame:
-    """The configs with `rank` by energy, thriftiest first, and `result`: least, or tied for it.
+    """The configs with `rank` by measured energy, thriftiest first, and `result`: least, or tied for it.
 
     Those whose intervals reach into the first's share its rank; the first of the others begins the next. Where no
-    interval is known, none is tied.
+    interval is known, none is tied and the least is not proven. Estimated energies have neither rank nor result.
     """
-    rows = list(per_config.select("energy_j_per_output_tok", "low", "high").iter_rows())
+    measured = per_config.with_row_index("place").filter(~pl.col("estimated"))
+    rows = {place: ends for place, *ends in measured.select("place", "low", "high").iter_rows()}
     ranks: dict[int, int] = {}
-    while waiting := [index for index in range(len(rows)) if index not in ranks]:
-        first, rank = waiting[0], len(ranks) + 1
-        highest = rows[first][2]
-        for index in waiting:
-            low = rows[index][1]
-            if index == first or (highest is not None and low is not None and low <= highest):
-                ranks[index] = rank
-    found = pl.Series([ranks[index] for index in range(len(rows))], dtype=pl.Int64)
-    best = int((found == 1).sum())
+    while waiting := [place for place in rows if place not in ranks]:
+        first, rank = waiting[0], len(set(ranks.values())) + 1
+        highest = rows[first][1]
+        for place in waiting:
+            low = rows[place][0]
+            if place == first or (highest is not None and low is not None and low <= highest):
+                ranks[place] = rank
+    found = pl.Series([ranks.get(place) for place in range(per_config.height)], dtype=pl.Int64)
+    least = "tied" if (found == 1).sum() > 1 else "least"
     return per_config.with_columns(
         rank=found,
-        result=pl.when(found == 1).then(pl.lit("tied" if best > 1 else "least")),
+        result=pl.when(found == 1).then(
+            pl.when(pl.col("low").is_null()).then(pl.lit(f"lowest, {UNPROVEN}")).otherwise(pl.lit(least))
+        ),
     )
 
 
-def with_energy_intervals(per_config: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+def with_energy_intervals(view: SweepView, per_config: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     """`per_config` with `low` and `high` in J per output token; `runs` has a row per launch, with its sensor's ends.
 
-    Launches are pooled over the configs of a kind of hardware. Of estimates, which have no sensor, the interval holds
-    what launches vary by, as that of the ranking; null where no config was launched again.
+    They hold the spread of launches on a kind of hardware: of the energy where a config was measured again, else of
+    the objective. Null where neither is known, and of estimates.
     """
-    parts = []
-    for (hardware,), own in runs.group_by("hardware", maintain_order=True):
-        configs = per_config.filter(hardware=hardware)
+    found: dict[tuple[str, str], tuple[float, float]] = {}
+    measured = runs.filter(pl.col("energy_source").ne_missing(pl.lit(ESTIMATED)))
+    for (hardware,), own in measured.group_by("hardware", maintain_order=True):
         launches: dict[str, list[LaunchEnergy]] = {}
-        for config, joule, low, high in own.select("config_id", "energy_j_per_output_tok", "low", "high").iter_rows():
+        for config, joule, low, high in own.select("config_id", JOULE, "low", "high").iter_rows():
             launches.setdefault(config, []).append(LaunchEnergy(joule=joule, low=low, high=high))
-        is_estimated = own["low"].is_null().all()
-        found = _estimate_intervals(launches) if is_estimated else energy_intervals(launches)
-        ends = [found.get(config, (None, None)) for config in configs["config_id"]]
-        parts.append(
-            configs.with_columns(
-                low=pl.Series([low for low, _ in ends], dtype=pl.Float64),
-                high=pl.Series([high for _, high in ends], dtype=pl.Float64),
-            )
-        )
-    return pl.concat(parts).sort("energy_j_per_output_tok") if parts else per_config
-
-
-def _estimate_intervals(launches: Mapping[str, Sequence[LaunchEnergy]]) -> dict[str, tuple[float, float]]:
-    """The 95% interval of each config's mean by the spread of launches alone; of none where it says nothing."""
-    found = winner_group({config: [each.joule for each in own] for config, own in launches.items()})
-    if found.noise is None:
-        return {}
-    wide = t_critical(found.freedom) * found.noise
-    halves = {each.config: (each.mean, wide / math.sqrt(each.launches)) for each in found.standings}
-    return {config: (mean * math.exp(-half), mean * math.exp(half)) for config, (mean, half) in halves.items()}
+        seen = winner_group({config: [each.joule for each in every] for config, every in launches.items()})
+        if not seen.freedom:
+            seen = candidates(view, str(hardware)).decision.measured
+        if seen.noise is not None:
+            ends = energy_intervals(launches, spread=seen.noise, freedom=seen.freedom)
+            found |= {(str(hardware), config): each for config, each in ends.items()}
+    known = [found.get(key, (None, None)) for key in per_config.select("hardware", "config_id").iter_rows()]
+    return per_config.with_columns(
+        low=pl.Series([low for low, _ in known], dtype=pl.Float64),
+        high=pl.Series([high for _, high in known], dtype=pl.Float64),
+    )
 
 
 JOULE = "energy_j_per_output_tok"
@@ -149,8 +146,8 @@ def energy_runs(view: SweepView) -> pl.DataFrame:
 def energy_configs(view: SweepView) -> pl.DataFrame:
     """A row per config and kind of hardware, the thriftiest first: geometric means over launches, with low and high.
 
-    `idle` is the share, in percent, that the idle power comes to; `estimated`: from rated power, not measured; its
-    `low` and `high` hold the spread of launches alone, and are null where no config was launched again.
+    `idle` is the share, in percent, that the idle power comes to; `estimated`: from rated power, not measured.
+    `low` and `high` as `with_energy_intervals` has them.
     """
     runs = energy_runs(view)
     return (
@@ -160,12 +157,12 @@ def energy_configs(view: SweepView) -> pl.DataFrame:
             pl.col("output_tok_per_s", "power_w", JOULE, *DERIVED).log().mean().exp(),
             source=pl.col("energy_source").first().replace(sources_of(is_simulated=view.record.simulated)),
             boundary=pl.col("energy_boundary").first().replace(BOUNDARIES),
-            estimated=(pl.col("energy_source") == "estimated_tdp").any(),
+            estimated=pl.col("energy_source").eq_missing(pl.lit(ESTIMATED)).any(),
             idle=pl.col("idle_share").mean() * 100,
             n=pl.len(),
         )
-        .pipe(with_energy_intervals, runs)
         .sort(JOULE)
+        .pipe(lambda frame: with_energy_intervals(view, frame, runs))
     )
 
 
@@ -189,11 +186,15 @@ def too_short(runs: pl.DataFrame) -> Sentence:
 
 
 def answer_energy(hardware: str, frame: pl.DataFrame, winner: str | None) -> Sentence:
-    """The thriftiest config, which others are tied with it, and how the fastest compares."""
+    """The thriftiest config, which others are tied with it, and how the fastest compares; of estimates, one of them."""
     if frame.is_empty():
         return answer(f"On {hardware}, no run that may be ranked has an energy figure.")
-    first = frame.row(0, named=True)
-    per_token = rounded(first["energy_j_per_output_tok"], first["low"], first["high"])
+    fastest = frame.filter(pl.col("config_id").eq_missing(pl.lit(winner)))
+    measured = frame.filter(~pl.col("estimated"))
+    if measured.is_empty():
+        return _estimated(hardware, (frame if fastest.is_empty() else fastest).row(0, named=True))
+    first = measured.row(0, named=True)
+    per_token = rounded(first[JOULE], first["low"], first["high"])
     parts: list[Part] = [
         f"On {hardware}, ",
         code(first["label"]),
@@ -203,19 +204,30 @@ def answer_energy(hardware: str, frame: pl.DataFrame, winner: str | None) -> Sen
     if first["low"] is not None:
         ends = (rounded(first[end], first["low"], first["high"]) for end in ("low", "high"))
         parts.append(f" ({' to '.join(ends)})")
+    elif frame.height > 1:
+        parts.append(f" ({'one launch' if first['n'] == 1 else 'few launches'}, no interval)")
     parts.append(f". At the meter that is {figure_words(first, 'energy_kwh_per_1m_output_tok')} kWh per million.")
     tied = frame.filter(rank=1).height - 1
     if tied > 0:
         parts.append(f" {counted(tied, 'other is', 'others are')} tied with it.")
-    fastest = frame.filter(pl.col("config_id").eq_missing(pl.lit(winner)))
     if winner == first["config_id"]:
         parts.append(" It is also the recommended one.")
-    elif fastest.is_empty():
-        parts.append(" The recommended config has no figure." if winner is not None else "")
+    elif fastest.is_empty() or fastest["estimated"][0]:
+        parts.append(" The recommended config has no measured figure." if winner is not None else "")
     else:
-        ratio = float(fastest["energy_j_per_output_tok"][0]) / first["energy_j_per_output_tok"] - 1
+        ratio = float(fastest[JOULE][0]) / first[JOULE] - 1
         more = f"{ratio:.1%} more" if ratio >= 0.0005 else "as much"
         parts.append(f" The recommended config needs {more}.")
-    if first["estimated"]:
-        parts.append(" Estimated from the device's rated power, not measured.")
     return answer(*parts)
+
+
+def _estimated(hardware: str, row: Mapping[str, Any]) -> Sentence:
+    """The estimate of one config, and why configs are not ranked by it."""
+    return answer(
+        f"On {hardware}, ",
+        code(row["label"]),
+        " comes to ",
+        strong(f"{rounded(row[JOULE], None, None)} J per output token"),
+        ", estimated from rated power and throughput, not measured. So configs are not ranked by energy. At the meter "
+        f"that is {figure_words(row, 'energy_kwh_per_1m_output_tok')} kWh per million.",
+    )

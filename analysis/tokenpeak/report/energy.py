@@ -138,10 +138,13 @@ def efficiency(
     """
     sources, boundaries = (" and ".join(sorted({*frame[name]})) for name in ("source", "boundary"))
     known = frame["low"].is_not_null().any()
-    by = "spread of launches" if frame["estimated"].all() else "sensor and spread of launches"
-    bars = (
-        f"Bars: 95% intervals by {by}." if known else f"{view.lone_words('One launch each').capitalize()}: no interval."
-    )
+    if known:
+        bars = "Bars: 95% intervals by sensor and spread of launches."
+    elif frame["estimated"].all():
+        bars = "Estimates follow throughput and are not ranked."
+    else:
+        alone = "One launch each" if (frame["n"] == 1).all() else "Too few launches"
+        bars = f"{view.lone_words(alone).capitalize()}: no interval."
     shown = frame.with_columns(series="label", value="energy_j_per_output_tok")
     against = shown["output_tok_per_s"].is_not_null().all()
     chart = (
@@ -230,12 +233,15 @@ def energy_table(view: SweepView, hardware: str, frame: pl.DataFrame) -> Table:
         )
         for key, (column, title, unit) in FIGURES.items()
     ]
+    ranked = [
+        Column(key="rank", title="Rank", kind="number", help=RANK),
+        Column(key="result", title="Result", kind="state"),
+    ]
     return table(
         frame.with_columns(*map(places, by_interval), href=trial_href(pl.col("trial_id"))),
         [
             Column(key="label", title="Config", kind="code"),
-            Column(key="rank", title="Rank", kind="number", help=RANK),
-            Column(key="result", title="Result", kind="state"),
+            *(ranked if frame["rank"].is_not_null().any() else []),
             Column(key="output_tok_per_s", title="Output throughput", unit="tok/s", kind="number", hidden=unknown),
             *measured,
             *derived,

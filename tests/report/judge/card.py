@@ -160,11 +160,14 @@ def energy_tile(site: Site, hw: str, label: str, base_label: str | None, value: 
     must(("measured at" in text) == (measured and not simulated), "whether a device was measured")
     must(("simulated at" in text) == (measured and simulated), "whether the energy is simulated")
     must(f"at {site.raw.level}" in text, "the load of the energy")
-    if shown := re.search(rf"({N}) to ({N}) \(95%(, launches assumed to vary by 1\.5%)?\)", text):
-        is_alone = all(len(own) == 1 for own in launches.values())
-        must(bool(shown[3]) == is_alone, "what the interval of the energy covers")
-        ends = energy.intervals(launches, measured=measured)[label]
-        assert ends is not None
+    must(measured or "against" not in text, "an estimate that is compared")
+    ends = energy.intervals(site.raw, hw)[label]
+    must(
+        ("one launch, no interval" in text) == (ends is None and measured and len(launches[label]) == 1), "no interval"
+    )
+    shown = re.search(rf"({N}) to ({N}) \(95%\)", text)
+    must((shown is None) == (ends is None), "whether an interval is known")
+    if shown is not None and ends is not None:
         yield from zip((shown[1], shown[2]), ends, strict=True)
 
 

@@ -2,16 +2,12 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from scipy import stats
 
 from judge.raw import Raw, geometric
 from judge.text import HW, Figures, N, Site, must, pattern
-
-USUAL_SPREAD, USUAL_WEIGHT = 0.015, 8
-"""The spread between launches that is assumed at first, and as how many launches it counts."""
 
 
 def joules(raw: Raw, hardware: str) -> dict[str, list[float]]:
@@ -29,16 +25,18 @@ def is_measured(raw: Raw, hardware: str) -> bool:
     return any((run.get("energy") or {}).get("source") != "estimated_tdp" for _, run in raw.runs(hardware))
 
 
-def intervals(launches: Mapping[str, Sequence[float]], *, measured: bool) -> dict[str, tuple[float, float] | None]:
-    """The ends of each config's mean, by the pooled spread; None of estimates where no config was launched again."""
+def intervals(raw: Raw, hardware: str) -> dict[str, tuple[float, float] | None]:
+    """The ends of each config's mean by the spread of energies, else of the objective; None where neither is known."""
+    launches = joules(raw, hardware)
     logs = {label: [math.log(each) for each in own] for label, own in launches.items()}
     squares = sum((log - fmean(own)) ** 2 for own in logs.values() for log in own)
-    weight = USUAL_WEIGHT if measured else 0
-    freedom = sum(len(own) - 1 for own in logs.values()) + weight
-    if not freedom:
+    freedom = sum(len(own) - 1 for own in logs.values())
+    deviation = math.sqrt(squares / freedom) if freedom else None
+    if deviation is None:
+        deviation, freedom = raw.spread(hardware)
+    if deviation is None or not is_measured(raw, hardware):
         return dict.fromkeys(launches)
-    variance = (squares + weight * USUAL_SPREAD**2) / freedom
-    reach = float(stats.t.ppf(0.975, freedom)) * math.sqrt(variance)
+    reach = float(stats.t.ppf(0.975, freedom)) * deviation
     return {
         label: (
             geometric(own) * math.exp(-reach / math.sqrt(len(own))),
@@ -48,9 +46,9 @@ def intervals(launches: Mapping[str, Sequence[float]], *, measured: bool) -> dic
     }
 
 
-def tied_with_least(launches: Mapping[str, Sequence[float]], *, measured: bool) -> int:
+def tied_with_least(raw: Raw, hardware: str) -> int:
     """How many configs' intervals reach into that of the thriftiest."""
-    ends = intervals(launches, measured=measured)
+    launches, ends = joules(raw, hardware), intervals(raw, hardware)
     first = min(launches, key=lambda label: geometric(launches[label]))
     top = ends[first]
     if top is None:
@@ -61,28 +59,42 @@ def tied_with_least(launches: Mapping[str, Sequence[float]], *, measured: bool) 
 @pattern(
     rf"On (?P<hw>{HW}), ⟦(?P<label>[^⟧]+)⟧ uses (?:the least energy of those with a figure: )?"
     rf"(?P<joule>{N}) J per output token"
-    rf"(?: \((?P<low>{N}) to (?P<high>{N})\))?\. At the meter that is (?P<kwh>{N}) kWh per million\."
+    rf"(?: \((?P<low>{N}) to (?P<high>{N})\)| \((?P<few>one launch|few launches), no interval\))?"
+    rf"\. At the meter that is (?P<kwh>{N}) kWh per million\."
     r"(?: (?P<tied>\d+) others? (?:is|are) tied with it\.)?(?P<own> It is also the recommended one\.)?"
     r"(?: The recommended config needs (?:(?P<more>[\d.]+)% more|(?P<same>as much))\.)?"
-    r"(?P<estimated> Estimated from the device's rated power, not measured\.)?"
 )
 def least_energy(site: Site, found: re.Match[str]) -> Figures:
     raw, hw = site.raw, found["hw"]
-    launches, measured = joules(raw, hw), is_measured(raw, hw)
+    must(is_measured(raw, hw), "a sensor")
+    launches = joules(raw, hw)
     means = {label: geometric(own) for label, own in launches.items()}
     least = min(means, key=means.__getitem__)
     must(found["label"] == least, f"{least} needs least")
     yield found["joule"], means[least]
-    if found["low"]:
-        ends = intervals(launches, measured=measured)[least]
-        assert ends is not None
+    ends = intervals(raw, hw)[least]
+    must((found["low"] is None) == (ends is None), "whether an interval is known")
+    must(not found["few"] or (found["few"] == "one launch") == (len(launches[least]) == 1), "how often it was launched")
+    if ends is not None:
         yield from zip((found["low"], found["high"]), ends, strict=True)
     yield found["kwh"], means[least] / 3.6 * raw.sweep["spec"]["energy"]["pue"]
-    yield found["tied"] or "0", tied_with_least(launches, measured=measured)
+    yield found["tied"] or "0", tied_with_least(raw, hw)
     own = site.recommended[hw]
     must(bool(found["own"]) == (own == least and hw in site.known), "whether it is the recommended one")
     if found["more"]:
         yield found["more"], (means[own] / means[least] - 1) * 100
     if found["same"]:
         yield "0.0", (means[own] / means[least] - 1) * 100
-    must(bool(found["estimated"]) != measured, "how it is known")
+
+
+@pattern(
+    rf"On (?P<hw>{HW}), ⟦(?P<label>[^⟧]+)⟧ comes to (?P<joule>{N}) J per output token, estimated from rated power and "
+    rf"throughput, not measured\. So configs are not ranked by energy\. At the meter that is (?P<kwh>{N}) kWh per "
+    r"million\."
+)
+def estimated_energy(site: Site, found: re.Match[str]) -> Figures:
+    raw, hw = site.raw, found["hw"]
+    must(not is_measured(raw, hw), "an estimate")
+    own = geometric(joules(raw, hw)[found["label"]])
+    yield found["joule"], own
+    yield found["kwh"], own / 3.6 * raw.sweep["spec"]["energy"]["pue"]

@@ -10,6 +10,7 @@ from tokenpeak.paths import slug
 from tokenpeak.report.blocks.block import Column, Table, table
 from tokenpeak.report.blocks.digits import percent
 from tokenpeak.report.blocks.metric_columns import trial_href
+from tokenpeak.report.config_energy import ESTIMATED, JOULE
 from tokenpeak.report.load.load_levels import level_means
 from tokenpeak.report.ranking.standings import Ranking
 from tokenpeak.report.view import SweepView, latency_words
@@ -23,7 +24,7 @@ LEAST_GAIN = 0.15
 FREE_LOSS = 0.02
 """A loss as small as this weighs nothing: gains are ranked by gain ÷ (loss + this)."""
 GAINED = {
-    "energy_j_per_output_tok": ("energy per token", "lower"),
+    JOULE: ("energy per token", "lower"),
     "cost_per_1m_output_tok": ("cost per token", "lower"),
     "output_tok_per_s": ("output throughput", "higher"),
     "request_output_tok_per_s_p50": ("speed of a request", "higher"),
@@ -75,7 +76,7 @@ def _gains(view: SweepView, recommended: dict[str, Any], row: dict[str, Any]) ->
     """Gains of the config under the objective's load, as shares with their words."""
     found = []
     latencies = {name: (latency_words(name), "lower") for name in view.latency_columns}
-    for name, (words, direction) in (latencies | GAINED).items():
+    for name, (words, direction) in (latencies | _gained(view)).items():
         ours, theirs = row.get(name), recommended.get(name)
         if name == view.spec.objective.metric or not ours or not theirs:
             continue
@@ -83,6 +84,12 @@ def _gains(view: SweepView, recommended: dict[str, Any], row: dict[str, Any]) ->
         sign = -1 if direction == "lower" else 1
         found.append((float(gain), f"{percent(sign * gain)} {words}"))
     return found
+
+
+def _gained(view: SweepView) -> dict[str, tuple[str, str]]:
+    """GAINED without an estimated energy, which is throughput once more."""
+    apart = JOULE if ESTIMATED in view.runs["energy_source"] else ""
+    return {name: words for name, words in GAINED.items() if name != apart}
 
 
 def _elsewhere(view: SweepView, ranked: Ranking) -> dict[str, list[tuple[float, str]]]:
@@ -111,7 +118,8 @@ def alternatives_table(view: SweepView, ranked: Ranking) -> Table | None:
     if not found or recommended is None:
         return None
     own = metric_of(view.spec.objective.metric)
-    shown = {name: latency_words(name) for name in view.latency_columns} | {"energy_j_per_output_tok": "J/token"}
+    shown = {name: latency_words(name) for name in view.latency_columns}
+    shown |= {JOULE: "J/token"} if JOULE in _gained(view) else {}
     rows = []
     for each in found:
         changes = {

@@ -7,7 +7,7 @@ import polars as pl
 
 from tokenpeak.checks.catalogue import GUARDS
 from tokenpeak.metrics import PER_GPU
-from tokenpeak.ranking.intervals import CONFIDENCE, USUAL_SPREAD
+from tokenpeak.ranking.intervals import CONFIDENCE
 from tokenpeak.ranking.objective import metric_direction
 from tokenpeak.ranking.precision import precision_of
 from tokenpeak.report.blocks.block import Tile, Tiles, Tone
@@ -110,30 +110,29 @@ def _energy(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Ti
     name = "energy_j_per_output_tok"
     if name == view.spec.objective.metric or not recommended.get(name):
         return None
-    here = energy_configs(view).filter(pl.col("hardware") == ranked.hardware)
-    again = bool((here["n"] > 1).any())
-    own = here.filter(pl.col("config_id") == recommended["config_id"])
-    row: dict[str, Any] = (
-        own.with_columns(again=again).row(0, named=True)
-        if own.height
-        else {"low": None, "high": None, "boundary": "", "estimated": False, "again": again}
-    )
-    against = _against(ranked, recommended, name)
-    low, high = row["low"], row["high"]
+    own = energy_configs(view).filter(hardware=ranked.hardware, config_id=recommended["config_id"])
+    if own.is_empty():
+        return None
+    row = own.row(0, named=True)
     # What a page warns of as published, it does not show large.
     if row["estimated"] and view.record.imported is not None:
         return None
     known = "" if row["estimated"] else "simulated " if view.record.simulated else "measured "
-    source = ", ".join(words for words in (row["boundary"], f"{known}at {view.objective_place}") if words)
-    covers = "95%" if row["again"] else f"95%, launches assumed to vary by {USUAL_SPREAD:.1%}"
-    ends = f"{rounded(low, low, high)} to {rounded(high, low, high)} ({covers}), " if low is not None else ""
+    source = f"{known}at {view.objective_place}"
+    low, high = row["low"], row["high"]
+    ends = f"{rounded(low, low, high)} to {rounded(high, low, high)} (95%)" if low is not None else ""
+    if low is None and row["n"] == 1 and not row["estimated"]:
+        ends = "one launch, no interval"
+    # An estimate follows throughput, whose gain stands above.
+    against = {} if row["estimated"] else _against(ranked, recommended, name)
+    described = ", ".join(words for words in (ends, row["boundary"], source) if words)
     return Tile(
         label="Energy",
         value=rounded(recommended[name], low, high),
         unit="J/token",
-        note="; ".join(words for words in (f"{ends}{source}", against.get("note", "")) if words),
+        note="; ".join(words for words in (described, against.get("note", "")) if words),
         mark="estimated" if row["estimated"] else "",
-        tone="" if row["estimated"] else against.get("tone", ""),
+        tone=against.get("tone", ""),
     )
 
 
