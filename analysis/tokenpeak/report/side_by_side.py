@@ -12,7 +12,7 @@ from tokenpeak.report.blocks.block import Block, Column, Part, Sentence, Table, 
 from tokenpeak.report.blocks.digits import number, percent
 from tokenpeak.report.presets import CONTEXT, MODEL, PARALLELISM
 from tokenpeak.report.ranking.standings import rank
-from tokenpeak.report.view import SweepView
+from tokenpeak.report.view import SweepView, latency_words
 
 PRESETS = ("performance_mode", "preset", "optimization_level")
 FORMATS = ("quantization", "dtype", "kv_cache_dtype")
@@ -84,7 +84,7 @@ def _bests(view: SweepView) -> list[dict[str, Any]]:
         best = ranked.chosen
         if best is None:
             continue
-        value = float(best["objective"])
+        value = float(best["shown"])
         gpus = view.gpus_used(hardware)[str(best["config_id"])]
         rows.append(
             {
@@ -94,8 +94,7 @@ def _bests(view: SweepView) -> list[dict[str, Any]]:
                 "value": value,
                 "gpus": gpus,
                 "per_gpu": value / max(1, gpus) if view.metric.unit in OF_NODE else value,
-                "ttft": _milli(best.get("ttft_s_p95")),
-                "tpot": _milli(best.get("tpot_s_p95")),
+                **{name: _milli(best.get(name)) for name in view.latency_columns},
                 "joule": best.get("energy_j_per_output_tok"),
                 "cost": best.get("cost_per_1m_output_tok"),
                 "nodes": len(view.nodes_of(hardware)),
@@ -128,8 +127,10 @@ def side_by_side(view: SweepView) -> list[Block]:
                 Column(key="decision", title="Decision", kind="state"),
                 Column(key="value", title=view.metric_title, unit=unit, kind="number"),
                 *(shared if (frame["per_gpu"] != frame["value"]).any() else []),
-                Column(key="ttft", title="TTFT p95", unit="ms", kind="number"),
-                Column(key="tpot", title="TPOT p95", unit="ms", kind="number"),
+                *(
+                    Column(key=name, title=latency_words(name), unit="ms", kind="number")
+                    for name in view.latency_columns
+                ),
                 Column(key="joule", title="Energy", unit="J/token", kind="number"),
                 *(
                     [Column(key="cost", title="Cost", unit=f"{view.spec.energy.currency}/1M tokens", kind="number")]

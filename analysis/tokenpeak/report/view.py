@@ -202,6 +202,17 @@ class SweepView:
         workload, level = self.spec.objective_run()
         return self.same_requests().filter(pl.col("workload_name") == workload, pl.col("level_label") == level)
 
+    def held_runs(self) -> pl.DataFrame:
+        """For each trial of a sweep for rates the run at the highest rate that held, else the objective's."""
+        workload, _ = self.spec.objective_run()
+        runs = self.same_requests().filter(pl.col("workload_name") == workload)
+        breaks = pl.col("rate_per_s").filter(~pl.col("rate_held")).min().over("trial_id")
+        held = runs.filter(pl.col("rate_held"), breaks.is_null() | (pl.col("rate_per_s") < breaks))
+        searched = runs.filter(pl.col("max_rate_ended").is_not_null())
+        found = pl.concat([searched, held.sort("rate_per_s", descending=True, maintain_order=True)])
+        found = found.unique("trial_id", keep="first", maintain_order=True)
+        return pl.concat([found, self.objective_runs().join(found, on="trial_id", how="anti", maintain_order="left")])
+
     def same_requests(self) -> pl.DataFrame:
         """The rows of `runs` without those of holdout runs, by which configs are not compared."""
         apart = self.trials.filter("holdout")

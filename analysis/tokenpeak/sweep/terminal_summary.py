@@ -136,7 +136,12 @@ def ranking_lines(spec: SweepSpec, found: Candidates, names: Mapping[str, str]) 
         marks += [close] if entry.config in decision.group and len(decision.group) > 1 else []
         marks += ["breaks the SLO"] if holds[entry.config].hold == "broken" else []
         marks += ["answers not compared"] if holds[entry.config].answers == "not_compared" else []
-        value = value_words(spec, spec.objective.metric, entry.mean)
+        launches = holds[entry.config].launches
+        # Of a rate the lowest launch: a mean of rates never ran.
+        shown = min(launches) if spec.objective.is_rate else entry.mean
+        if spec.objective.is_rate and len(launches) > 1:
+            marks.insert(1, f"the lowest of {', '.join(f'{each:.4g}' for each in launches)}")
+        value = value_words(spec, spec.objective.metric, shown)
         words = f"  ({', '.join(marks)})" if marks else ""
         lines.append(f"{entry.rank:4d}  {value:>16}  {names[entry.config]}{words}")
     if (more := len(decision.measured.standings) - _SHOWN) > 0:

@@ -1,6 +1,7 @@
 """Figures as text: as many digits as can be seen, percent and counts."""
 
 import math
+from collections.abc import Sequence
 
 import polars as pl
 
@@ -55,3 +56,8 @@ def three_digits(value: float) -> int:
 def _places(size: float) -> int:
     """Digits after the point that give a number three significant ones."""
     return 2 - math.floor(math.log10(size))
+
+
+def listed(words: Sequence[str]) -> str:
+    """Words as a sentence lists them: `a, b and c`."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

@@ -160,7 +160,7 @@ def best_of(view: SweepView) -> list[dict[str, Any]]:
                     "date": view.record.started_at.isoformat(),
                     "hardware": hardware,
                     "config": choices(view, best),
-                    "value": best["objective"],
+                    "value": best["shown"],
                     "low": best["low"],
                     "high": best["high"],
                     "unit": view.metric.unit,

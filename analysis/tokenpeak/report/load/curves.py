@@ -215,12 +215,11 @@ def no_curve() -> Sentence:
 
 
 def searched_marks(found: pl.DataFrame) -> pl.DataFrame:
-    """The highest rate and the saturation of each config as `curve_charts.Panel` draws them, of its first launch."""
+    """The highest rate and the saturation of each config as `curve_charts.Panel` draws them, of its lowest launch."""
     if found.is_empty():
         return pl.DataFrame(schema=MARKS)
-    first = found.sort("replicate", maintain_order=True).unique("label", keep="first", maintain_order=True)
     return pl.concat(
-        first.select(series="label", kind=pl.lit(kind), x=column).cast(MARKS)
+        rates.lowest_launches(found).select(series="label", kind=pl.lit(kind), x=column).cast(MARKS)
         for kind, column in (("highest", "rate"), ("saturation", "saturation"))
     )
 

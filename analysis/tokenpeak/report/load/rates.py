@@ -6,7 +6,7 @@ import polars as pl
 
 from tokenpeak.paths import slug
 from tokenpeak.report.blocks.block import Column, Part, Sentence, Table, answer, code, strong, table
-from tokenpeak.report.blocks.digits import counted, trimmed
+from tokenpeak.report.blocks.digits import counted, listed, number, trimmed
 from tokenpeak.report.blocks.metric_columns import confidence_column, confidence_percent, confidence_words
 from tokenpeak.report.config_energy import rounded
 from tokenpeak.report.view import LAUNCH, SweepView, limits_words
@@ -109,6 +109,20 @@ def found_rates(view: SweepView, hardware: str, workload: str) -> pl.DataFrame:
             saturation_low="saturation_low_per_s",
             saturation_high="saturation_high_per_s",
         )
+        .sort("rate", descending=True, nulls_last=True, maintain_order=True)
+    )
+
+
+def lowest_launches(found: pl.DataFrame) -> pl.DataFrame:
+    """Of each config the launch whose search gave the lowest rate, highest first, with `each`: the rates of all.
+
+    `found` as `found_rates` has it. A launch without a rate is the lowest.
+    """
+    each = pl.col("rate").sort(descending=True, nulls_last=True).over("label", mapping_strategy="join").alias("each")
+    return (
+        found.with_columns(each)
+        .sort("rate", nulls_last=False, maintain_order=True)
+        .unique("label", keep="first", maintain_order=True)
         .sort("rate", descending=True, nulls_last=True, maintain_order=True)
     )
 
@@ -277,7 +291,8 @@ def _open_rates(highest: pl.DataFrame, top: float) -> list[Part]:
 
 def answer_search(hardware: str, found: pl.DataFrame) -> Sentence:
     """The sustainable rate that a search found, with its confidence."""
-    best = found.row(0, named=True)
+    lowest = lowest_launches(found)
+    best = lowest.row(0, named=True)
     if best["rate"] is None:
         return answer(f"On {hardware}, the search found no rate at which {best['limits']} held.")
     parts: list[Part] = [
@@ -286,13 +301,15 @@ def answer_search(hardware: str, found: pl.DataFrame) -> Sentence:
         f" is the highest rate within {best['limits']} by search, with ",
         code(best["label"]),
     ]
+    if best["each"].len() > 1:
+        parts.append(f" (the lowest launch; each: {listed([number(rate) for rate in best['each']])})")
     if best["low"] is not None and best["high"] is not None:
         parts.append(
             f". It lies between {rounded(best['low'], best['low'], best['high'])} and "
             f"{rounded(best['high'], best['low'], best['high'])} req/s with "
             f"{best['confidence']:.0%} confidence, after {best['probes']} probes."
         )
-        reach = found.filter(pl.col("label") != best["label"], pl.col("high") >= best["low"])["label"].unique()
+        reach = lowest.filter(pl.col("label") != best["label"], pl.col("high") >= best["low"])["label"]
         if reach.len():
             whose = (
                 "One other's interval overlaps"

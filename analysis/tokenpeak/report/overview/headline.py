@@ -153,7 +153,8 @@ def recommendation(view: SweepView, ranked: Ranking) -> Sentence:
     now = current_phrase(ranked)
     parts: list[Part] = [f"On {ranked.hardware}: ", *in_parts(view, ranked, headline(decision, now))]
     if chosen is not None:
-        parts += [": ", strong(f"{number(chosen['objective'])} {view.metric.unit}"), f" {view.objective_at}"]
+        parts += [": ", strong(f"{number(chosen['shown'])} {view.metric.unit}"), f" {view.objective_at}"]
+        parts += [f" (the lowest launch; each: {chosen['each_launch']})"] if chosen["each_launch"] else []
     return (answer if ranked.is_known else open_answer)(*parts, ".")
 
 

@@ -1,6 +1,5 @@
 """Score card of the decision's config: gain, SLO, latency, energy and cost, each against the baseline."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
@@ -11,7 +10,7 @@ from tokenpeak.ranking.intervals import CONFIDENCE
 from tokenpeak.ranking.objective import metric_direction
 from tokenpeak.ranking.precision import precision_of
 from tokenpeak.report.blocks.block import Tile, Tiles, Tone
-from tokenpeak.report.blocks.digits import counted, number, percent, trimmed
+from tokenpeak.report.blocks.digits import counted, listed, number, percent, trimmed
 from tokenpeak.report.blocks.metric_columns import BROKEN, HELD, MILLI, NOT_PROVEN, confidence_words
 from tokenpeak.report.checks import checked
 from tokenpeak.report.config_energy import energy_configs, rounded
@@ -77,14 +76,16 @@ def _objective(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) ->
     if (per_gpu := PER_GPU.get(view.spec.objective.metric)) and isinstance(recommended.get(per_gpu), float):
         gpus = view.gpus_used(ranked.hardware).get(str(recommended["config_id"]), 0)
         notes += [f"{number(recommended[per_gpu])} per GPU"] if gpus > 1 else []
-    if (against := _baseline(ranked, recommended, "objective")) is not None:
+    if recommended["each_launch"]:
+        notes.append(f"the lowest launch; each: {recommended['each_launch']}")
+    if (against := _baseline(ranked, recommended, "shown")) is not None:
         words, value = against
         notes.append(f"{words} {number(value * scale)}")
     if (share := _limit_share(view, ranked, recommended)) is not None:
         notes.append(f"{share:.0%} of the hardware's limit (roofline)")
     return Tile(
         label=view.metric_title,
-        value=_show(recommended["objective"], scale),
+        value=_show(recommended["shown"], scale),
         unit=unit,
         note="; ".join(notes),
         mark=ranked.mark,
@@ -292,12 +293,7 @@ def _rate_note(row: dict[str, Any]) -> str:
     """Where the limit lies, as far as the rates that were judged say."""
     limit = f"breaks at {trimmed(row['breaks'])} req/s" if row["breaks"] is not None else "the limit was not reached"
     below = [trimmed(rate) for rate in row["unjudged"] if row["breaks"] is None or rate < row["breaks"]]
-    return f"{limit}; {_listed(below)} req/s could not be judged" if below else limit
-
-
-def _listed(words: Sequence[str]) -> str:
-    """Words as a sentence lists them: `a, b and c`."""
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+    return f"{limit}; {listed(below)} req/s could not be judged" if below else limit
 
 
 def _show(value: object, scale: float = 1.0) -> str:

@@ -28,7 +28,7 @@ from tokenpeak.report.blocks.metric_columns import (
     slo_word,
     trial_href,
 )
-from tokenpeak.report.ranking.standings import FEW, MEASURED, NOT_RUN, Ranking
+from tokenpeak.report.ranking.standings import FEW, NOT_RUN, Ranking, measured_columns
 from tokenpeak.report.view import SweepView
 
 SINGLE = "{once}: no interval, and differences below {margin:.0%} are not distinguished."
@@ -56,7 +56,7 @@ def distinguishable_words(ranked: Ranking) -> str:
 def standings(ranked: Ranking) -> pl.DataFrame:
     """The ranking's rows as `charts.dots` draws them, best first.
 
-    Columns: label, low and high (of the comparison interval), group, n, config_name, value (the objective's mean),
+    Columns: label, low and high (of the comparison interval), group, n, config_name, value (the objective as shown),
     marked (the decision's config, where it is known what to run), state, remark (ok, or why there is no value). Without
     intervals no config has a group.
     """
@@ -67,7 +67,7 @@ def standings(ranked: Ranking) -> pl.DataFrame:
         pl.col("group") if ranked.replicated else pl.lit("").alias("group"),
         "n",
         "config_name",
-        pl.col("objective").alias("value"),
+        pl.col("shown").alias("value"),
         ranked.is_recommended.alias("marked"),
         pl.col("state"),
         pl.col("why").fill_null("").alias("remark"),
@@ -152,7 +152,7 @@ def standing(view: SweepView, ranked: Sequence[Ranking]) -> Sentence:
 
 def _span_words(view: SweepView, ranked: Ranking, kinds: int) -> list[Part]:
     """From worst to best, and how many are as good as the best."""
-    values = ranked.frame["objective"].drop_nulls()
+    values = ranked.frame["shown"].drop_nulls()
     if values.len() < 2:
         return []
     ends = sorted((float(values.min()), float(values.max())), reverse=not view.higher_is_better)  # type: ignore[arg-type]
@@ -174,6 +174,7 @@ def ranking_table(view: SweepView, ranked: Ranking) -> Table:
     title = view.metric_title
     objective = view.spec.objective.metric
     frame = in_milliseconds(ranked.frame).with_columns(
+        objective="shown",
         href=trial_href(pl.col("trial_id")),
         gain=pl.col("gain") * 100,
         confidence=confidence_percent(pl.col("slo_confidence")),
@@ -201,7 +202,9 @@ def ranking_table(view: SweepView, ranked: Ranking) -> Table:
         .otherwise(pl.col("state")),
     )
     measured = [
-        name for name in MEASURED if name in frame.columns and name != objective and frame[name].is_not_null().any()
+        name
+        for name in measured_columns(view)
+        if name in frame.columns and name != objective and frame[name].is_not_null().any()
     ]
     # Of engines on one GPU each, a GPU gives what the engine gives.
     for whole, per_gpu in PER_GPU.items():
@@ -225,6 +228,11 @@ def ranking_table(view: SweepView, ranked: Ranking) -> Table:
             *axes,
             Column(key="result", title="Result", kind="state", help=RESULT),
             Column(key="objective", title=title, unit=unit, kind="number"),
+            *(
+                [Column(key="each_launch", title="Each launch", unit=unit)]
+                if (frame["each_launch"] != "").any()
+                else []
+            ),
             *_quality_columns(frame, unit),
             Column(key="low", title="95% low", unit=unit, kind="number", hidden=not ranked.replicated),
             Column(key="high", title="95% high", unit=unit, kind="number", hidden=not ranked.replicated),

@@ -17,6 +17,7 @@ from tokenpeak.ranking.decision_words import KEPT_BACK, kept_back
 from tokenpeak.ranking.objective import column_of, objective_directions, trade_offs
 from tokenpeak.ranking.rank import NOTHING
 from tokenpeak.ranking.ties import Verdicts
+from tokenpeak.report.blocks.digits import listed, number
 from tokenpeak.report.view import MEDIAN, Baseline, SweepView
 
 MEASURED = (
@@ -44,6 +45,11 @@ MEASURED = (
 """Columns of the objective's run that a ranking carries: geometric means over launches, of engine counts plain ones."""
 
 
+def measured_columns(view: SweepView) -> tuple[str, ...]:
+    """MEASURED with the latencies at the percentiles that the SLO limits."""
+    return tuple(dict.fromkeys((*MEASURED, *view.latency_columns)))
+
+
 NOT_RUN = "not run under the objective's load"
 """Why a config that started has no result, where no run of it could have given one."""
 
@@ -53,15 +59,17 @@ class Ranking:
     """The configs of one kind of hardware, best first.
 
     `frame` has config_id, label, config_name, alike (the labels of the other configs of its class, whose launches are
-    in its figures), rank (null without a result and where a launch gave 0), objective, low, high (95%, null where no
-    config was launched again), bar_low, bar_high (comparison intervals: where one overlaps the best's, the two are
-    tied; null of a config that may not be run), kept_back (why it may not be run, in a few words; null where it may), n
-    (launches with a result), launches, gain (share over the baseline;
+    in its figures), rank (null without a result and where a launch gave 0), objective, shown (the objective as pages
+    show it: of a rate the lowest launch's), each_launch (of a rate that was measured more than once: each, in words,
+    else empty), low, high (95%, null where no config was launched again), bar_low, bar_high (comparison intervals:
+    where one overlaps the best's, the two are tied; null of a config that may not be run), kept_back (why it may not be
+    run, in a few words; null where it may), n (launches with a result), launches, gain (share over the baseline;
     gain_low and gain_high where the baseline is a config), group (best, tie or empty), state (ok, invalid, failed or,
     where each launch was, interrupted), why (in a few words), details (in sentences), trial_id (the config's first
     trial), slo_met (in every launch), slo_confidence (by the requests of all launches), quality (pass, fail, unknown or
     null) with quality_reason, objective_unproven (what the objective is of a config whose answers failed or are not
-    proven) and the columns of MEASURED. A holdout run has no part in these; its result has columns of its own.
+    proven) and those of `measured_columns`: means over launches, beside a rate those of its launch. A holdout run has
+    no part in these; its result has columns of its own.
     """
 
     hardware: str
@@ -153,7 +161,10 @@ class Ranking:
         """The baseline's value and its name beside a line in a figure."""
         if self.baseline is None:
             return None
-        return self.baseline.value, "median" if self.baseline.config_id is None else self.baseline.words
+        if self.baseline.config_id is None:
+            return self.baseline.value, "median"
+        (shown,) = self.frame.filter(pl.col("config_id") == self.baseline.config_id)["shown"]
+        return float(shown), self.baseline.words
 
     @property
     def ties(self) -> pl.DataFrame:
@@ -177,9 +188,10 @@ def rank(view: SweepView, hardware: str) -> Ranking:
         is_mate=pl.col("config_id") != pl.col("config_id").replace(found.of),
     )
     also = [column_of(name) for name in view.spec.objective.also]
-    measured = [name for name in dict.fromkeys((*MEASURED, *also)) if name in view.runs.columns]
+    measured = [name for name in dict.fromkeys((*measured_columns(view), *also)) if name in view.runs.columns]
     known = ("verdict", "verdict_codes", "verdict_reasons", "energy_source", "slo_confidence")
-    runs = view.objective_runs().select("trial_id", *known, *measured)
+    runs = view.held_runs() if view.spec.objective.is_rate else view.objective_runs()
+    runs = runs.select("trial_id", *known, *measured)
     joined = trials.join(runs, on="trial_id", how="left").with_columns(
         objective_holdout=pl.when("holdout").then("objective"),
         objective=pl.when(~pl.col("holdout")).then("objective"),
@@ -193,7 +205,13 @@ def rank(view: SweepView, hardware: str) -> Ranking:
         pl.col("objective_unproven").filter(~pl.col("holdout")).log().mean().exp(),
         has.sum().cast(pl.Int64).alias("n"),
         pl.len().cast(pl.Int64).alias("launches"),
-        *(_mean(name, has) for name in measured),
+        *(
+            # What was seen at another launch's rate says nothing of this one.
+            pl.col(name).filter(has).sort_by(pl.col("objective").filter(has)).first()
+            if view.spec.objective.is_rate
+            else _mean(name, has)
+            for name in measured
+        ),
         pl.when(has.any()).then(pl.col("slo_met").filter(has).all(ignore_nulls=False)).alias("slo_met"),
         pl.col("objective_holdout").drop_nulls().first(),
         pl.col("slo_met")
@@ -235,6 +253,15 @@ def rank(view: SweepView, hardware: str) -> Ranking:
         if each.config not in allowed or each.hold == "broken"
     }
     frame = frame.with_columns(kept_back=pl.col("config_id").replace_strict(kept, default=None, return_dtype=pl.String))
+    rates = {each.config: each.launches for each in found.all} if view.spec.objective.is_rate else {}
+    lowest = {config: min(launches) for config, launches in rates.items() if launches}
+    several = {config: listed([number(each) for each in own]) for config, own in rates.items() if len(own) > 1}
+    frame = frame.with_columns(
+        shown=pl.coalesce(
+            pl.col("config_id").replace_strict(lowest, default=None, return_dtype=pl.Float64), "objective"
+        ),
+        each_launch=pl.col("config_id").replace_strict(several, default="", return_dtype=pl.String),
+    )
     frame = _standings(frame.sort("rank", nulls_last=True, maintain_order=True), found.decision, baseline)
     return Ranking(
         hardware=hardware,
