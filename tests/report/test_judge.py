@@ -22,7 +22,7 @@ ARCHIVES = {
 }
 LONG = ("cpu", "v100", "quick", "sim")
 """Those of `make e2e`; what a page of them says is of the kinds that the other has."""
-LEAST = {"h100": 0, "cpu": 0, "v100": 0, "quick": 0, "sim": 0}
+LEAST = {"h100": 43, "cpu": 30, "v100": 19, "quick": 22, "sim": 32}
 """Figures that a site says at least: a judge that finds fewer has not read it."""
 
 

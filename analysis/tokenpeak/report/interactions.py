@@ -66,7 +66,7 @@ def widest_gain(view: SweepView) -> float:
 
 
 def cells(view: SweepView, across: str, down: str, widest: float) -> pl.DataFrame:
-    """The cells of one pair on each hardware: the mean over the other axes, against the hardware's baseline.
+    """The cells of one pair on each hardware: the geometric mean over the other axes, against the hardware's baseline.
 
     Columns: hardware, across, down, state (value, untried or failed), value, gain, n (configs), best, step, words,
     under, why, mixed (its mean is over other settings of the other axes than that of another cell: a star behind n).
@@ -97,7 +97,7 @@ def _cell(here: pl.DataFrame, baseline: float | None, widest: float) -> dict[str
             return {**empty, "state": "untried", "words": "not tried", "why": "not tried"}
         why = str(here["why"].drop_nulls().first() or "no result")
         return {**empty, "state": "failed", "words": why.split(":")[0][:16], "why": why}
-    value = float(ok["objective"].mean())  # type: ignore[arg-type]
+    value = math.exp(float(ok["objective"].log().mean()))  # type: ignore[arg-type]
     gain = value / baseline - 1 if baseline else 0.0
     step = round((gain / widest + 1) / 2 * (STEPS - 1))
     lost = here.height - ok.height
@@ -301,7 +301,7 @@ def heatmap(view: SweepView, across: str, down: str, widest: float) -> Figure:
     counts: list[int] = grid.filter(state="value")["n"].to_list()
     least, most = min(counts, default=0), max(counts, default=0)
     over = f"{least} to {most} configs" if least != most else f"{most} config{'' if most == 1 else 's'}"
-    caption = f"Means over {', '.join(others)}; {over} a cell." if others else "A cell is a config."
+    caption = f"Geometric means over {', '.join(others)}; {over} a cell." if others else "A cell is a config."
     names = {axis: short_names(view.axes[axis]) for axis in (across, down)}
     chart = charts.heatmap(
         grid.with_columns(
@@ -346,8 +346,8 @@ def heatmap_legend(view: SweepView, widest: float) -> Sentence:
     }
     lower = "" if view.higher_is_better else "; lower is better"
     return note(
-        f"A cell: the mean in {view.metric.unit} {view.objective_at}, its difference from {_baseline_words(view)}, and "
-        f"how many configs (n){lower}. Blue is better; colours end at ±{widest:.0%}.",
+        f"A cell: the geometric mean in {view.metric.unit} {view.objective_at}, its difference from "
+        f"{_baseline_words(view)}, and how many configs (n){lower}. Blue is better; colours end at ±{widest:.0%}.",
         *(words for words, where in signs.items() if grid.filter(where).height),
     )
 

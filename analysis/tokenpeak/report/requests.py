@@ -1,7 +1,7 @@
 """Distributions of requests: quantiles of TTFT, TPOT and latency, TTFT by input length, and the queue over time.
 
-All are of the objective's run. Where an archive has single requests they are counted; else quantiles are those that
-each run recorded, and there is nothing by length.
+All are of the objective's run. Quantiles are geometric means over launches of each launch's, as in the ranking. Where
+an archive has no single requests they are those that each run recorded, and there is nothing by length.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,13 +10,14 @@ import altair as alt
 import polars as pl
 
 from tokenpeak.paths import slug
+from tokenpeak.ranking.intervals import share as share_of
 from tokenpeak.report.blocks import charts
 from tokenpeak.report.blocks.block import Column, Figure, Part, Sentence, Table, answer, code, strong, table
 from tokenpeak.report.blocks.captioned import figure
 from tokenpeak.report.blocks.digits import number
 from tokenpeak.report.load.curve_charts import STEEP
 from tokenpeak.report.load.interactivity import roles
-from tokenpeak.report.ranking.standings import Ranking
+from tokenpeak.report.ranking.standings import Ranking, by_class
 from tokenpeak.report.view import SweepView
 
 QUANTILES = tuple(sorted({*(step / 100 for step in range(1, 100, 2)), 0.5, 0.9}))
@@ -47,14 +48,14 @@ def chosen(view: SweepView, ranked: Ranking, most: int) -> list[str]:
 
 
 def requests_of(view: SweepView, ranked: Ranking) -> pl.DataFrame:
-    """Measured requests of the objective's run: series (the label), the keys of WORDS, input_tokens, turn.
+    """Measured requests of the objective's run: series (the label), trial_id, keys of WORDS, input_tokens, turn.
 
-    Empty where the archive has none.
+    Configs of one class are one, as in the ranking. Empty where the archive has none.
     """
     labels = chosen(view, ranked, SHOWN)
     runs = (
-        view.objective_runs()
-        .filter(pl.col("hardware") == ranked.hardware, pl.col("verdict") != "invalid", pl.col("label").is_in(labels))
+        _ranked_runs(view, ranked)
+        .filter(pl.col("label").is_in(labels))
         .select("trial_id", "run_index", "level_kind", series="label")
     )
     if runs.is_empty():
@@ -70,6 +71,7 @@ def requests_of(view: SweepView, ranked: Ranking) -> pl.DataFrame:
         .join(runs.lazy(), on=["trial_id", "run_index"])
         .select(
             "series",
+            "trial_id",
             "input_tokens",
             "turn",
             ttft_s=pl.col("first_token_s") - start,
@@ -86,25 +88,46 @@ def requests_of(view: SweepView, ranked: Ranking) -> pl.DataFrame:
 def quantiles(view: SweepView, ranked: Ranking, requests: pl.DataFrame) -> pl.DataFrame:
     """A row per config, quantity and share: series, quantity (a key of WORDS), x (the share), value (ms), n (requests).
 
-    A share x of the requests took at most `value`, by linear interpolation.
+    A share x of a launch's requests took at most so long, by linear interpolation, or as its run recorded; `value` is
+    the geometric mean of that over launches.
     """
     if requests.height:
-        rows = [
-            {"series": series, "quantity": key, "x": share, "value": at * 1000, "n": values.len()}
-            for (series,), own in requests.group_by("series", maintain_order=True)
-            for key in WORDS
-            if (values := own[key].drop_nulls()).len()
-            for share in QUANTILES
-            if (at := values.quantile(share, "linear")) is not None
-        ]
-        return pl.DataFrame(rows, schema=_QUANTILES)
+        runs = _ranked_runs(view, ranked)
+        parts = []
+        for key in WORDS:
+            own = requests.drop_nulls(key)
+            known = {at: name for at in RECORDED if (name := _name(key, at)) in runs.columns}
+            recorded = runs.select("trial_id", *(pl.col(name).alias(f"run_{at}") for at, name in known.items()))
+            parts.append(
+                own.group_by("series", "trial_id", maintain_order=True)
+                .agg(pl.len().alias("n"), *(pl.col(key).quantile(at, "linear").alias(str(at)) for at in QUANTILES))
+                .join(recorded, on="trial_id", how="left", maintain_order="left")
+                .with_columns(pl.coalesce(f"run_{at}", str(at)).alias(str(at)) for at in known if at in QUANTILES)
+                .group_by("series", maintain_order=True)
+                .agg(pl.col("n").sum().cast(pl.Int64), pl.col(map(str, QUANTILES)).log().mean().exp() * 1000)
+                .unpivot(index=["series", "n"], variable_name="x")
+                .select("series", pl.lit(key).alias("quantity"), pl.col("x").cast(pl.Float64), "value", "n")
+            )
+        place = pl.col("series").cast(pl.Enum(requests["series"].unique(maintain_order=True)))
+        return pl.concat(parts).sort(place, maintain_order=True)
     return pl.DataFrame(list(_recorded(view, ranked)), schema=_QUANTILES)
+
+
+def _ranked_runs(view: SweepView, ranked: Ranking) -> pl.DataFrame:
+    """The objective's runs that may be ranked, with the labels of the ranking's rows."""
+    runs = view.objective_runs().filter(pl.col("hardware") == ranked.hardware, pl.col("verdict") != "invalid")
+    return by_class(view, runs)
+
+
+def _name(key: str, share: float) -> str:
+    """The column of runs that has this share's quantile."""
+    return f"{key}_p{share * 100:.0f}"
 
 
 def _recorded(view: SweepView, ranked: Ranking) -> Iterable[dict[str, object]]:
     """The percentiles that runs recorded, as geometric means over launches."""
-    runs = view.objective_runs().filter(pl.col("hardware") == ranked.hardware, pl.col("verdict") != "invalid")
-    names = {(key, share): f"{key}_p{share * 100:.0f}" for key in WORDS for share in RECORDED}
+    runs = _ranked_runs(view, ranked)
+    names = {(key, share): _name(key, share) for key in WORDS for share in RECORDED}
     known = {place: name for place, name in names.items() if name in runs.columns}
     means = runs.group_by("label", maintain_order=True).agg(
         pl.col("requests_ok").sum().cast(pl.Int64), *(pl.col(name).log().mean().exp() for name in known.values())
@@ -119,7 +142,7 @@ def _recorded(view: SweepView, ranked: Ranking) -> Iterable[dict[str, object]]:
 
 
 def answer_tail(view: SweepView, ranked: Ranking, frame: pl.DataFrame) -> Sentence:
-    """How long the slowest of a hundred requests waits for its first token: the recommended config and the baseline."""
+    """How long a launch's slowest of a hundred requests waits for its first token, with the decision's config."""
     said = roles(view, ranked)
     tail = frame.filter(quantity="ttft_s", x=0.99) if frame.height else frame
     found = {row["series"]: row["value"] for row in tail.iter_rows(named=True)}
@@ -245,7 +268,8 @@ def quantile_figure(
         },
         name=f"quantiles-{slug(hardware)}",
         title=f"How long requests took{view.where(hardware)}",
-        caption=f"Measured requests at {view.objective_place}, n={n} each. A flat line: requests alike; a steep end: a "
+        caption=f"At {view.objective_place}; {n} requests a config. Quantiles of launches, as geometric means over "
+        "them. A flat line: requests alike; a steep end: a "
         f"long tail.{'' if whole else ' Quantiles as recorded: the archive has no single requests.'}",
         scope=slug(hardware),
     )
@@ -253,7 +277,9 @@ def quantile_figure(
 
 def quantile_table(view: SweepView, hardware: str, frame: pl.DataFrame) -> Table:
     """A row per config with the quantiles of TABLED of each time; a row picks its config."""
-    short = frame.filter(pl.col("x").is_in(TABLED)).with_columns(
+    limited = {share_of(percentile) for _, percentile, _ in view.spec.slo.limits()}
+    tabled = sorted({*TABLED, *limited})
+    short = frame.filter(pl.col("x").is_in(tabled)).with_columns(
         column=pl.format("{}_{}", "quantity", (pl.col("x") * 100).round().cast(pl.Int64))
     )
     wide = short.pivot("column", index="series", values="value", maintain_order=True)
@@ -265,7 +291,7 @@ def quantile_table(view: SweepView, hardware: str, frame: pl.DataFrame) -> Table
             *(
                 Column(key=f"{key}_{share * 100:.0f}", title=f"{words} p{share * 100:.0f}", unit="ms", kind="number")
                 for key, words in WORDS.items()
-                for share in TABLED
+                for share in tabled
             ),
             Column(key="n", title="Requests", kind="number"),
         ],
@@ -301,8 +327,8 @@ def group_figure(
         },
         name=f"ttft-by-{slug(words.partition(' (')[0])}-{slug(hardware)}",
         title=f"TTFT by {words.partition(' (')[0]}{view.where(hardware)}",
-        caption="Median of each group of requests, bars from the 25th to the 75th percentile; "
-        f"n={number(int(frame['n'].sum()))} requests.",
+        caption="Median of each group of requests, those of all launches pooled; bars from the 25th to the 75th "
+        f"percentile. {number(frame.height)} points of {number(int(frame['n'].sum()))} requests.",
         span="half",
         scope=slug(hardware),
     )

@@ -3,8 +3,6 @@
 import math
 import re
 
-import polars as pl
-
 from judge import rates
 from judge.raw import Raw, geometric
 from judge.text import HW, LEVEL, Figures, N, Site, confidence, must, number, pattern
@@ -86,31 +84,9 @@ def tried_rate(site: Site, found: re.Match[str]) -> Figures:
 def tail(site: Site, found: re.Match[str]) -> Figures:
     hw = found["hw"]
     must(found["label"] == site.recommended[hw], "the recommended config")
-    yield found["ms"], ttft_tail(site.raw, hw, found["label"])
+    yield found["ms"], site.raw.means(hw, "ttft_s_p99")[found["label"]] * 1000
     if found["base"]:
-        yield found["other"], ttft_tail(site.raw, hw, found["base"])
-
-
-def requests_of(raw: Raw, hw: str, label: str) -> pl.DataFrame:
-    """The measured requests of a config at the objective's load, of all its launches: ttft_s; empty without files."""
-    frames = []
-    for trial, run in raw.runs(hw):
-        path = raw.folder / "trials" / f"{trial['trial_id']}.requests.parquet"
-        if raw.label(trial["config"]) == label and path.is_file():
-            own = pl.read_parquet(path).filter(
-                pl.col("run_index") == run["run_index"], pl.col("phase") == "measured", pl.col("error").is_null()
-            )
-            start = "due_s" if run["level"].get("rate_per_s") else "sent_s"
-            frames.append(own.select(ttft_s=pl.col("first_token_s") - pl.col(start)).drop_nulls())
-    return pl.concat(frames) if frames else pl.DataFrame(schema={"ttft_s": pl.Float64})
-
-
-def ttft_tail(raw: Raw, hw: str, label: str) -> float:
-    """The p99 of TTFT in ms, over all requests or, without them, the mean of what runs recorded."""
-    own = requests_of(raw, hw, label)
-    if own.height:
-        return float(own["ttft_s"].quantile(0.99, "linear") or 0.0) * 1000
-    return raw.means(hw, "ttft_s_p99")[label] * 1000
+        yield found["other"], site.raw.means(hw, "ttft_s_p99")[found["base"]] * 1000
 
 
 @pattern(r"No config has runs to rank at more than one load level, so there is no curve\.")

@@ -13,12 +13,12 @@ from tokenpeak.report.blocks.digits import number
 from tokenpeak.report.blocks.metric_columns import SLO, slo_word, trial_href
 from tokenpeak.report.load import curves
 from tokenpeak.report.ranking.standings import Ranking, by_class
-from tokenpeak.report.view import SweepView
+from tokenpeak.report.view import SweepView, latency_words
 
 HIDDEN_LOSS = 0.1
 """From this share below the best config of another workload on, the page says so in a sentence."""
-METRICS = ("output_tok_per_s", "ttft_s_p95", "request_output_tok_per_s_p50", "energy_j_per_output_tok", "tpot_s_p95")
-"""Of a run, as means over launches."""
+METRICS = ("output_tok_per_s", "request_output_tok_per_s_p50")
+"""Of a run, as means over launches, beside the latencies that the SLO limits."""
 
 
 @lru_cache(maxsize=8)
@@ -27,11 +27,12 @@ def level_means(view: SweepView, hardware: str) -> pl.DataFrame:
 
     Configs of one class are one, as in the ranking.
     Columns: config_id, label, workload_name, level_label, open (at a rate), slo_met (in every launch), slo_confidence
-    (the least of its launches), n, and METRICS, null where a launch has none or nothing of it.
+    (the least of its launches), n, METRICS and the view's latency_columns, null where a launch has none or nothing of
+    it.
     """
     runs = view.same_requests().filter(pl.col("hardware") == hardware, pl.col("verdict") != "invalid")
     runs = by_class(view, runs)
-    known = [name for name in METRICS if name in runs.columns]
+    known = [name for name in (*METRICS, *view.latency_columns) if name in runs.columns]
     return runs.group_by("config_id", "label", "workload_name", "level_label", maintain_order=True).agg(
         pl.col("rate_per_s").is_not_null().any().alias("open"),
         pl.col("slo_met").all(ignore_nulls=False).alias("slo_met"),
@@ -45,8 +46,8 @@ def compared(view: SweepView, ranked: Ranking) -> pl.DataFrame:
     """A row per workload and load level: the decision's config beside the baseline and the best of that level.
 
     Columns: workload, level, open, at (the objective's own), mine, theirs, best (tok/s), best_label (of those that may
-    be run, else of all), behind (share below the best), ttft, ttft_theirs (ms, p95), slo, n. At a given rate all
-    configs that keep up give the same tok/s.
+    be run, else of all), behind (share below the best), ttft, ttft_theirs (ms, at the SLO's percentile), slo,
+    n. At a given rate all configs that keep up give the same tok/s.
     """
     recommended = ranked.chosen
     means = level_means(view, ranked.hardware).filter(pl.col("output_tok_per_s").is_not_null())
@@ -54,7 +55,7 @@ def compared(view: SweepView, ranked: Ranking) -> pl.DataFrame:
         return pl.DataFrame()
     baseline = ranked.baseline.config_id if ranked.baseline else None
     place = ["workload_name", "level_label"]
-    milli = pl.col("ttft_s_p95") * 1000
+    milli = pl.col(view.latency_columns[0]) * 1000
     mine = means.filter(config_id=recommended["config_id"]).select(
         *place, "open", "slo_met", "slo_confidence", "n", mine="output_tok_per_s", ttft=milli
     )
@@ -104,9 +105,10 @@ def load_levels(view: SweepView, ranked: Ranking) -> Table | None:
         Column(key="theirs", title=against or "", unit="tok/s", kind="number"),
         Column(key="against", title=f"Against {against}", unit="%", kind="number", digits=1, signed=True),
     ]
-    waits = [Column(key="ttft", title="TTFT p95", unit="ms", kind="number")]
+    ttft = latency_words(view.latency_columns[0])
+    waits = [Column(key="ttft", title=ttft, unit="ms", kind="number")]
     if against and shown["ttft_theirs"].is_not_null().any():
-        waits.append(Column(key="ttft_theirs", title=f"{against}: TTFT p95", unit="ms", kind="number"))
+        waits.append(Column(key="ttft_theirs", title=f"{against}: {ttft}", unit="ms", kind="number"))
     return table(
         shown,
         [

@@ -36,6 +36,7 @@ FIRST_COLUMNS = (
     "rank",
     "result",
     "objective",
+    "each_launch",
     "also",
     "gain",
     "n",
@@ -126,6 +127,23 @@ def accelerator_of(nodes: Sequence[NodeFacts]) -> Accelerator:
     return "amd" if "amd" in known else "nvidia"
 
 
+BOARD_ENERGY = r"^gpu\d+_energy_j$"
+"""Series of the boards' energy counters."""
+
+
+def _energy_words(view: SweepView) -> str:
+    """The energy of all loads and, where counters ran through every launch, of whole launches with their starts."""
+    loads_j = float(view.runs["energy_j"].drop_nulls().sum()) if view.runs.height else 0.0
+    if not loads_j:
+        return "not known"
+    words = f"{number(loads_j / 3600)} Wh during loads"
+    counters = view.series.filter(pl.col("quantity").str.contains(BOARD_ENERGY))
+    counted = counters.group_by("trial_id", "quantity").agg(pl.col("value").max() - pl.col("value").min())
+    if set(counted["trial_id"]) != set(view.trials["trial_id"]):
+        return words
+    return f"{words}, {number(float(counted['value'].sum()) / 3600)} Wh over whole launches by the boards' counters"
+
+
 def cost_of_sweep(view: SweepView) -> Facts:
     """Configs, trials and runs of the sweep, and the time and energy that they took."""
     trials = view.trials
@@ -133,7 +151,6 @@ def cost_of_sweep(view: SweepView) -> Facts:
     for hardware in view.hardware:
         spent = float(trials.filter(pl.col("hardware") == hardware)["duration_s"].sum())
         hours += spent * max(1, view.gpus_of(hardware)) / 3600
-    energy_j = float(view.runs["energy_j"].drop_nulls().sum()) if view.runs.height else 0.0
     downtime = (
         sum(view.end.production_downtime_s.values())
         if view.end
@@ -174,7 +191,7 @@ def cost_of_sweep(view: SweepView) -> Facts:
             "Production not serving",
             f"{_span(downtime)} over {counted(len(served), 'node')}" if served else "no node served a production",
         ),
-        ("Energy under load", f"{number(energy_j / 3600)} Wh" if energy_j else "not known"),
+        ("Energy", _energy_words(view)),
     ]
     if view.end and (served or view.end.unrestored):
         pairs.append(

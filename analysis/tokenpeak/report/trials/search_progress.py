@@ -111,7 +111,7 @@ def progress(view: SweepView) -> SweepProgress:
 
 def _counted(view: SweepView) -> pl.DataFrame:
     return view.trials.group_by("hardware", "config_id").agg(
-        pl.col("objective").mean(),
+        pl.col("objective").log().mean().exp(),
         n=pl.len(),
         ok=(pl.col("status") == "ok").sum(),
         cause=pl.col("failure_cause").drop_nulls().first(),

@@ -16,7 +16,7 @@ from tokenpeak.report.blocks.metric_columns import (
     slo_word,
     trial_href,
 )
-from tokenpeak.report.ranking.standings import MEASURED, reason_words
+from tokenpeak.report.ranking.standings import measured_columns, reason_words
 from tokenpeak.report.view import LAUNCH, SweepView
 from tokenpeak.store.archive import Archive
 
@@ -178,9 +178,9 @@ def runs(view: SweepView, frame: pl.DataFrame, name: str, title: str) -> Table:
     if stated:
         shown = shown.with_columns(pl.col("state").str.replace_all("_", " "))
     # A publication's objective may be a figure that our own runs keep beside better ones.
-    metrics = dict.fromkeys([view.spec.objective.metric, *MEASURED])
+    metrics = dict.fromkeys([view.spec.objective.metric, *measured_columns(view)])
     measured = [metric for metric in metrics if metric in shown.columns and shown[metric].is_not_null().any()]
-    visible: tuple[str, ...] = ("output_tok_per_s", "goodput_request_per_s", "ttft_s_p50", "ttft_s_p95", "tpot_s_p95")
+    visible: tuple[str, ...] = ("output_tok_per_s", "goodput_request_per_s", "ttft_s_p50", *view.latency_columns)
     if len(measured) <= len(visible) or not set(visible) & set(measured):
         visible = tuple(measured)
     several = view.runs["workload_name"].n_unique() > 1
