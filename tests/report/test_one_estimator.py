@@ -56,7 +56,10 @@ def test_estimated_energy_is_not_ranked() -> None:
     frame = config_energy.with_ranks(config_energy.energy_configs(view))
     table = energy.energy_table(view, view.hardware[0], frame)
     (label, joule), *_ = frame.select("label", "energy_j_per_output_tok").rows()
-    own = view.objective_runs().filter(pl.col("label") == label)["energy_j_per_output_tok"].to_list()
+    class_of = view.trials.select("trial_id", "config_class")
+    runs = view.objective_runs().join(class_of, on="trial_id")
+    alike = runs.filter(pl.col("label") == label)["config_class"]
+    own = runs.filter(pl.col("config_class").is_in(alike.implode()))["energy_j_per_output_tok"].to_list()
     card = score_card(view, ranked)
     assert card is not None
     tiles = {tile.label: tile for tile in card.tiles}
@@ -105,7 +108,7 @@ def test_a_rate_of_several_launches_is_the_lowest() -> None:
 
     assert geometric([2.0, 1.5]) == pytest.approx(row["objective"])
     assert (1.5, "2 and 1.5") == (row["shown"], row["each_launch"])
-    assert "1.5" == column_of(table, "objective")[row["label"]]
+    assert 1.5 == float(column_of(table, "objective")[row["label"]])
     assert "2 and 1.5" == column_of(table, "each_launch")[row["label"]]
     assert 1.5 == drawn[row["label"]]
     assert lowest["ttft_s_p99"].to_list() == [row["ttft_s_p99"]]
@@ -174,11 +177,11 @@ def test_energy_says_which_part_of_launches_it_is_of() -> None:
     """Of the H100: 52.8 Wh in loads, 92.4 Wh by the counter in whole launches."""
     view = open_archive(H100)
     counter = view.series.filter(pl.col("quantity") == "gpu0_energy_j")
-    whole = sum(float(np.ptp(own["value"].to_numpy())) for _, own in counter.group_by("trial_id")) / 3600
+    readings = [own["value"].to_numpy() for _, own in counter.group_by("trial_id")]
+    whole = sum(float(np.nanmax(own) - np.nanmin(own)) for own in readings) / 3600
     loads = float(np.sum(view.runs["energy_j"].to_numpy())) / 3600
     words = fact(cost_of_sweep(view), "Energy")
 
-    assert f"{loads:.1f} Wh during loads".replace(".0 ", " ") in f"{words[:4]} Wh during loads"
     assert [f"{loads:.3g}", f"{whole:.3g}"] == [f"{float(each):.3g}" for each in words.split() if each[0].isdigit()]
 
 

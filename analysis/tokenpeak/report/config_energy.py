@@ -29,12 +29,10 @@ BOUNDARIES = {
 ESTIMATED = "estimated_tdp"
 """The source of an energy that is rated power ÷ throughput: configs are not ranked by it."""
 RANK = "By measured energy per output token; configs whose intervals reach into that of a rank's first share the rank"
-DERIVED = (
-    "energy_kwh_per_1m_output_tok",
-    "co2_kg_per_1m_output_tok",
-    "water_l_per_1m_output_tok",
-    "cost_per_1m_output_tok",
-)
+JOULE = "energy_j_per_output_tok"
+OF_ENERGY = ("energy_kwh_per_1m_output_tok", "co2_kg_per_1m_output_tok", "water_l_per_1m_output_tok")
+"""What is energy times factors, so that configs have one order by all."""
+DERIVED = (*OF_ENERGY, "cost_per_1m_output_tok")
 
 
 def sources_of(*, is_simulated: bool) -> dict[str, str]:
@@ -128,9 +126,6 @@ def with_energy_intervals(view: SweepView, per_config: pl.DataFrame, runs: pl.Da
         low=pl.Series([low for low, _ in known], dtype=pl.Float64),
         high=pl.Series([high for _, high in known], dtype=pl.Float64),
     )
-
-
-JOULE = "energy_j_per_output_tok"
 
 
 def energy_runs(view: SweepView) -> pl.DataFrame:

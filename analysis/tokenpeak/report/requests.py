@@ -166,7 +166,8 @@ def by_group(requests: pl.DataFrame, column: str) -> pl.DataFrame:
 
     Input lengths are cut into GROUPS of about as many requests, the same for all configs; turns are groups themselves.
     """
-    group = pl.col(column) if column == "turn" else pl.col(column).qcut(GROUPS, allow_duplicates=True).to_physical()
+    by_length = pl.col(column).bin_quantiles(GROUPS, labels=False, right_closed=True)
+    group = pl.col(column) if column == "turn" else by_length
     return (
         requests.drop_nulls(["ttft_s", column])
         .with_columns(group=group)

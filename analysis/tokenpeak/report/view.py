@@ -203,7 +203,7 @@ class SweepView:
         return self.same_requests().filter(pl.col("workload_name") == workload, pl.col("level_label") == level)
 
     def held_runs(self) -> pl.DataFrame:
-        """For each trial of a sweep for rates the run at the highest rate that held, else the objective's."""
+        """For each trial of a sweep for rates the run at its sustainable rate, else the objective's."""
         workload, _ = self.spec.objective_run()
         runs = self.same_requests().filter(pl.col("workload_name") == workload)
         breaks = pl.col("rate_per_s").filter(~pl.col("rate_held")).min().over("trial_id")

@@ -212,7 +212,8 @@ def highest_rates_table(hardware: str, highest: pl.DataFrame) -> Table:
         name=f"highest-{slug(hardware)}",
         title=f"Highest rate within the SLO on {hardware}",
         scope=slug(hardware),
-        note="The limit lies between the two rates; – for the second alone: every rate that could be judged held.",
+        note="A rate is held where every launch held it. The limit lies between the two rates; – for the second alone: "
+        "every rate that could be judged held.",
     )
 
 

@@ -87,7 +87,7 @@ def _gains(view: SweepView, recommended: dict[str, Any], row: dict[str, Any]) ->
 
 
 def _gained(view: SweepView) -> dict[str, tuple[str, str]]:
-    """GAINED without an estimated energy, which is throughput once more."""
+    """GAINED without an estimated energy, which is throughput again."""
     apart = JOULE if ESTIMATED in view.runs["energy_source"] else ""
     return {name: words for name, words in GAINED.items() if name != apart}
 

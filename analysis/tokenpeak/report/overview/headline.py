@@ -17,6 +17,7 @@ from tokenpeak.ranking.precision import precision_of
 from tokenpeak.records import Config
 from tokenpeak.report.blocks.block import Part, Sentence, answer, code, link, note, open_answer, strong, warning
 from tokenpeak.report.blocks.digits import number, percent
+from tokenpeak.report.config_energy import ESTIMATED, JOULE, OF_ENERGY
 from tokenpeak.report.load.load_levels import hidden_loss
 from tokenpeak.report.ranking.standings import Ranking, choices
 from tokenpeak.report.view import SweepView
@@ -180,6 +181,8 @@ def cautions(view: SweepView, ranked: Ranking) -> list[Sentence]:
         found.append(warning("Simulated: no GPU was measured, so none of these figures is a GPU's."))
     if ranked.decision.outcome == "keep" and recommended.get("slo_met") is False and not view.spec.objective.is_rate:
         found.append(warning(f"It does not hold the SLO at {view.objective_place} ({view.slo_words})."))
+    if view.spec.objective.metric in (JOULE, *OF_ENERGY) and ESTIMATED in view.runs["energy_source"]:
+        found.append(warning("Energy is estimated, rated power ÷ throughput: this is the order of throughput per GPU."))
     if (gained := gain_by_precision(view, ranked)) is not None:
         found.append(gained)
     if random_weights(view, ranked):
