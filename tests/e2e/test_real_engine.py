@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -106,14 +107,16 @@ def production_answers() -> bool:
 
 
 def test_sweep_of_a_real_engine_ends_with_a_ranking(swept: tuple[str, Path, list[dict[str, Any]]]) -> None:
-    """Four configs and the engine's defaults give a result, and the best one's command is printed."""
+    """Four configs and the engine's defaults give a result, and a decision, with a command where it names one."""
     said, _, trials = swept
     ok = [trial for trial in trials if trial["status"] == "ok"]
 
     assert 5 == len({trial["config"]["config_id"] for trial in ok})
     assert {"0.32.0"} == {trial["startup"]["engine_version"] for trial in ok}
     assert all(trial["startup"]["kv_cache_tokens"] for trial in ok)
-    assert "vllm serve" in said
+    assert re.search(r"^   1 +[\d.,]+ tok/s ", said, re.MULTILINE)
+    # A busy machine may let none hold the SLO.
+    assert ("vllm serve " in said) == (re.search(r"^  (Nothing holds|Not known)", said, re.MULTILINE) is None)
 
 
 def test_impossible_config_is_a_classified_failure(swept: tuple[str, Path, list[dict[str, Any]]]) -> None:

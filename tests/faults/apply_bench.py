@@ -114,16 +114,18 @@ class ApplyBench(Bench):
         assert made.wait(400) == 0, made.said
         self.sweep_id = self.archives()[-1].name
         self.old = self.fingerprint()
-        applied = self.apply("--config", f"max_num_seqs={NEW_VALUE}")
+        applied = self.apply()
         assert applied.wait(400) == 0, applied.said
         self.new = self.fingerprint()
         assert self.old != self.new
         self.roll_back()
 
-    def apply(self, *options: str) -> Controller:
-        """Start an apply of the sweep's config."""
+    def apply(self, max_num_seqs: int = NEW_VALUE) -> Controller:
+        """Start an apply of a config by name: a sweep as short as this shows none to be ahead."""
         self.node.sh("rm", "-f", "/var/lib/tokenpeak/phase.json")
-        return self.start("apply", self.sweep_id, "--despite", "simulated", "--yes", *options)
+        return self.start(
+            "apply", self.sweep_id, "--config", f"max_num_seqs={max_num_seqs}", "--despite", "simulated", "--yes"
+        )
 
     def roll_back(self) -> None:
         """Undo the last confirmed apply; production has its old definition afterwards."""

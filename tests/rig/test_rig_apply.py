@@ -50,7 +50,7 @@ def test_applies_under_client_load(loaded: ApplyBench, value: int, status: str) 
     found = []
     with clients.sending():
         for _ in range(TIMES):
-            controller = loaded.apply("--config", f"max_num_seqs={value}")
+            controller = loaded.apply(value)
             exit_status = controller.wait(200)
             record = loaded.records()[-1]
             found.append((record.status, record.bake.status if record.bake else None, exit_status))
