@@ -219,3 +219,20 @@ def test_a_history_has_the_rule_of_upgrades(
     keys = [column.key for column in table.columns]
 
     assert [verdict, "first"] == [row[keys.index("verdict")]["text"] for row in table.rows]
+
+
+def test_the_second_workload_decides_in_a_tie() -> None:
+    """Of what ties on the CPU the one that is best under the other workload is named, by the runs' own mean."""
+    view, ranked = opened(CPU)
+    assert ranked.chosen is not None
+    objective, _ = view.spec.objective_run()
+    other = view.same_requests().filter(pl.col("workload_name") != objective, pl.col("verdict") != "invalid")
+    own = view.trials.select("trial_id", "config_class")
+    means = other.join(own, on="trial_id").group_by("config_class").agg(pl.col("output_tok_per_s").log().mean().exp())
+    value = dict(means.rows())
+    of_class = dict(view.trials.select("config_id", "config_class").rows())
+    tied = {config: value[of_class[config]] for config in ranked.decision.group}
+
+    assert len(tied) > 1
+    assert tied[ranked.decision.config or ""] >= (1 - view.spec.search.margin) * max(tied.values())
+    assert min(tied.values()) < (1 - view.spec.search.margin) * max(tied.values())
