@@ -127,7 +127,7 @@ def _measure(key: str) -> dict[str, Any]:
 
 
 def _result(view: SweepView, row: dict[str, Any], levels: Mapping[str, list[list[Any]]]) -> dict[str, Any]:
-    # One figure for the objective everywhere: the ranking's, the geometric mean over launches.
+    # One figure for the objective everywhere: as the ranking shows it.
     values = {**row, column_of(view.spec.objective.metric): row["shown"]}
     return {
         "id": row["config_id"],
