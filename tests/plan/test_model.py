@@ -4,8 +4,8 @@ import pytest
 
 from node_models import known_model
 from tokenpeak.errors import FactsError
-from tokenpeak.predict.config_json import quantization_of
 from tokenpeak.predict.model import facts_from_config
+from tokenpeak.predict.quantization import scheme_of
 
 LLAMA = {
     "model_type": "llama",
@@ -128,7 +128,7 @@ def compressed(activations: dict[str, Any] | None) -> dict[str, Any]:
 )
 def test_nvfp4_has_narrow_products_only_with_narrow_activations(config: dict[str, Any], compute: str) -> None:
     """Weights of 4 bits in blocks of 16 with an 8-bit scale take 4.5 bits each, however they are multiplied."""
-    quantization = quantization_of(config)
-    assert quantization is not None
+    scheme = scheme_of(config)
+    assert scheme is not None
 
-    assert (4.5, compute) == (quantization.bits, quantization.compute)
+    assert (4.5, compute) == (scheme.method.bits, scheme.method.compute)

@@ -20,7 +20,7 @@ from tokenpeak.node.protocol.parts import MachineFacts
 from tokenpeak.plan.estimate import Estimate
 from tokenpeak.plan.matrix import model_facts_of
 from tokenpeak.predict.demand import objective_demand
-from tokenpeak.predict.memory_plan import missing_hardware, missing_model, plan_memory
+from tokenpeak.predict.memory_plan import is_countable, missing_hardware, missing_model, plan_memory, unknown_shape
 from tokenpeak.predict.model import ModelFacts, facts_from_hub
 from tokenpeak.predict.prediction import slo_rate_per_s
 from tokenpeak.records import Dropped, EngineBuild, NodeFacts, Plan, PlannedConfig, Prediction
@@ -175,7 +175,12 @@ def _nodes_of(one: Plan, facts: Sequence[NodeFacts]) -> list[NodeFacts]:
 def _notes(facts: Sequence[NodeFacts], models: Mapping[str, ModelFacts | None]) -> list[str]:
     """What keeps the plan from predicting, and what a person may want to mend."""
     hardware = {note for fact in facts if (note := missing_hardware(fact))}
-    return sorted(hardware) + [missing_model(name) for name, known in models.items() if known is None]
+    shapes = [
+        missing_model(name) if known is None else unknown_shape(known, None)
+        for name, known in models.items()
+        if known is None or not is_countable(known)
+    ]
+    return sorted(hardware) + shapes
 
 
 def as_json(

@@ -14,7 +14,7 @@ from tokenpeak.plan.rules import dropped_because
 from tokenpeak.predict.demand import Demand
 from tokenpeak.predict.deployment import activation_peak_bytes, graph_bytes
 from tokenpeak.predict.hardware import GIB, gpu_facts, gpu_names
-from tokenpeak.predict.memory_plan import plan_memory
+from tokenpeak.predict.memory_plan import plan_memory, unknown_shape
 from tokenpeak.predict.model import model_facts
 from tokenpeak.predict.prediction import predict as predict_run
 from tokenpeak.records import Config, Gpu, ModelName, NodeFacts
@@ -105,10 +105,7 @@ def predict(
         return
     plan = plan_memory(config, node, facts, DEFAULT_RELEASE)
     if plan is None:
-        raise FactsError(
-            f"How wide weights of {facts.name} are is unknown here. Name a method of METHODS in "
-            "predict/config_json.py, or add it there."
-        )
+        raise FactsError(unknown_shape(facts, None))
     if not plan.fits:
         console.print(f"may not fit: {plan.reason}", markup=False)
         return

@@ -1,12 +1,14 @@
 """Deployment: a model on devices, as an engine of some version would run it, and what follows for bytes and rates."""
 
+import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from tokenpeak.predict.config_json import Quantization, quantization_named
 from tokenpeak.predict.hardware import GIB, GpuFacts
+from tokenpeak.predict.kv_pool import Engine, KvPool, kv_pool
 from tokenpeak.predict.model import ModelFacts, dtype_bytes
+from tokenpeak.predict.quantization import Quantization, quantization_named
 from tokenpeak.vllm.flags import DEFAULT_RELEASE, newest_release
 
 
@@ -53,9 +55,8 @@ class Deployment:
     def weights(self) -> Quantization | None:
         """How the matrices are stored; None at full width."""
         stored = self.model.quantization
-        if self.quantization and (stored is None or stored.method.split("_")[0] != self.quantization.split("_")[0]):
-            return quantization_named(self.quantization)
-        return stored
+        # A flag beside a quantized checkpoint names what it already is: the engine refuses any other method.
+        return quantization_named(self.quantization) if self.quantization and stored is None else stored
 
     @cached_property
     def kv_dtype(self) -> str:
@@ -81,9 +82,27 @@ class Deployment:
     @cached_property
     def weight_bytes_per_gpu(self) -> float:
         """Weights on one device."""
-        experts = self.model.expert_parameters * self.matrix_width_bytes
-        once = self.model.weight_bytes(self.dtype, self.weights) - experts
-        return (once + experts / self.expert_ranks) / (self.tensor_parallel * self.pipeline_parallel)
+        total = 0.0
+        for part, size in self.model.stored_bytes(self.dtype, self.weights):
+            if part.role in ("replicated", "small"):
+                total += size
+            elif part.role == "experts":
+                total += size * self.expert_padding / (self.expert_ranks * self.tensor_parallel)
+            else:
+                total += size / self.tensor_parallel
+        return total / self.pipeline_parallel
+
+    @cached_property
+    def expert_padding(self) -> float:
+        """Bytes in memory ÷ bytes stored of MXFP4 experts, whose kernel takes whole tiles of each GPU's share.
+
+        Source: 0.32.0 model_executor/layers/quantization/mxfp4.py: hidden in 256, the inner size in 128.
+        """
+        experts, stored = self.model.experts, self.model.quantization
+        if experts is None or stored is None or stored.method != "mxfp4":
+            return 1.0
+        inner = experts.intermediate / self.tensor_parallel
+        return math.ceil(self.model.hidden / 256) * 256 / self.model.hidden * (math.ceil(inner / 128) * 128 / inner)
 
     @cached_property
     def kv_bytes_per_token_per_gpu(self) -> float:
@@ -109,8 +128,12 @@ class Deployment:
         rank picks is not read.
         """
         model, ranks = self.model, self.expert_ranks
-        experts = model.expert_parameters / ranks * model.experts_read(tokens * ranks)
-        return (model.linear_parameters - model.expert_parameters + experts) * self.matrix_width_bytes
+        share = model.experts_read(tokens * ranks) / ranks
+        return sum(
+            size * share if part.role == "experts" else size
+            for part, size in model.stored_bytes(self.dtype, self.weights)
+            if part.role in ("layer", "experts", "replicated")
+        )
 
 
 NON_TORCH_BYTES = int(0.2 * GIB)
@@ -174,14 +197,9 @@ def kv_cache_bytes(
     )
 
 
-def kv_cache_tokens(
-    deployment: Deployment,
-    gpu_memory_utilization: float = 0.9,
-    *,
-    kv_cache_memory_bytes: int | None = None,
-    block_size: int = BLOCK_TOKENS,
-) -> int:
-    """Tokens that the KV cache holds, in whole blocks; 0 when nothing is left for it."""
-    left = kv_cache_bytes(deployment, gpu_memory_utilization, kv_cache_memory_bytes=kv_cache_memory_bytes)
-    blocks = int(left / (deployment.kv_bytes_per_token_per_gpu * block_size))
-    return max(0, blocks) * block_size
+def pool_of(deployment: Deployment, engine: Engine) -> KvPool | None:
+    """The pool of KV cache blocks of one device; None where no layer keeps anything."""
+    model = deployment.model
+    plain = dtype_bytes(model.dtype if deployment.dtype == "auto" else deployment.dtype)
+    kept = [replace(each, layers=-(-each.layers // deployment.pipeline_parallel)) for each in model.kept]
+    return kv_pool(kept, dtype_bytes(deployment.kv_dtype), plain, deployment.tensor_parallel, engine)

@@ -6,18 +6,19 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tokenpeak.errors import FactsError
-from tokenpeak.predict.config_json import METHODS
 from tokenpeak.predict.deployment import (
     BLOCK_TOKENS,
     Deployment,
     activation_peak_bytes,
     graph_bytes,
     kv_cache_bytes,
-    kv_cache_tokens,
+    pool_of,
     version_tuple,
 )
 from tokenpeak.predict.hardware import GIB, GpuFacts, cpu_facts, gpu_facts
+from tokenpeak.predict.kv_pool import Engine, KvPool
 from tokenpeak.predict.model import DTYPE_BYTES, ModelFacts
+from tokenpeak.predict.quantization import METHODS
 from tokenpeak.vllm.engine_core import (
     CORE_VARIABLES,
     CoreFacts,
@@ -70,6 +71,25 @@ def missing_hardware(node: "NodeFacts") -> str | None:
     )
 
 
+def is_countable(model: ModelFacts) -> bool:
+    """Whether the bytes of a model's weights, as its checkpoint stores them, are known."""
+    return model.is_counted and (model.quantization is None or model.quantization.is_known)
+
+
+def unknown_shape(model: ModelFacts, quantization: str | None) -> str:
+    """The sentence that says why nothing is predicted for a model whose config.json is there."""
+    if not model.is_counted:
+        return (
+            f"The layers of {model.name} ({model.model_type}) are not known here, so nothing is predicted for it. "
+            "Add its family to predict/config_json.py."
+        )
+    method = quantization or (model.quantization.method if model.quantization is not None else "its dtype")
+    return (
+        f"How wide weights of {model.name} are by {method!r} is unknown here, so nothing is predicted for it. Add the "
+        "method to METHODS in predict/quantization.py."
+    )
+
+
 def missing_model(name: str) -> str:
     """The sentence that says how to make the facts of a model known."""
     return (
@@ -109,6 +129,8 @@ class MemoryPlan:
     block_size: int = BLOCK_TOKENS
     chunked_prefill: bool = True
     prefix_caching: bool = True
+    is_hybrid: bool = True
+    """False with `disable_hybrid_kv_cache_manager`."""
     draft_tokens: int = 0
     """Tokens that are drafted for each one decoded; 0 without speculation."""
     draft_share: float = 0.0
@@ -127,23 +149,28 @@ class MemoryPlan:
         )
 
     @cached_property
-    def kv_cache_tokens(self) -> int:
-        """Tokens that the KV cache holds."""
-        return kv_cache_tokens(
-            self.deployment,
-            self.gpu_memory_utilization,
-            kv_cache_memory_bytes=self.kv_cache_memory_bytes,
-            block_size=self.block_size,
+    def pool(self) -> KvPool | None:
+        """How the engine divides the cache among its layers; None where none keeps anything."""
+        deployment = self.deployment
+        engine = Engine(
+            release=version_tuple(deployment.engine_version),
+            block_tokens=self.block_size,
+            max_model_len=self.max_model_len,
+            max_num_batched_tokens=deployment.max_num_batched_tokens,
+            prefix_caching=self.prefix_caching,
+            is_hybrid=self.is_hybrid and deployment.v1,
         )
+        return pool_of(deployment, engine)
+
+    @cached_property
+    def kv_cache_tokens(self) -> int:
+        """Tokens that the KV cache holds, as the engine's log says."""
+        return self.pool.tokens(self.kv_cache_bytes) if self.pool is not None else 0
 
     @cached_property
     def sequence_bytes(self) -> float:
         """KV cache of one sequence of max_model_len tokens, on one device."""
-        deployment = self.deployment
-        whole = deployment.model.kv_bytes_of_sequence(
-            self.max_model_len, deployment.kv_dtype, deployment.tensor_parallel
-        )
-        return whole / deployment.pipeline_parallel
+        return self.pool.sequence_bytes if self.pool is not None else 0.0
 
     @property
     def fits(self) -> bool:
@@ -218,9 +245,15 @@ def engine_environment(config: "Config", node: "NodeFacts") -> dict[str, str]:
 
 
 def _widths_known(deployment: Deployment) -> bool:
-    """Whether the bytes of its weights and of its KV cache can be counted."""
-    quantization, kv = deployment.quantization, deployment.kv_dtype
-    if quantization in flag_table().quantization and quantization not in METHODS:
+    """Whether the bytes of its weights and of its KV cache can be counted: its family, its method and its widths."""
+    stored, kv = deployment.model.quantization, deployment.kv_dtype
+    if not is_countable(deployment.model):
+        return False
+    if (
+        stored is None
+        and deployment.quantization in flag_table().quantization
+        and deployment.quantization not in METHODS
+    ):
         return False
     return kv in DTYPE_BYTES or kv.startswith("fp8")
 
@@ -316,6 +349,7 @@ def memory_on(
         block_size=numbers.count("block_size", BLOCK_TOKENS),
         chunked_prefill=chunked,
         prefix_caching=bool(flags.get("enable_prefix_caching", v1)),
+        is_hybrid=not flags.get("disable_hybrid_kv_cache_manager", False),
         draft_tokens=drafts,
         draft_share=DRAFT_SHARE.get(str(speculation.get("method", "")), 0.1),
     )

@@ -20,7 +20,9 @@ from tokenpeak import bounded
 from tokenpeak.errors import FactsError
 from tokenpeak.files import delete, write_atomically
 from tokenpeak.paths import data_dir, inside, state_dir
-from tokenpeak.predict.config_json import Experts, Mla, Quantization, quantization_of, read_config
+from tokenpeak.predict.config_json import Experts, Mla, Stored, read_config
+from tokenpeak.predict.layers import Kept, State
+from tokenpeak.predict.quantization import Quantization, scheme_of
 
 TABLE = Path(__file__).parent / "data" / "models.json"
 
@@ -71,10 +73,16 @@ class ModelFacts:
     """Norms and biases."""
     active_linear_parameters: int
     """Matrices that one token is multiplied by."""
+    stored: tuple[Stored, ...]
+    """All parameters, by role and width."""
+    kept: tuple[Kept, ...]
+    """What layers keep of a sequence, by kind."""
+    is_counted: bool = True
+    """False: of a family whose layers are not known here, so that bytes and rates are not."""
+    tower_parameters: int = 0
+    """Beside the decoder, for images and sound."""
     experts: Experts | None = None
     mla: Mla | None = None
-    sliding_window: int | None = None
-    windowed_layers: int = 0
     quantization: Quantization | None = None
     """As the checkpoint says; None for a 16- or 32-bit checkpoint."""
     source: str = ""
@@ -82,35 +90,61 @@ class ModelFacts:
     @property
     def parameters(self) -> int:
         """All parameters."""
-        return self.linear_parameters + self.embedding_parameters + self.head_parameters + self.other_parameters
+        return sum(each.parameters for each in self.stored)
 
     @property
     def active_parameters(self) -> int:
-        """The parameters that one token meets; all of them unless the model is a mixture of experts."""
-        return self.parameters - self.linear_parameters + self.active_linear_parameters
+        """Parameters that one token of text meets; all of the decoder unless it is a mixture of experts."""
+        return self.parameters - self.tower_parameters - self.linear_parameters + self.active_linear_parameters
 
     @property
     def output_matrix_parameters(self) -> int:
         """Read for each step that samples a token, tied or not."""
         return self.hidden * self.vocabulary
 
+    @property
+    def sliding_window(self) -> int | None:
+        """Tokens that layers with a window or chunk attend to; None without such layers."""
+        return next((each.reach for each in self.kept if each.reach), None)
+
+    @property
+    def windowed_layers(self) -> int:
+        """Layers with a window or chunk."""
+        return sum(each.layers for each in self.kept if each.reach)
+
+    @property
+    def attention_layers(self) -> int:
+        """Layers that attend to tokens, rather than to a state."""
+        return sum(each.layers for each in self.kept if each.state is None)
+
     def weight_bytes(self, dtype: str = "auto", quantization: Quantization | None = None) -> float:
-        """Bytes of all weights in memory: matrices at the quantized width, the rest at `dtype`."""
+        """Bytes of all weights in memory, as the checkpoint stores them, the rest at `dtype`.
+
+        `quantization` narrows the matrices of the layers of a checkpoint that is not quantized.
+        """
+        return sum(size for _, size in self.stored_bytes(dtype, quantization))
+
+    def stored_bytes(
+        self, dtype: str = "auto", quantization: Quantization | None = None
+    ) -> tuple[tuple[Stored, float], ...]:
+        """Bytes of each part of the weights."""
         plain = dtype_bytes(self.dtype if dtype == "auto" else dtype)
-        method = quantization or self.quantization
-        matrices = self.linear_parameters * (method.bits / 8 if method else plain)
-        return matrices + (self.parameters - self.linear_parameters) * plain
+        added = quantization.bits if quantization is not None and quantization is not self.quantization else None
+
+        def width(each: Stored) -> float:
+            if added is not None and each.role in ("layer", "experts"):
+                return added / 8
+            return plain if each.bits is None else each.bits / 8
+
+        return tuple((each, each.parameters * width(each)) for each in self.stored)
 
     def kv_bytes_per_token(self, dtype: str = "auto", tensor_parallel: int = 1) -> float:
-        """Bytes of KV cache that one token takes in all layers, on one of `tensor_parallel` GPUs.
+        """Bytes of KV cache that one token takes in all layers that keep keys and values, on one GPU.
 
-        KV heads are divided among the GPUs and repeated when there are fewer of them; MLA's vector is on every GPU.
+        KV heads are divided among `tensor_parallel` GPUs and repeated when there are fewer; MLA's vector is on each.
         """
         width = dtype_bytes(self.kv_dtype(dtype))
-        if self.mla:
-            return self.layers * (self.mla.kv_lora_rank + self.mla.rope_head_size) * width
-        heads = max(1, self.kv_heads // tensor_parallel)
-        return 2 * self.layers * heads * self.head_size * width
+        return sum(each.layers * kept_bytes(each, width, tensor_parallel) for each in self.kept)
 
     def kv_dtype(self, kv_cache_dtype: str = "auto", dtype: str = "auto") -> str:
         """The KV cache's dtype: its flag, else what the checkpoint asks for, else that of the activations."""
@@ -121,12 +155,17 @@ class ModelFacts:
         return self.dtype if dtype == "auto" else dtype
 
     def kv_bytes_of_sequence(self, tokens: int, dtype: str = "auto", tensor_parallel: int = 1) -> float:
-        """Bytes of KV cache of one sequence; layers with a sliding window keep no more than the window."""
-        whole = self.kv_bytes_per_token(dtype, tensor_parallel)
-        if not self.sliding_window or not self.windowed_layers:
-            return whole * tokens
-        windowed = self.windowed_layers / self.layers
-        return whole * ((1 - windowed) * tokens + windowed * min(tokens, self.sliding_window))
+        """Bytes of KV cache and states of one sequence; layers with a window keep no more than the window."""
+        width, plain = dtype_bytes(self.kv_dtype(dtype)), dtype_bytes(self.dtype)
+        return sum(
+            each.layers
+            * (
+                state_bytes(each.state, plain, tensor_parallel)
+                if each.state is not None
+                else kept_bytes(each, width, tensor_parallel) * min(tokens, each.reach or tokens)
+            )
+            for each in self.kept
+        )
 
     def attention_flops(self, prefill_pairs: float, decode_context_tokens: float) -> float:
         """Operations of the products inside attention, in all layers: a score and a weighted value for each pair.
@@ -137,15 +176,12 @@ class ModelFacts:
         if self.mla:
             prefill = self.mla.nope_head_size + self.mla.rope_head_size + self.mla.value_head_size
             decode = 2 * self.mla.kv_lora_rank + self.mla.rope_head_size
-        return 2.0 * self.layers * self.heads * (prefill * prefill_pairs + decode * decode_context_tokens)
+        return 2.0 * self.attention_layers * self.heads * (prefill * prefill_pairs + decode * decode_context_tokens)
 
     @property
     def expert_parameters(self) -> int:
         """Of all experts that tokens are routed to, without shared ones and routers; 0 without experts."""
-        if not self.experts:
-            return 0
-        inactive = self.linear_parameters - self.active_linear_parameters
-        return inactive * self.experts.total // max(1, self.experts.total - self.experts.active)
+        return sum(each.parameters for each in self.stored if each.role == "experts")
 
     @property
     def active_expert_parameters(self) -> int:
@@ -157,6 +193,18 @@ class ModelFacts:
         if not self.experts:
             return 0.0
         return 1.0 - math.pow(1.0 - self.experts.active / self.experts.total, tokens)
+
+
+def kept_bytes(kept: Kept, width: float, tensor_parallel: int) -> float:
+    """Bytes of keys and values that one layer keeps of a token on one GPU; 0 of a state."""
+    shards = max(1, kept.heads // tensor_parallel) if kept.heads else 1
+    return shards * kept.values * width + kept.index_bytes
+
+
+def state_bytes(state: State, width: float, tensor_parallel: int) -> float:
+    """Bytes of the state that one layer keeps of a sequence on one GPU; `width` is that of the model's values."""
+    recurrent = dtype_bytes(state.dtype) if state.dtype else width
+    return (state.conv * width + state.recurrent * recurrent) / tensor_parallel
 
 
 def model_facts(name_or_path: str) -> ModelFacts | None:
@@ -229,8 +277,9 @@ def facts_from_config(config: object, name: str, source: str = "") -> ModelFacts
     if not isinstance(config, Mapping):
         raise FactsError(f"config.json of {name} must be a JSON object, not {type(config).__name__}.")
     try:
-        facts: dict[str, Any] = read_config(config, name)
-        return ModelFacts(name=name, source=source, quantization=quantization_of(config), **facts)
+        scheme = scheme_of(config)
+        facts: dict[str, Any] = read_config(config, name, scheme)
+        return ModelFacts(name=name, source=source, quantization=None if scheme is None else scheme.method, **facts)
     except (TypeError, ValueError, AttributeError) as error:
         raise FactsError(f"config.json of {name} has a key of another form ({error}). Correct that file.") from error
 

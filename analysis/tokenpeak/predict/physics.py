@@ -173,7 +173,7 @@ def step_time_s(
     context = decode_context_tokens + decode_sequences
     if model.sliding_window and model.windowed_layers and decode_sequences:
         mean = context / decode_sequences
-        windowed = model.windowed_layers / model.layers
+        windowed = model.windowed_layers / model.attention_layers
         context = int(context * (1 - windowed) + decode_sequences * min(mean, model.sliding_window) * windowed)
     kv_s = kv_bytes * (context + prefill_context_tokens) / (gpu.memory_bytes_per_s * _kv_efficiency(deployment))
     activations_s = tokens * _activation_bytes(deployment) / (gpu.memory_bytes_per_s * MEMORY_EFFICIENCY)

@@ -14,8 +14,8 @@ from pathlib import Path
 from tokenpeak import paths
 from tokenpeak.errors import FactsError, PlanError, suggestion
 from tokenpeak.plan.baseline import DEFAULTS, PRODUCTION
-from tokenpeak.predict.config_json import METHODS
 from tokenpeak.predict.model import ModelFacts, model_facts
+from tokenpeak.predict.quantization import METHODS
 from tokenpeak.quality.answers import floor_of
 from tokenpeak.quality.verdict import Reference, judge
 from tokenpeak.ranking.precision import precision_of
