@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from node_models import LLAMA, serving
 from tokenpeak.plan.baseline import baselines, parse_arguments
 from tokenpeak.plan.matrix import configs
@@ -80,3 +82,38 @@ def test_flags_that_this_engine_lacks_are_no_baseline() -> None:
     _, notes = baselines(spec(), serving(LLAMA, old))
 
     assert "num_scheduler_steps" in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("-ep", "-dp", "4"), {"enable_expert_parallel": True, "data_parallel_size": 4}),
+        (("-asc", "4", "-cc.mode=3"), {"api_server_count": 4, "compilation_config": {"mode": 3}}),
+        (("-O3",), {"optimization_level": "3"}),
+        (
+            ("--compilation-config.pass_config.fuse_norm_quant", "true", "-cc.mode", "3"),
+            {"compilation_config": {"pass_config": {"fuse_norm_quant": True}, "mode": 3}},
+        ),
+        (("-tp=2", "-tp=4"), {"tensor_parallel_size": 4}),
+    ],
+)
+def test_short_and_dotted_flags(words: tuple[str, ...], expected: dict[str, Any]) -> None:
+    """As the engine's own parser takes them."""
+    assert ("acme/m", expected) == parse_arguments(("acme/m", *words), "0.24.0")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--gpu-memory-utilization", "${UTIL}"), "its command has ${UTIL}"),
+        (("--max-model-len", "$LENGTH"), "its command has $LENGTH"),
+        (("--max-model-len=$(nproc)",), "its command has $(nproc)"),
+        (("--config", "/etc/vllm/serve.yaml"), "stand in /etc/vllm/serve.yaml"),
+    ],
+)
+def test_settings_that_are_not_in_the_command_are_no_baseline(words: tuple[str, ...], reason: str) -> None:
+    """A baseline without them would be the engine's defaults under production's name."""
+    added, notes = baselines(spec(), serving(LLAMA, node(LLAMA.name, *words, model=LLAMA.name)))
+
+    assert ["defaults"] == [extra.name for extra in added]
+    assert reason in notes[0]

@@ -1,5 +1,7 @@
 """Baselines: the engine's defaults, and production's own settings, as configs of the sweep."""
 
+import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,7 +44,10 @@ def _production(spec: SweepSpec, node: NodeFacts) -> ExtraConfig | str:
     assert node.production is not None, "only a node with production is asked"
     tuned = spec.model or node.model
     names = () if tuned is None else (tuned.name, tuned.served_name)
-    name, flags = parse_arguments(node.production.arguments, node.engine_version)
+    try:
+        name, flags = parse_arguments(node.production.arguments, node.engine_version)
+    except PlanError as error:
+        return f"production's settings are no baseline of this sweep: {error}"
     if name not in names and node.production.model not in names:
         return f"production of {node.node} serves {node.production.model}, so it is no baseline of this sweep"
     unset: dict[str, FlagValue] = dict.fromkeys(spec.fixed.flags)
@@ -60,20 +65,57 @@ def _production(spec: SweepSpec, node: NodeFacts) -> ExtraConfig | str:
 
 
 def parse_arguments(arguments: Sequence[str], engine_version: str | None) -> tuple[str | None, dict[str, FlagValue]]:
-    """The model and the flags of an engine's command line; what the sweep sets itself (address, names) is left out."""
+    """The model and the flags of an engine's command line; what the sweep sets itself (address, names) is left out.
+
+    Of a flag that is given twice the last counts, as for the engine. Raises PlanError for settings that are not in the
+    line: a variable that nobody has filled in, or a file that could not be read.
+    """
+    if variable := next((found for word in arguments if (found := _VARIABLE.search(word))), None):
+        raise PlanError(
+            f"its command has {variable[0]}, whose value is not seen from there. Write the value into it, or give the "
+            "settings as an extra config named production."
+        )
     table = known_flags(engine_version)
+    short = {name: facts.name for facts in table.values() for name in facts.short}
     place, options = read_options(arguments, table)
     model = None if place is None else arguments[place]
-    flags: dict[str, FlagValue] = {}
+    flags: dict[str, Any] = {}
     for option in options:
-        name, positive = option.name, option.name.removeprefix("no_")
-        if name == "model" and option.values:
+        whole, _, key = option.name.partition(".")
+        # Of `-cc.mode=3` the first part may be the flag's short name.
+        name = short.get(f"-{whole}", whole)
+        positive = name.removeprefix("no_")
+        if name == "config" and option.values:
+            raise PlanError(
+                f"its settings stand in {option.values[0]}, which could not be read on the node. Give them as an extra "
+                "config named production."
+            )
+        if key:
+            held = flags.get(name)
+            flags[name] = _nested(held if isinstance(held, dict) else {}, key.split("."), option.values)
+        elif name == "model" and option.values:
             model = option.values[0]
         elif name not in table and positive in table:
             flags[positive] = False
         elif name not in OURS:
             flags[name] = _value(option.values, table.get(name))
     return model, flags
+
+
+_VARIABLE = re.compile(r"\$(?:\{[^}]*\}|\w+|\([^)]*\))")
+"""A variable or a command that a shell would have filled in."""
+
+
+def _nested(held: dict[str, Any], keys: Sequence[str], values: Sequence[str]) -> dict[str, Any]:
+    """A JSON flag with one of its keys set, as `--compilation-config.mode 3` sets it."""
+    if len(keys) > 1:
+        inner = held.get(keys[0])
+        return {**held, keys[0]: _nested(inner if isinstance(inner, dict) else {}, keys[1:], values)}
+    word = values[0] if values else "true"
+    try:
+        return {**held, keys[0]: json.loads(word)}
+    except ValueError:
+        return {**held, keys[0]: word}
 
 
 def _value(values: Sequence[str], facts: FlagFacts | None) -> Any:
@@ -84,4 +126,8 @@ def _value(values: Sequence[str], facts: FlagFacts | None) -> Any:
         return word == "True"
     if kind in ("int", "size", "size_or_auto") and word.lstrip("-").isdigit():
         return int(word)
-    return float(word) if kind == "float" else word
+    try:
+        return float(word) if kind == "float" else word
+    except ValueError:
+        # What no engine takes is said where the command is built.
+        return word

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tokenpeak.errors import FactsError
+from tokenpeak.predict.checkpoint import facts_of
 from tokenpeak.predict.deployment import (
     BLOCK_TOKENS,
     Deployment,
@@ -73,7 +74,9 @@ def missing_hardware(node: "NodeFacts") -> str | None:
 
 def is_countable(model: ModelFacts) -> bool:
     """Whether the bytes of a model's weights, as its checkpoint stores them, are known."""
-    return model.is_counted and (model.quantization is None or model.quantization.is_known)
+    if not model.is_counted:
+        return False
+    return model.are_weights_read or model.quantization is None or model.quantization.is_known
 
 
 def unknown_shape(model: ModelFacts, quantization: str | None) -> str:
@@ -266,6 +269,8 @@ def plan_memory(
     None, too, where the engine knows a width of weights or of KV cache that is not known here.
     """
     gpu = device_of(node)
+    if node.checkpoint is not None and node.model is not None and config.model.name == node.model.name:
+        model = facts_of(node.checkpoint, config.model.name) or model
     if gpu is None or model is None or config.endpoint is not None:
         return None
     version = config.engine_version or engine_version or node.engine_version

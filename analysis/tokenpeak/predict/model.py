@@ -79,6 +79,8 @@ class ModelFacts:
     """What layers keep of a sequence, by kind."""
     is_counted: bool = True
     """False: of a family whose layers are not known here, so that bytes and rates are not."""
+    are_weights_read: bool = False
+    """Their bytes are those of a checkpoint's files, rather than of its config.json."""
     tower_parameters: int = 0
     """Beside the decoder, for images and sound."""
     experts: Experts | None = None

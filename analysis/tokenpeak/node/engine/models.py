@@ -59,12 +59,12 @@ def model_problem(build: Json, model: str, env: Mapping[str, str], argv: Sequenc
 def is_present(model: str, env: Mapping[str, str], argv: Sequence[str], user: str | None) -> bool | None:
     """Whether a program on the node finds the model there; None where nobody can say."""
     if model.startswith("/"):
-        return _as_engine(user, lambda: _is_seen(Path(model) / "config.json"))
+        return as_engine(user, lambda: _is_seen(Path(model) / "config.json"))
     if not _HUB_NAME.fullmatch(model) or env.get(_OTHER_HUB, "").lower() in ("1", "true"):
         return None
     try:
         caches = cache_folders(env, argv, user)
-        return _as_engine(user, lambda: any(_is_seen(cache / _folder_of(model) / "snapshots") for cache in caches))
+        return as_engine(user, lambda: any(_is_seen(cache / _folder_of(model) / "snapshots") for cache in caches))
     except (OSError, KeyError):
         return None
 
@@ -95,7 +95,7 @@ def model_digest(build: Json, model: str, env: Mapping[str, str], argv: Sequence
 def _digest_on_node(
     build: Json, model: str, env: Mapping[str, str], argv: Sequence[str], user: str | None, source: Path | None
 ) -> str | None:
-    return _digest_of(_folder_on_node(build, model, env, argv, user), source.resolve() if source else None)
+    return _digest_of(folder_on_node(build, model, env, argv, user), source.resolve() if source else None)
 
 
 def _digest_of(folder: Path | None, source: Path | None) -> str | None:
@@ -135,12 +135,12 @@ def _is_seen(path: Path) -> bool:
         return False
 
 
-def _as_engine(user: str | None, action: Callable[[], Result]) -> Result:
+def as_engine(user: str | None, action: Callable[[], Result]) -> Result:
     """The result of `action` when it is done with the engine's rights, where this script has more."""
     return within(user if os.geteuid() == 0 else None, action)
 
 
-def _folder_on_node(
+def folder_on_node(
     build: Json, model: str, env: Mapping[str, str], argv: Sequence[str], user: str | None
 ) -> Path | None:
     """The folder that holds the model's files; None where it is not known or not there."""

@@ -15,7 +15,7 @@ from tokenpeak.node.machine import process, sockets
 from tokenpeak.node.machine.process_files import command_line
 from tokenpeak.node.machine.state import Json
 from tokenpeak.node.machine.words import without_secrets
-from tokenpeak.node.probe import boards, chosen_boards
+from tokenpeak.node.probe import boards, chosen_boards, serve_file
 
 GPU_TOLERANCE_BYTES = 64 * boards.MIB
 """The driver's own bookkeeping moves by less than this."""
@@ -145,8 +145,9 @@ def served_with(host: str, port: int) -> list[str]:
     Empty when this user may not see it, or when it is no engine that we know by its command line.
     """
     for listener in sockets.listeners(host, port):
-        words = command_line(int(listener.split()[0]))
+        number = int(listener.split()[0])
+        words = command_line(number)
         starts = [place for place, word in enumerate(words) if word == "serve" or word.endswith("api_server")]
         if starts:
-            return without_secrets(words[starts[0] + 1 :])
+            return without_secrets(serve_file.with_settings(words[starts[0] + 1 :], number))
     return []

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Collection
 
 from tokenpeak.node import rights
-from tokenpeak.node.engine import images, installed, models
+from tokenpeak.node.engine import checkpoint, images, installed, models
 from tokenpeak.node.engine.builds import allowed_variables, engine_builds
 from tokenpeak.node.engine.engine import declared_environment
 from tokenpeak.node.guard import guard, lease
@@ -21,7 +21,7 @@ from tokenpeak.node.probe import boards, chosen_boards, facts, meters
 from tokenpeak.node.production import drain, production
 from tokenpeak.node.production.managers import make_manager
 from tokenpeak.node.protocol.answers import ProbeAnswer
-from tokenpeak.node.protocol.parts import Gpu, InstalledEngine, Production, picked
+from tokenpeak.node.protocol.parts import Checkpoint, Gpu, InstalledEngine, Production, picked
 
 DISK_NEEDED_BYTES = 1 << 30
 SHOWN = ("node", "host", "port", "gpus", "model", "limits", "simulated", "state_dir", "python")
@@ -103,7 +103,7 @@ def probe(state: State, declaration: Json) -> ProbeAnswer:
     host, port = declaration.get("host", "127.0.0.1"), int(declaration.get("port", 8099))
     port_problem = facts.port_problem(host, port)
     of_machine = facts.machine_facts(state.folder)
-    present, not_there = _model(declaration)
+    present, not_there, stored = _model(declaration)
 
     if port_problem:
         problems.append(port_problem)
@@ -156,27 +156,32 @@ def probe(state: State, declaration: Json) -> ProbeAnswer:
         vram_holders=tuple(map(holder_text, holders)),
         engine_port_free=port_problem is None,
         model_present=present,
+        checkpoint=stored,
         problems=tuple(problems),
         declaration=shown_declaration(declaration),
     )
 
 
-def _model(declaration: Json) -> tuple[bool | None, str | None]:
-    """Whether programs on the node find the declared model, and what to do where they do not.
+def _model(declaration: Json) -> tuple[bool | None, str | None, Checkpoint | None]:
+    """Whether programs on the node find the declared model, what to do where they do not, and what its files hold.
 
-    Where every build is in a container, each says so itself.
+    Where every build is in a container, each says itself whether it is there.
     """
     model = models.declared_model(declaration)
-    build = next((each for each in engine_builds(declaration).values() if "image" not in each), None)
-    if model is None or build is None:
-        return None, None
+    builds = list(engine_builds(declaration).values())
+    if model is None or not builds:
+        return None, None, None
     engine = declaration.get("engine") or {}
     user = str(engine["user"]) if engine.get("user") else None
     try:
         env = {**os.environ, **declared_environment(declaration)}
     except ScriptError:
-        return None, None
-    return models.is_present(model, env, (), user), models.model_problem(build, model, env, (), user)
+        return None, None, None
+    stored = checkpoint.read_checkpoint(builds[0], model, env, user)
+    build = next((each for each in builds if "image" not in each), None)
+    if build is None:
+        return None, None, stored
+    return models.is_present(model, env, (), user), models.model_problem(build, model, env, (), user), stored
 
 
 def drain_problems(declaration: Json, state: State) -> list[str]:

@@ -154,6 +154,33 @@ class Production:
 
 
 @dataclass(frozen=True)
+class Tensors:
+    """Tensors of one kind in a checkpoint's files."""
+
+    name: str = dataclasses.field(metadata=needed(field.word))
+    """With `*` for the numbers of layers and experts, and `+` for a layer behind the decoder's last."""
+    dtype: str = dataclasses.field(metadata=needed(field.word))
+    """As safetensors has it: BF16, F8_E4M3, U8 …"""
+    count: int = dataclasses.field(metadata=needed(field.integer(0)))
+    values: int = dataclasses.field(metadata=needed(field.integer(0)))
+    """Of all together."""
+    bytes: int = dataclasses.field(metadata=needed(field.integer(0)))
+    """Of all together."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model as its folder on a node has it."""
+
+    model: str = dataclasses.field(metadata=needed(field.word))
+    """Its folder, or its name on the hub."""
+    config: str = dataclasses.field(metadata=needed(field.text(1 << 20)))
+    """Its config.json."""
+    tensors: tuple[Tensors, ...] = bound(field.several(field.structure(Tensors), 4000), ())
+    """What its files of weights hold; empty where it has none of safetensors."""
+
+
+@dataclass(frozen=True)
 class MachineFacts:
     """Facts of a machine, its engine and its production, as a probe answers them and an archive has them."""
 
@@ -182,6 +209,8 @@ class MachineFacts:
     """Processes that hold VRAM, as `pid name MiB`."""
     engine_port_free: bool | None = bound(field.flag)
     model_present: bool | None = bound(field.optional(field.flag))
+    checkpoint: Checkpoint | None = bound(field.optional(field.structure(Checkpoint)))
+    """The model that its inventory has it serve; None where its files are not seen, and in earlier archives."""
     problems: tuple[str, ...] = bound(sentences, ())
     """What would keep a trial from running, in sentences that say what to do."""
 
