@@ -31,7 +31,7 @@ TERMS = {
     "posterior": "search/posterior.py",
     "preemption": "loadgen/http/metrics_page.py",
     "prefix cache": "loadgen/http/metrics_page.py",
-    "quantization": "predict/config_json.py",
+    "quantization": "predict/quantization.py",
     "randomized block": "search/finals.py",
     "roofline": "predict/physics.py",
     "speculative decoding": "vllm/renames.py",

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from tokenpeak.errors import FactsError
 from tokenpeak.node.protocol.parts import Checkpoint, Tensors
-from tokenpeak.predict.config_json import Role, Stored
+from tokenpeak.predict.matrices import Role, Stored
 from tokenpeak.predict.model import ModelFacts, facts_from_config
 
 _PLAIN = frozenset({"F16", "BF16", "F32", "F64"})

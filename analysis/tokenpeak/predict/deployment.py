@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tokenpeak.predict.hardware import GIB, GpuFacts
-from tokenpeak.predict.kv_pool import Engine, KvPool, kv_pool
+from tokenpeak.predict.kv_pool import Caching, KvPool, kv_pool
 from tokenpeak.predict.model import ModelFacts, dtype_bytes
 from tokenpeak.predict.quantization import Quantization, quantization_named
 from tokenpeak.vllm.flags import DEFAULT_RELEASE, newest_release
@@ -197,7 +197,7 @@ def kv_cache_bytes(
     )
 
 
-def pool_of(deployment: Deployment, engine: Engine) -> KvPool | None:
+def pool_of(deployment: Deployment, engine: Caching) -> KvPool | None:
     """The pool of KV cache blocks of one device; None where no layer keeps anything."""
     model = deployment.model
     plain = dtype_bytes(model.dtype if deployment.dtype == "auto" else deployment.dtype)

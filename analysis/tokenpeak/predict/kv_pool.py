@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tokenpeak.predict.layers import Kept
+from tokenpeak.predict.layers import LayerCache
 from tokenpeak.predict.model import kept_bytes, state_bytes
 
 HYBRID_SINCE = (0, 10, 0)
@@ -22,7 +22,7 @@ EVEN_GROUPS = 1.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Engine:
+class Caching:
     """What the pool depends on beside the layers."""
 
     release: tuple[int, int, int]
@@ -62,7 +62,9 @@ class KvPool:
         return blocks // self.groups * self.block_tokens
 
 
-def kv_pool(kept: Sequence[Kept], width: float, plain: float, tensor_parallel: int, engine: Engine) -> KvPool | None:
+def kv_pool(
+    kept: Sequence[LayerCache], width: float, plain: float, tensor_parallel: int, engine: Caching
+) -> KvPool | None:
     """The pool for these layers; `width` and `plain` are bytes of a value of KV cache and of the model.
 
     None where no layer keeps anything.
@@ -101,7 +103,7 @@ def kv_pool(kept: Sequence[Kept], width: float, plain: float, tensor_parallel: i
     return _pool(page * size, blocks, groups, block, engine)
 
 
-def _pool(block_bytes: float, blocks: int, groups: int, block_tokens: int, engine: Engine) -> KvPool:
+def _pool(block_bytes: float, blocks: int, groups: int, block_tokens: int, engine: Caching) -> KvPool:
     return KvPool(
         block_bytes=block_bytes,
         blocks_of_sequence=blocks,
@@ -112,11 +114,11 @@ def _pool(block_bytes: float, blocks: int, groups: int, block_tokens: int, engin
     )
 
 
-def _all(block_tokens: int, engine: Engine) -> int:
+def _all(block_tokens: int, engine: Caching) -> int:
     return math.ceil(engine.max_model_len / block_tokens)
 
 
-def _blocks(kept: Kept, block_tokens: int, engine: Engine) -> int:
+def _blocks(kept: LayerCache, block_tokens: int, engine: Caching) -> int:
     """Blocks of one sequence in a layer with a window or chunk: those of the window and of a batch that comes in."""
     reach, coming = kept.reach or 0, engine.steps_ahead * engine.max_num_batched_tokens
     if kept.mixer == "chunk":

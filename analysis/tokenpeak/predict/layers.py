@@ -51,7 +51,7 @@ class Layer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class State:
+class LayerState:
     """What a layer without attention keeps of a sequence, however long: values of all GPUs together."""
 
     conv: int
@@ -61,7 +61,7 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
+class LayerCache:
     """What `layers` layers of one kind keep, each, of a sequence."""
 
     mixer: Literal["full", "window", "chunk", "state"]
@@ -74,7 +74,7 @@ class Kept:
     """Of a sparse indexer, for each token beside the values."""
     reach: int | None = None
     """Tokens of the window or chunk."""
-    state: State | None = None
+    state: LayerState | None = None
 
 
 def read_layers(config: Mapping[str, Any], family: str, count: int) -> tuple[Layer, ...]:
@@ -164,7 +164,7 @@ def _mlps(config: Mapping[str, Any], count: int) -> list[Mlp]:
     ]
 
 
-def state_of(config: Mapping[str, Any], hidden: int) -> State | None:
+def state_of(config: Mapping[str, Any], hidden: int) -> LayerState | None:
     """The state that layers without attention keep; None where the config has no such layer that is known here.
 
     Source: 0.32.0 model_executor/layers/mamba/mamba_utils.py MambaStateShapeCalculator.
@@ -176,26 +176,26 @@ def state_of(config: Mapping[str, Any], hidden: int) -> State | None:
         width = _size(config, "linear_value_head_dim", 128)
         kernel = _size(config, "linear_conv_kernel_dim", 4)
         recurrent = value_heads * width * _size(config, "linear_key_head_dim", 128)
-        return State(conv=(2 * keys + value_heads * width) * (kernel - 1), recurrent=recurrent, dtype=dtype)
+        return LayerState(conv=(2 * keys + value_heads * width) * (kernel - 1), recurrent=recurrent, dtype=dtype)
     if isinstance(own := config.get("linear_attn_config"), Mapping):
         heads, width = _size(own, "num_heads", 1), _size(own, "head_dim", 128)
         kernel = _size(own, "short_conv_kernel_size", 4)
-        return State(conv=3 * heads * width * (kernel - 1), recurrent=heads * width**2, dtype="float32")
+        return LayerState(conv=3 * heads * width * (kernel - 1), recurrent=heads * width**2, dtype="float32")
     heads = _size(config, "mamba_num_heads") or _size(config, "mamba_n_heads")
     if heads:
         states = _size(config, "ssm_state_size") or _size(config, "mamba_d_state", 128)
         width = _head_width(config, heads, hidden)
         kernel = _size(config, "conv_kernel") or _size(config, "mamba_d_conv", 4)
         conv = heads * width + 2 * _groups(config) * states
-        return State(conv=conv * (kernel - 1), recurrent=heads * width * states, dtype=dtype)
+        return LayerState(conv=conv * (kernel - 1), recurrent=heads * width * states, dtype=dtype)
     if states := _size(config, "mamba_d_state"):
         inner = _size(config, "mamba_expand", 2) * hidden
-        return State(conv=inner * (_size(config, "mamba_d_conv", 4) - 1), recurrent=inner * states, dtype=dtype)
+        return LayerState(conv=inner * (_size(config, "mamba_d_conv", 4) - 1), recurrent=inner * states, dtype=dtype)
     if length := _size(config, "conv_L_cache"):
-        return State(conv=_size(config, "conv_dim", hidden) * (length - 1), recurrent=0)
+        return LayerState(conv=_size(config, "conv_dim", hidden) * (length - 1), recurrent=0)
     if config.get("attn_type_list"):
         heads = _size(config, "num_attention_heads", 1)
-        return State(conv=0, recurrent=heads * _size(config, "head_dim", hidden // heads) ** 2, dtype="float32")
+        return LayerState(conv=0, recurrent=heads * _size(config, "head_dim", hidden // heads) ** 2, dtype="float32")
     return None
 
 

@@ -17,7 +17,7 @@ from tokenpeak.predict.deployment import (
     version_tuple,
 )
 from tokenpeak.predict.hardware import GIB, GpuFacts, cpu_facts, gpu_facts
-from tokenpeak.predict.kv_pool import Engine, KvPool
+from tokenpeak.predict.kv_pool import Caching, KvPool
 from tokenpeak.predict.model import DTYPE_BYTES, ModelFacts
 from tokenpeak.predict.quantization import METHODS
 from tokenpeak.vllm.engine_core import (
@@ -155,7 +155,7 @@ class MemoryPlan:
     def pool(self) -> KvPool | None:
         """How the engine divides the cache among its layers; None where none keeps anything."""
         deployment = self.deployment
-        engine = Engine(
+        engine = Caching(
             release=version_tuple(deployment.engine_version),
             block_tokens=self.block_size,
             max_model_len=self.max_model_len,

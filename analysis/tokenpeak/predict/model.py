@@ -20,8 +20,9 @@ from tokenpeak import bounded
 from tokenpeak.errors import FactsError
 from tokenpeak.files import delete, write_atomically
 from tokenpeak.paths import data_dir, inside, state_dir
-from tokenpeak.predict.config_json import Experts, Mla, Stored, read_config
-from tokenpeak.predict.layers import Kept, State
+from tokenpeak.predict.config_json import read_config
+from tokenpeak.predict.layers import LayerCache, LayerState
+from tokenpeak.predict.matrices import Experts, Mla, Stored
 from tokenpeak.predict.quantization import Quantization, scheme_of
 
 TABLE = Path(__file__).parent / "data" / "models.json"
@@ -75,7 +76,7 @@ class ModelFacts:
     """Matrices that one token is multiplied by."""
     stored: tuple[Stored, ...]
     """All parameters, by role and width."""
-    kept: tuple[Kept, ...]
+    kept: tuple[LayerCache, ...]
     """What layers keep of a sequence, by kind."""
     is_counted: bool = True
     """False: of a family whose layers are not known here, so that bytes and rates are not."""
@@ -197,13 +198,13 @@ class ModelFacts:
         return 1.0 - math.pow(1.0 - self.experts.active / self.experts.total, tokens)
 
 
-def kept_bytes(kept: Kept, width: float, tensor_parallel: int) -> float:
+def kept_bytes(kept: LayerCache, width: float, tensor_parallel: int) -> float:
     """Bytes of keys and values that one layer keeps of a token on one GPU; 0 of a state."""
     shards = max(1, kept.heads // tensor_parallel) if kept.heads else 1
     return shards * kept.values * width + kept.index_bytes
 
 
-def state_bytes(state: State, width: float, tensor_parallel: int) -> float:
+def state_bytes(state: LayerState, width: float, tensor_parallel: int) -> float:
     """Bytes of the state that one layer keeps of a sequence on one GPU; `width` is that of the model's values."""
     recurrent = dtype_bytes(state.dtype) if state.dtype else width
     return (state.conv * width + state.recurrent * recurrent) / tensor_parallel

@@ -32,7 +32,7 @@ def _of_one(config: Mapping[str, Any], tower: Mapping[str, Any], hidden: int) ->
     joined = width * (_first(tower, "temporal_patch_size") or (2 if "depth" in tower else 1)) * 3 * patch**2
     out = _first(tower, "out_hidden_size") or hidden
     if "depth" in tower or "spatial_merge_size" in tower:
-        # Neighbours are merged: four patches to one embedding, and once more for each level that goes deeper.
+        # Neighbours are merged: four patches to one embedding, and again for each level that goes deeper.
         merged = width * (_first(tower, "spatial_merge_size") or 2) ** 2
         deeper = tower.get("deepstack_visual_indexes")
         return (
