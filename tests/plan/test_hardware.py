@@ -3,7 +3,7 @@ import json
 import pytest
 
 from node_models import known_board
-from tokenpeak.predict.hardware import GIB, TABLE
+from tokenpeak.predict.hardware import GIB, TABLE, board_like
 
 
 @pytest.mark.parametrize(
@@ -46,6 +46,17 @@ def test_takes_a_mig_slice_for_its_share() -> None:
     assert 40 * GIB == part.vram_bytes
     assert whole.memory_bytes_per_s / 2 == part.memory_bytes_per_s
     assert pytest.approx(whole.flops["fp16"] * 3 / 7) == part.flops["fp16"]
+
+
+def test_a_board_of_tomorrow_is_taken_for_its_generation() -> None:
+    """Its own memory, the rates of the nearest, and the name of that one; nothing without a generation."""
+    board = board_like("NVIDIA L9", 24 * GIB, "8.9")
+    assert board is not None
+
+    assert ("NVIDIA L9", 24 * GIB) == (board.name, board.vram_bytes)
+    assert board.taken_for in ("NVIDIA GeForce RTX 4090", "NVIDIA L4")
+    assert board_like("NVIDIA Z1", 24 * GIB, "99.0") is None
+    assert board_like("NVIDIA Z1", None, "8.9") is None
 
 
 def test_cites_a_source_for_each_figure() -> None:

@@ -22,7 +22,7 @@ from tokenpeak.plan.matrix import model_facts_of
 from tokenpeak.predict.demand import objective_demand
 from tokenpeak.predict.memory_plan import is_countable, missing_hardware, missing_model, plan_memory, unknown_shape
 from tokenpeak.predict.model import ModelFacts, facts_from_hub
-from tokenpeak.predict.prediction import slo_rate_per_s
+from tokenpeak.predict.prediction import interval_words, slo_rate_per_s
 from tokenpeak.records import Dropped, EngineBuild, NodeFacts, Plan, PlannedConfig, Prediction
 from tokenpeak.search.highest import as_predicted, highest_lines
 from tokenpeak.search.remaining import cost_of, duration_text, limits_of, outline
@@ -294,7 +294,7 @@ def _table(
     table = SafeTable(box=None, pad_edge=False, header_style="bold")
     for column in ("class", "config" if everything else "configs, and one of them"):
         table.add_column(column, overflow="fold")
-    for column in ("KV tokens", "tok/s", "TTFT mean", "TPOT mean", "SLO rate", "±", "of limit"):
+    for column in ("KV tokens", "tok/s", "TTFT mean", "TPOT mean", "SLO rate", "80% interval", "of limit"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("bound by", no_wrap=True)
     for planned in shown:
@@ -319,7 +319,7 @@ def _table(
             f"{predicted.ttft_s * 1000:,.0f} ms",
             f"{predicted.tpot_s * 1000:.1f} ms",
             "–" if rate is None else f"{rate:.3g}/s",
-            f"{predicted.uncertainty:.0%}" if predicted.uncertainty is not None else "–",
+            interval_words(predicted.uncertainty),
             f"{predicted.output_tok_per_s / limit:.0%}" if limit else "–",
             (predicted.binding or "–").replace("_", " "),
         )

@@ -16,6 +16,7 @@ from tokenpeak.predict.deployment import activation_peak_bytes, graph_bytes
 from tokenpeak.predict.hardware import GIB, gpu_facts, gpu_names
 from tokenpeak.predict.memory_plan import plan_memory, unknown_shape
 from tokenpeak.predict.model import model_facts
+from tokenpeak.predict.prediction import interval_words
 from tokenpeak.predict.prediction import predict as predict_run
 from tokenpeak.records import Config, Gpu, ModelName, NodeFacts
 from tokenpeak.results.hindsight import hindsight_lines
@@ -134,7 +135,7 @@ def predict(
     speed, limit = prediction.output_tok_per_s or 0.0, prediction.limit_output_tok_per_s or 0.0
     console.print(
         f"{speed:,.0f} output tok/s for {concurrency} in flight, mean TTFT {(prediction.ttft_s or 0) * 1000:,.0f} ms, "
-        f"TPOT {(prediction.tpot_s or 0) * 1000:.1f} ms, ±{prediction.uncertainty or 0:.0%} (80%)"
+        f"TPOT {(prediction.tpot_s or 0) * 1000:.1f} ms, {interval_words(prediction.uncertainty)} (80%)"
     )
     console.print(
         f"bound by {(prediction.binding or '?').replace('_', ' ')}; {speed / limit:.0%} of the hardware's "

@@ -41,6 +41,8 @@ class GpuFacts:
     """nvlink, infinity_fabric, pcie or none."""
     interconnect_bytes_per_s: float
     source: Mapping[str, str] = field(hash=False)
+    taken_for: str | None = None
+    """The board whose figures these are, of one that the table lacks."""
     """Figure → where it is from."""
 
     @property
@@ -117,6 +119,20 @@ def gpu_facts(name: str) -> GpuFacts | None:
         interconnect="none",
         interconnect_bytes_per_s=0.0,
     )
+
+
+def board_like(name: str, vram_bytes: int | None, compute_capability: str | None) -> GpuFacts | None:
+    """A board that the table lacks by the one of its generation whose memory is nearest; None without such a one.
+
+    Its memory is its own. Its bandwidth and its rates are a guess.
+    """
+    if not vram_bytes or not compute_capability:
+        return None
+    alike = [each for each in _table().values() if each.compute_capability == compute_capability]
+    if not alike:
+        return None
+    nearest = min(alike, key=lambda each: (abs(each.vram_bytes - vram_bytes), each.memory_bytes_per_s))
+    return replace(nearest, name=name, vram_bytes=vram_bytes, taken_for=nearest.name)
 
 
 def gpu_names() -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from tokenpeak.predict.deployment import (
     pool_of,
     version_tuple,
 )
-from tokenpeak.predict.hardware import GIB, GpuFacts, cpu_facts, gpu_facts
+from tokenpeak.predict.hardware import GIB, GpuFacts, board_like, cpu_facts, gpu_facts
 from tokenpeak.predict.kv_pool import Caching, KvPool
 from tokenpeak.predict.model import DTYPE_BYTES, ModelFacts
 from tokenpeak.predict.quantization import METHODS
@@ -49,12 +49,12 @@ layer or two for trained heads; a draft model of its own is taken for a tenth.""
 
 
 def device_of(node: "NodeFacts") -> GpuFacts | None:
-    """The node's device with its probed memory; the smallest one of a mixed node, None when the table lacks it."""
+    """The node's device with its probed memory; the smallest one of a mixed node, None when nothing is known of it."""
     if not node.gpus:
         return cpu_facts(node.cpu, node.cpu_cores, node.memory_bytes)
     devices = []
     for gpu in node.gpus:
-        facts = gpu_facts(gpu.name)
+        facts = gpu_facts(gpu.name) or board_like(gpu.name, gpu.vram_bytes, gpu.compute_capability)
         if facts is None:
             return None
         devices.append(replace(facts, vram_bytes=gpu.vram_bytes) if gpu.vram_bytes else facts)
@@ -63,11 +63,18 @@ def device_of(node: "NodeFacts") -> GpuFacts | None:
 
 def missing_hardware(node: "NodeFacts") -> str | None:
     """The sentence that says which device the table lacks and where to add it; None when it has all."""
-    unknown = sorted({gpu.name for gpu in node.gpus if gpu_facts(gpu.name) is None})
+    unknown = {gpu.name: gpu for gpu in node.gpus if gpu_facts(gpu.name) is None}
     if not unknown:
         return None
+    like = {board_like(gpu.name, gpu.vram_bytes, gpu.compute_capability) for gpu in unknown.values()}
+    taken = ", ".join(sorted({str(each.taken_for) for each in like if each is not None}))
+    planned = (
+        f"is planned as {taken} with its own memory, whose speed is a guess"
+        if taken and None not in like
+        else "is planned without prediction"
+    )
     return (
-        f"{', '.join(map(repr, unknown))} is not in the hardware table, so {node.node} is planned without prediction. "
+        f"{', '.join(map(repr, sorted(unknown)))} is not in the hardware table, so {node.node} {planned}. "
         "Add its memory, bandwidth, rates and power, each with a source, to analysis/tokenpeak/predict/data/gpus.json."
     )
 

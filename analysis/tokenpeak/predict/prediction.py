@@ -19,8 +19,18 @@ UNCERTAINTY = 0.45
 """Half-width of the 80% interval before any trial was seen: across devices and engine versions a roofline of this kind
 is off by this much; hosts, kernels and clocks are not in it."""
 
-CPU_UNCERTAINTY = 0.75
-"""The same for the CPU engine, whose cores are known only by their number, and for drafts, whose luck is not known."""
+DRAFT_UNCERTAINTY = 0.75
+"""The same with drafts, whose luck is not known."""
+
+STATE_UNCERTAINTY = 1.0
+"""The same of models with layers that keep a state: no measured row has one."""
+
+GUESS_UNCERTAINTY = 2.0
+"""The same of a board that is taken for another of its generation."""
+
+CPU_UNCERTAINTY = 19.0
+"""The same of the CPU engine, whose cores are known by their number alone: a small model on two busy cores had a
+twentieth of what was predicted. The first launch sets the scale."""
 
 ACCEPTANCE = 0.7
 """Share of drafted tokens that the model accepts, each given that those before it were: chat with a trained draft.
@@ -274,9 +284,27 @@ def predict(memory: MemoryPlan, demand: Demand) -> Prediction:
         kv_cache_tokens=memory.kv_cache_tokens,
         binding=binding(memory, demand, state),
         limit_output_tok_per_s=hardware_limit_tok_per_s(memory, demand),
-        uncertainty=CPU_UNCERTAINTY if memory.deployment.gpu.vendor == "cpu" or memory.draft_tokens else UNCERTAINTY,
+        uncertainty=_uncertainty(memory),
         draft_accepted_length=tokens_per_step(memory) if memory.draft_tokens else None,
     )
+
+
+def _uncertainty(memory: MemoryPlan) -> float:
+    """Half-width of the 80% interval, by what was measured of such a device and such a model."""
+    if memory.deployment.gpu.vendor == "cpu":
+        return CPU_UNCERTAINTY
+    if memory.deployment.gpu.taken_for is not None:
+        return GUESS_UNCERTAINTY
+    if any(each.state is not None for each in memory.deployment.model.kept):
+        return STATE_UNCERTAINTY
+    return DRAFT_UNCERTAINTY if memory.draft_tokens else UNCERTAINTY
+
+
+def interval_words(uncertainty: float | None) -> str:
+    """An interval of a prediction from its half-width as a ratio: `±45%`, or `a factor of 20`."""
+    if uncertainty is None:
+        return "–"
+    return f"±{uncertainty:.0%}" if uncertainty < 1 else f"a factor of {1 + uncertainty:.2g}"
 
 
 def binding(memory: MemoryPlan, demand: Demand, state: SteadyState) -> str:

@@ -12,7 +12,14 @@ from tokenpeak.predict.correction import METRICS, errors, learn, observed
 from tokenpeak.predict.demand import Demand, objective_demand, objective_run
 from tokenpeak.predict.memory_plan import MemoryPlan, plan_memory
 from tokenpeak.predict.model import ModelFacts
-from tokenpeak.predict.prediction import binding, decode_bytes, hardware_limit_tok_per_s, steady_state, tokens_per_step
+from tokenpeak.predict.prediction import (
+    binding,
+    decode_bytes,
+    hardware_limit_tok_per_s,
+    interval_words,
+    steady_state,
+    tokens_per_step,
+)
 from tokenpeak.records import Config, NodeFacts, Plan, RunRecord, Series, TrialRecord
 from tokenpeak.spec.sweep import SweepSpec
 
@@ -274,6 +281,7 @@ def _untried(spec: SweepSpec, plan: Plan, trials: Sequence[TrialRecord]) -> list
     ]
     left.sort(key=lambda pair: -(pair[0].output_tok_per_s or 0.0))
     return [
-        f"not tried: {name}, predicted {predicted.output_tok_per_s or 0:,.0f} tok/s ±{predicted.uncertainty or 0:.0%}"
+        f"not tried: {name}, predicted {predicted.output_tok_per_s or 0:,.0f} tok/s, "
+        f"{interval_words(predicted.uncertainty)}"
         for predicted, name in left[:SHOWN]
     ]
