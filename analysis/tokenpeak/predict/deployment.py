@@ -143,6 +143,11 @@ SAMPLER_BYTES_PER_LOGIT = 39
 """The sampler at its peak, per sequence and vocabulary entry: logits in 16 and 32 bits (6), sorted values and their
 64-bit indices (12), softmax, its running sum and the mask (9), logits put back, probabilities, random draws (12)."""
 
+UNSORTED_BYTES_PER_LOGIT = 22
+"""The same where top-k and top-p are found without sorting: logits in 16 and 32 bits (6), a copy, softmax,
+probabilities and random draws (16). Source: vllm#33538, on CUDA."""
+UNSORTED_SINCE = (0, 17, 0)
+
 SECOND_RUNNER_BYTES_PER_LOGIT = 6
 """The same of the second model runner, whose profile run samples without top-k and top-p: logits in 16 and 32 bits.
 Source: 0.24.0 v1/worker/gpu/model_runner.py 633-644 and v1/worker/gpu/sample/sampler.py 157-243."""
@@ -165,7 +170,9 @@ def activation_peak_bytes(deployment: Deployment) -> float:
     inner = model.intermediate if not model.experts else model.experts.intermediate * model.experts.active
     layer = tokens * ((3 if model.gated_mlp else 2) * inner / tp + 2 * deployment.expert_ranks * model.hidden) * width
     sequences = min(deployment.max_num_seqs, tokens)
-    each = SECOND_RUNNER_BYTES_PER_LOGIT if deployment.second_runner else SAMPLER_BYTES_PER_LOGIT
+    unsorted = deployment.gpu.vendor == "nvidia" and version_tuple(deployment.engine_version) >= UNSORTED_SINCE
+    each = UNSORTED_BYTES_PER_LOGIT if unsorted else SAMPLER_BYTES_PER_LOGIT
+    each = SECOND_RUNNER_BYTES_PER_LOGIT if deployment.second_runner else each
     sampler = sequences * model.vocabulary * each + tokens * model.hidden * width
     return max(layer, sampler)
 

@@ -261,7 +261,8 @@ def _read_config(path: Path) -> object:
 
 
 def _short(name: str) -> str:
-    return name.rstrip("/").rsplit("/", 1)[-1].casefold()
+    # Meta took its own name out of those of its models.
+    return name.rstrip("/").rsplit("/", 1)[-1].casefold().removeprefix("meta-")
 
 
 def _hub_cache() -> Path:
