@@ -273,3 +273,14 @@ def test_windows_hold_fewer_tokens_since_the_log_counts_sequences() -> None:
     assert 55_000 == pytest.approx(before.kv_cache_tokens, rel=0.02)
     assert 525_000 == pytest.approx(since.kv_cache_tokens, rel=0.15)
     assert version_tuple("0.21.0") > version_tuple(before.deployment.engine_version)
+
+
+def test_blocks_become_as_large_as_a_state() -> None:
+    """A log of Qwen3.8-27B on an A6000 (club-3090#1047): 1,568 tokens a block, padded by 0.13%."""
+    config = {**LINEAR, "linear_num_value_heads": 48, "mamba_ssm_dtype": "float32"}
+    plan = planned(config, "A6000", kv_cache_dtype="fp8", max_model_len=32768)
+    assert plan.pool is not None
+    state = 48 * 128 * 128 * 4 + (2 * 16 * 128 + 48 * 128) * 3 * 2
+
+    assert 1568 == plan.pool.block_tokens
+    assert 1.0013 == pytest.approx(plan.pool.block_bytes / 12 / state, abs=5e-5)
