@@ -9,6 +9,7 @@ from tokenpeak.cli import options
 from tokenpeak.console import SafeConsole
 from tokenpeak.errors import FactsError, suggestion
 from tokenpeak.node.protocol.parts import MachineFacts
+from tokenpeak.plan.baseline import parse_arguments
 from tokenpeak.plan.matrix import served_models
 from tokenpeak.plan.rules import dropped_because
 from tokenpeak.predict.demand import Demand
@@ -62,6 +63,14 @@ def _explain(stored: Archive) -> None:
 @click.option(
     "--tensor-parallel", default=1, show_default=True, type=click.IntRange(1, 64), help="GPUs that share each layer."
 )
+@click.option("--release", default=DEFAULT_RELEASE, show_default=True, help="vLLM's release.")
+@click.option(
+    "--set",
+    "flags",
+    multiple=True,
+    metavar="FLAG=VALUE",
+    help="A server flag by vLLM's name, such as kv_cache_dtype=fp8; repeatable.",
+)
 @click.option("--concurrency", default=32, show_default=True, type=click.IntRange(1), help="Requests in flight.")
 @click.option(
     "--input-tokens", default=1000, show_default=True, type=click.IntRange(1), help="Prompt tokens of a request."
@@ -73,6 +82,8 @@ def predict(
     model: str,
     gpu_name: str,
     tensor_parallel: int,
+    release: str,
+    flags: tuple[str, ...],
     concurrency: int,
     input_tokens: int,
     output_tokens: int,
@@ -91,24 +102,34 @@ def predict(
             "Add it, each figure with a source, to analysis/tokenpeak/predict/data/gpus.json."
         )
     gpus = tuple(Gpu(index=index, name=gpu_name) for index in range(tensor_parallel))
-    node = NodeFacts.of(MachineFacts(gpus=gpus, engine_version=DEFAULT_RELEASE), node="asked", source="declared")
+    node = NodeFacts.of(MachineFacts(gpus=gpus, engine_version=release), node="asked", source="declared")
+    words = [f"--{name}" if value == "true" else f"--{name}={value}" for name, _, value in map(_flag, flags)]
+    _, given = parse_arguments(words, release)
     config = Config(
         config_id="asked",
         name="asked",
         model=ModelName(name=facts.name, served_name=facts.name),
-        flags={
-            "tensor_parallel_size": tensor_parallel,
-            "max_model_len": input_tokens + output_tokens,
-        },
+        flags={"tensor_parallel_size": tensor_parallel, "max_model_len": input_tokens + output_tokens, **given},
     )
-    if forbidden := dropped_because(config, node, facts, DEFAULT_RELEASE):
+    if forbidden := dropped_because(config, node, facts, release):
         console.print(f"cannot run: {forbidden[1]}", markup=False)
-        return
-    plan = plan_memory(config, node, facts, DEFAULT_RELEASE)
+    plan = plan_memory(config, node, facts, release)
     if plan is None:
         raise FactsError(unknown_shape(facts, None))
-    if not plan.fits:
-        console.print(f"may not fit: {plan.reason}", markup=False)
+    deployment = plan.deployment
+    console.print(
+        f"{facts.name}: {facts.parameters / 1e9:.2f} B parameters, {facts.active_parameters / 1e9:.2f} B active, "
+        f"{deployment.kv_bytes_per_token_per_gpu:,.0f} B of KV cache a token on each GPU"
+    )
+    console.print(
+        f"memory of each {gpu.name}: weights {deployment.weight_bytes_per_gpu / GIB:.2f} GiB, activations "
+        f"{activation_peak_bytes(deployment) / GIB:.1f}, graphs {graph_bytes(deployment) / GIB:.1f}, "
+        f"KV cache {plan.kv_cache_bytes / GIB:.2f} ({plan.kv_cache_tokens:,} tokens at a context of "
+        f"{plan.max_model_len:,})"
+    )
+    if forbidden or not plan.fits:
+        if not forbidden:
+            console.print(f"may not fit: {plan.reason}", markup=False)
         return
     demand = Demand(
         input_tokens=input_tokens,
@@ -122,16 +143,6 @@ def predict(
         rate_per_s=None,
     )
     prediction = predict_run(plan, demand)
-    deployment = plan.deployment
-    console.print(
-        f"{facts.name}: {facts.parameters / 1e9:.2f} B parameters, {facts.active_parameters / 1e9:.2f} B active, "
-        f"{facts.kv_bytes_per_token(deployment.kv_dtype):,.0f} B of KV cache a token"
-    )
-    console.print(
-        f"memory of each {gpu.name}: weights {deployment.weight_bytes_per_gpu / GIB:.1f} GiB, activations "
-        f"{activation_peak_bytes(deployment) / GIB:.1f}, graphs {graph_bytes(deployment) / GIB:.1f}, "
-        f"KV cache {plan.kv_cache_bytes / GIB:.1f} ({plan.kv_cache_tokens:,} tokens)"
-    )
     speed, limit = prediction.output_tok_per_s or 0.0, prediction.limit_output_tok_per_s or 0.0
     console.print(
         f"{speed:,.0f} output tok/s for {concurrency} in flight, mean TTFT {(prediction.ttft_s or 0) * 1000:,.0f} ms, "
@@ -141,3 +152,11 @@ def predict(
         f"bound by {(prediction.binding or '?').replace('_', ' ')}; {speed / limit:.0%} of the hardware's "
         f"{limit:,.0f} tok/s"
     )
+
+
+def _flag(text: str) -> tuple[str, str, str]:
+    """A flag with its value; UsageError for one without."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.UsageError(f"--set {text}: write FLAG=VALUE, such as kv_cache_dtype=fp8 or enforce_eager=true.")
+    return name, equals, value
