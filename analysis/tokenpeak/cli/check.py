@@ -1,4 +1,4 @@
-"""`tokenpeak check`: mistakes in sweeps and inventories, by file and line; contacts no node."""
+"""`tokenpeak check`: mistakes in sweeps and inventories, and what a server's definition says; contacts no node."""
 
 import json
 import sys
@@ -8,11 +8,12 @@ from pathlib import Path
 import click
 
 from tokenpeak import paths
-from tokenpeak.errors import ExitStatus, InputError, suggestion
+from tokenpeak.errors import ExitStatus, InputError, PlanError, suggestion
 from tokenpeak.spec.mistakes import Mistake
 from tokenpeak.spec.sweep import sweep_names
 from tokenpeak.sweep.inventory.nodes import inventory_names
 from tokenpeak.terminal import echo, echo_lines, echo_text
+from tokenpeak.vllm.flags import DEFAULT_RELEASE
 
 
 @click.command(short_help="Find mistakes in sweeps and inventories.")
@@ -20,18 +21,29 @@ from tokenpeak.terminal import echo, echo_lines, echo_text
     "files",
     nargs=-1,
     metavar="[FILE]...",
-    help="Sweeps, files or folders of inventories, or the names of either; all when absent.",
+    help="Sweeps, files or folders of inventories, the names of either, or definitions of servers; all of ours when "
+    "absent.",
 )
 def check(files: tuple[str, ...]) -> None:
     """Find mistakes in each FILE: a sweep, a file or folder of an inventory, or the name of either; by default in all.
 
-    Prints FILE:LINE: MISTAKE, and what to write instead. Exit status 2 when there is one. No node is contacted.
+    Prints FILE:LINE: MISTAKE, and what to write instead. Exit status 2 when there is one. No node is contacted. Of a
+    Compose file, a Kubernetes manifest or a systemd unit it prints which flags its vLLM gets, as a baseline has them.
     """
     # Imported here: data sets need Polars, which takes a second that --help should not cost.
     from tokenpeak.sweep.check_spec import spec_mistakes
     from tokenpeak.sweep.inventory.checks import inventory_mistakes
 
-    sweeps, inventories = _all() if not files else _given(files)
+    others, servers = [], 0
+    for name in files:
+        if (found := _servers(Path(name))) is None:
+            others.append(name)
+            continue
+        servers += 1
+        echo_lines(found)
+    if servers and not others:
+        return
+    sweeps, inventories = _all() if not files else _given(tuple(others))
     mistakes = [each for path in sweeps for each in spec_mistakes(path)]
     mistakes += [each for folder in inventories for each in inventory_mistakes(folder)]
     echo_lines(map(str, mistakes))
@@ -39,6 +51,26 @@ def check(files: tuple[str, ...]) -> None:
     echo(f"{looked}: {_count(len(mistakes), 'mistake', 'mistakes') if mistakes else 'no mistake found'}")
     if mistakes:
         sys.exit(ExitStatus.USAGE)
+
+
+def _servers(path: Path) -> list[str] | None:
+    """What a definition of servers says of each, a line each; None for a file that is none."""
+    from tokenpeak.plan.baseline import parse_arguments
+    from tokenpeak.plan.definition import definitions
+
+    found = definitions(path) if path.is_file() and _inventory_around(path) is None else None
+    if found is None:
+        return None
+    lines = []
+    for each in found:
+        try:
+            model, flags = parse_arguments(each.arguments, DEFAULT_RELEASE)
+        except PlanError as error:
+            lines.append(f"{path}: {each.place}: no baseline: {error}")
+            continue
+        shown = ", ".join(f"{name}={json.dumps(value)}" for name, value in flags.items()) or "no flag"
+        lines.append(f"{path}: {each.place}: {model or 'a model that its command does not name'}: {shown}")
+    return lines or [f"{path}: no server of vLLM is defined there."]
 
 
 def refuse(mistakes: Iterable[Mistake]) -> None:
