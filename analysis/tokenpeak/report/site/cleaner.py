@@ -29,7 +29,7 @@ from tokenpeak.report.site.disclosure import (
 from tokenpeak.report.site.known_words import KnownWords
 from tokenpeak.sensitive import KINDS, LABEL, PRIVATE_KEY, SECRET_NAME, is_secret_setting, mask
 from tokenpeak.spec.sweep import parse_spec
-from tokenpeak.vllm.startup_log import is_own_sentence
+from tokenpeak.vllm.symptoms import is_own_sentence
 
 PUBLIC_IMAGES = (
     *(f"{registry}{publisher}/" for registry in ("", "docker.io/") for publisher in ("vllm", "rocm")),

@@ -24,7 +24,7 @@ from tokenpeak.report.trials.time_axis import time_axis
 from tokenpeak.report.view import LAUNCH, SweepView, engine_words, metric_word
 from tokenpeak.spec.workload import ClosedLoad
 from tokenpeak.store.archive import Archive
-from tokenpeak.vllm.startup_log import LEAKED
+from tokenpeak.vllm.explanation import LEAKED
 
 ACCESS = re.compile(r'"(?:GET|POST) /\S* HTTP/')
 LOG_LINES = 40
