@@ -19,8 +19,11 @@ _EXCEPTION = re.compile(
     # Some are called otherwise, such as torch._dynamo.exc.Unsupported.
     r"|^(?:[a-z_]\w{0,60}\.){1,8}[A-Z]\w{1,100}: "
 )
-_UNSAID = re.compile(r"(?:: ?|at \d{1,9}:\d{1,9}:|validation errors? for \S{1,100}|Error|Exception)$")
+_UNSAID = re.compile(r"(?::|validation errors? for \S{1,100})$")
 """How an exception's line ends that leaves the reason to the lines below it."""
+_NAME = re.compile(r"[\w.]+")
+"""An exception without a word of its own, such as `AssertionError`: the line of source above it says more."""
+_SOURCE = re.compile(r"^\s{1,40}(?!File )[^\s~^]")
 FOLLOWED: tuple[re.Pattern[str], ...] = tuple(
     re.compile(text)
     for text in (
@@ -52,6 +55,8 @@ PASSING = re.compile(
 DIED = re.compile(
     # 0.8.5 and later v1/executor/multiproc_executor.py; the exit code since 0.32.0
     r"Worker proc \S{1,200} died unexpectedly(?: \(exit code: (?P<code>-?\d{1,9})\))?"
+    # 0.7.3 executor/multiproc_worker_utils.py
+    r"|Worker \S{1,100} pid \d{1,10} died, exit code: (?P<exit>-?\d{1,9})"
     # 0.32.0 v1/engine/utils.py: Failed core proc(s): {'EngineCore': -9}
     r"|Failed core proc\(s\): \{'[^'\s]{1,100}': (?P<core>-?\d{1,9})\b"
 )
@@ -169,12 +174,15 @@ def _last(lines: list[str], pattern: re.Pattern[str]) -> str | None:
 
 
 def _raised(lines: list[str]) -> tuple[str, tuple[str, ...]] | None:
-    """What the lowest exception says and its lines: with those below it where it leaves the reason to them."""
+    """What the lowest exception says and its lines: with those around it to which it leaves the reason."""
     index = next((index for index, text in _upwards(lines) if _EXCEPTION.match(text)), None)
     if index is None:
         return None
     shown = [lines[index].strip()]
-    if _UNSAID.search(shown[0]):
+    if _NAME.fullmatch(shown[0]):
+        source = next((line.strip() for line in reversed(lines[:index]) if _SOURCE.match(line)), None)
+        shown = [f"{shown[0]} at `{source}`"] if source else shown
+    elif _UNSAID.search(shown[0]):
         below = (line.strip() for line in lines[index + 1 : index + 1 + CONTINUED_LINES])
         shown += [line for line in below if line and not any(pattern.search(line) for pattern in FOLLOWED)]
     return " ".join(shown)[:VALUE_CHARACTERS], tuple(line[:EVIDENCE_CHARACTERS] for line in shown)
@@ -211,6 +219,8 @@ def _ending(
         return "crashed", f"The engine was ended by {name} in {phase}: {who}.", tuple(died[-2:]) or _tail(lines)
     if raised is not None:
         return "crashed", f"The engine crashed in {phase}: {raised[0]}", raised[1]
+    if died := tuple(line[:EVIDENCE_CHARACTERS] for line in lines if DIED.search(line)):
+        return "crashed", f"A process of the engine died in {phase} without a word.", died[-2:]
     if exit_status is not None:
         return "unknown", f"The engine ended with status {exit_status} in {phase} and did not say why.", _tail(lines)
     return "refused", f"The engine runs but did not serve in {phase}.", _tail(lines)

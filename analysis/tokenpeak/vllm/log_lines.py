@@ -11,7 +11,7 @@ LINE_CHARACTERS = 4096
 _DATE = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
 _COLOUR = re.compile(
     # With its escape character, and where a viewer or an issue has dropped or spelled it.
-    r"(?:\x1b|\^\[|␛|\\(?:x1b|u001b|e|033))\[[\d;]{0,20}[A-Za-z]|\[\d{1,3}(?:;\d{1,3}){0,5}m"
+    r"(?:\x1b|\^\[|[␛←]|\\(?:x1b|u001b|e|033))\[[\d;]{0,20}[A-Za-z]|\[?\b\d{1,3}(?:;\d{1,3}){1,5}m|\[\d{1,3}m"
 )
 _PREFIXES = (
     # vLLM: (EngineCore_DP0 pid=9), (VllmWorker rank=1 pid=11); Ray: (RayWorkerWrapper pid=7, ip=10.0.0.2), (raylet)
@@ -25,8 +25,11 @@ _PREFIXES = (
     # docker logs --timestamps, kubectl logs --timestamps, and the files of containerd
     rf"\[?{_DATE}\]?(?: std(?:out|err) [FP])?",
     # docker compose logs; kubectl logs --prefix
-    r"[\w.-]{1,100}\s{1,40}\|(?=\s|$)",
+    r"(?:\[[\w.-]{1,100}\]|[\w.-]{1,100})\s{1,40}\|(?=\s|$)",
     r"\[pod/[^\]\s]{1,300}\]",
+    # what wraps vLLM: FastChat, vLLM-Omni, a frame of k9s, a quotation
+    r"\|(?: (?:[A-Z]{4,8}|std(?:out|err)) \|){0,2}",
+    r"\[Stage-\d{1,4}\]|[│>](?=\s)",
     # vLLM's own level and place, 0.6 without the bracket; uvicorn's level. Lines of other levels keep theirs: nothing
     # in them is an exception.
     r"(?:ERROR|CRITICAL) (?:\d\d-\d\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d{1,6})?) \[?[^\]]{1,100}\]",
