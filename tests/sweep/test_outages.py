@@ -62,6 +62,26 @@ def judged(found: Failure | None) -> tuple[str, bool] | None:
     return None if found is None else (found.cause, not FAILURE_CAUSES[found.cause].counts)
 
 
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("OSError: [Errno 28] No space left on device: '/root/.cache/vllm'", ("interrupted", True)),
+        (
+            "NCCL WARN Error while creating shared memory segment /dev/shm/nccl-a: No space left on device",
+            ("crashed", False),
+        ),
+        ("NCCL WARN Call to posix_fallocate failed : No space left on device", ("crashed", False)),
+    ],
+)
+def test_full_shared_memory_is_no_full_disk(line: str, found: tuple[str, bool]) -> None:
+    """The config's container has too little of it, and would have again; a disk that is full is the node's."""
+    launch = LaunchAnswer(
+        ready=False, failure_phase="starting", timed_out=False, message="It ended.", pid=4, exit_status=1
+    )
+
+    assert found == judged(failure_of(evidence(QUIET_END, launch=launch), (), f"INFO a\n{line}\n"))
+
+
 def test_node_that_was_given_back_while_the_engine_started() -> None:
     """An engine that ended without a word under the guard's hands is no failed one; one that says why is."""
     finish = replace(QUIET_END, engine_ran=None, given_back_by="guard")

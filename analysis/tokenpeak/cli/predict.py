@@ -1,4 +1,4 @@
-"""`tokenpeak explain`: what a sweep's trials say of its predictions, its hardware and its settings."""
+"""`tokenpeak explain` and `tokenpeak predict`: what trials say of predictions and hardware; what a model will do."""
 
 import sys
 from pathlib import Path
@@ -6,8 +6,9 @@ from pathlib import Path
 import click
 
 from tokenpeak.cli import options
+from tokenpeak.cli.engine_log import explained_log
 from tokenpeak.console import SafeConsole
-from tokenpeak.errors import FactsError, suggestion
+from tokenpeak.errors import FactsError, InputError, suggestion
 from tokenpeak.node.protocol.parts import MachineFacts
 from tokenpeak.plan.baseline import parse_arguments
 from tokenpeak.plan.matrix import served_models
@@ -29,13 +30,20 @@ from tokenpeak.terminal import echo, echo_lines
 from tokenpeak.vllm.flags import DEFAULT_RELEASE
 
 
-@click.command(short_help="Compare predictions with measurements; say what binds.")
-@click.argument("archives", nargs=-1, required=True, type=options.ARCHIVE)
-def explain(archives: tuple[Path, ...]) -> None:
+@click.command(short_help="Compare predictions with measurements; say why an engine failed.")
+@click.argument("archives", nargs=-1, type=options.ARCHIVE)
+@click.option("--log", "log", type=options.ARCHIVE, help="An engine's log, or - for standard input: say why it failed.")
+def explain(archives: tuple[Path, ...], log: Path | None) -> None:
     """Compare the predictions of ARCHIVES (folders or .tar.zst) with what was measured.
 
-    Says what binds the fastest config on each kind of hardware, and what to try.
+    Says what binds the fastest config on each kind of hardware, and what to try. With --log instead of archives: the
+    class of an engine's failure, its cause and the advice.
     """
+    if (log is None) != bool(archives):
+        raise InputError("Name archives, or an engine's log by --log FILE (- for standard input), not both.")
+    if log is not None:
+        echo_lines(explained_log(log))
+        return
     stored_archives = find_archives(list(archives))
     for stored in stored_archives:
         if len(stored_archives) > 1:

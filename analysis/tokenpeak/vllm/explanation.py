@@ -3,7 +3,7 @@
 import re
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tokenpeak.records import FAILURE_CAUSES
 from tokenpeak.vllm.log_lines import plain_lines
@@ -120,7 +120,17 @@ def explain_log(log: str) -> Explanation | None:
         ends = (DIED, TIMED_OUT, *FOLLOWED)
         if not any(pattern.search(line) for line in after for pattern in ends):
             return _by_symptom(after)
-    return _by_symptom(lines) or _by_ending(lines, phase="engine_start", exit_status=None, timed_out=False)
+    if found := _by_symptom(lines):
+        return found
+    ending = _by_ending(lines, phase="engine_start", exit_status=None, timed_out=False)
+    if ending.cause != "refused":
+        return replace(ending, advice="Read the log above these lines; no advice is known for this failure.")
+    return Explanation(
+        cause="unknown",
+        says="The log ends before the engine serves, and does not say why.",
+        advice="Take the whole log, of all processes: the cause stands above the last traceback.",
+        evidence=ending.evidence,
+    )
 
 
 def _by_symptom(lines: list[str]) -> Explanation | None:
@@ -219,8 +229,8 @@ def _ending(
         return "crashed", f"The engine was ended by {name} in {phase}: {who}.", tuple(died[-2:]) or _tail(lines)
     if raised is not None:
         return "crashed", f"The engine crashed in {phase}: {raised[0]}", raised[1]
-    if died := tuple(line[:EVIDENCE_CHARACTERS] for line in lines if DIED.search(line)):
-        return "crashed", f"A process of the engine died in {phase} without a word.", died[-2:]
+    if dead := tuple(line[:EVIDENCE_CHARACTERS] for line in lines if DIED.search(line)):
+        return "crashed", f"A process of the engine died in {phase} without a word.", dead[-2:]
     if exit_status is not None:
         return "unknown", f"The engine ended with status {exit_status} in {phase} and did not say why.", _tail(lines)
     return "refused", f"The engine runs but did not serve in {phase}.", _tail(lines)

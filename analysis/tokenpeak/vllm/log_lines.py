@@ -25,7 +25,7 @@ _PREFIXES = (
     # docker logs --timestamps, kubectl logs --timestamps, and the files of containerd
     rf"\[?{_DATE}\]?(?: std(?:out|err) [FP])?",
     # docker compose logs; kubectl logs --prefix
-    r"(?:\[[\w.-]{1,100}\]|[\w.-]{1,100})\s{1,40}\|(?=\s|$)",
+    r"(?:\[[\w.-]{1,100}\]|[A-Za-z][\w.-]{0,99})\s{1,40}\|(?=\s|$)",
     r"\[pod/[^\]\s]{1,300}\]",
     # what wraps vLLM: FastChat, vLLM-Omni, a frame of k9s, a quotation
     r"\|(?: (?:[A-Z]{4,8}|std(?:out|err)) \|){0,2}",

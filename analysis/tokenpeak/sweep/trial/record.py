@@ -31,10 +31,10 @@ from tokenpeak.vllm.startup_log import classify_failure, startup_facts, unpacked
 _OF_THE_NODE = ("lease_lapsed", "address_taken")
 """Failures of a launch that say nothing about its config."""
 _DISK_FAULT = re.compile(
-    r"\[Errno (?:5|28|116|122)\] [A-Z][\w/ ]{0,60}"
-    r"|[A-Z][\w/ ]{0,60}\(os error (?:5|28|116|122)\)|No space left on device"
+    r"(?m)^(?!.*(?:/dev/shm|posix_fallocate|shared memory)).*?(\[Errno (?:5|28|116|122)\] [A-Z][\w/ ]{0,60}"
+    r"|[A-Z][\w/ ]{0,60}\(os error (?:5|28|116|122)\)|No space left on device)"
 )
-"""What a disk that is full, over its quota, broken or gone does to an engine (EIO, ENOSPC, ESTALE, EDQUOT)."""
+"""What a disk that is full, over its quota, broken or gone does (EIO, ENOSPC, ESTALE, EDQUOT); /dev/shm is none."""
 _READ_ONLY = re.compile(r"\[Errno 30\] Read-only file system|Read-only file system \(os error 30\)")
 """At a start it may be a path that the config names; under load the disk has become so."""
 _NOT_REACHED = frozenset({"connect_timeout", "connect_failed"})
@@ -219,7 +219,9 @@ def _wrong_engine(evidence: TrialEvidence, log: str) -> Failure | None:
 
 def _disk_fault(fault: re.Match[str], phase: str) -> Failure:
     """What a disk did to an engine says nothing of its config."""
-    return _outage(phase, f"The node's disk is full, read-only or broken: the engine met '{fault[0].strip()}'.")
+    return _outage(
+        phase, f"The node's disk is full, read-only or broken: the engine met '{fault[fault.lastindex or 0].strip()}'."
+    )
 
 
 def is_overlapped(evidence: TrialEvidence) -> bool:
