@@ -1,4 +1,4 @@
-"""What engines all over the world wrote when they did not start: each gives its cause and a message that names it."""
+"""What engines wrote when they did not start, by public reports: each gives its cause and a message that names it."""
 
 from pathlib import Path
 

@@ -149,7 +149,12 @@ def _by_symptom(lines: list[str]) -> Explanation | None:
 
 def _symptom(lines: list[str], *, is_general: bool) -> tuple[int, Symptom, re.Match[str]] | None:
     table = [symptom for symptom in symptoms() if symptom.is_general == is_general]
+    tried = set()
     for index, text in _upwards(lines):
+        if text in tried:
+            # Each worker writes the same traceback.
+            continue
+        tried.add(text)
         for symptom in table:
             if match := symptom.pattern.search(text):
                 return index, symptom, match
