@@ -30,6 +30,7 @@ from tokenpeak.report.blocks.serving_command import (
     unwritable,
 )
 from tokenpeak.vllm.command import command_line, engine_argv, engine_env, launched_program, model_words, paste_command
+from tokenpeak.vllm.flags import is_release
 
 _LIMITS_OF_COMPOSE = {"memory": "mem_limit", "cpus": "cpus", "cpuset_cpus": "cpuset", "pids": "pids_limit"}
 _RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
@@ -235,6 +236,8 @@ def snippets(
     served = for_serving(config, launched)
     if served.problem:
         return note(served.problem)
+    if version is not None and not is_release(version):
+        return note(f"No command can be given: it ran on {version}, and the commands are vLLM's.")
     config = served.config
     folder = config.model.name if config.model.name.startswith("/") else None
     program = _program(launched)
