@@ -184,6 +184,8 @@ def _finite_or(nan: Literal["null", "refuse"]) -> Callable[[str], float | None]:
 class _Loader(yaml.SafeLoader):
     """YAML of plain values whose numbers have a length that makes sense."""
 
+    nan: Literal["null", "refuse"] = "refuse"
+
     def number(self, node: yaml.ScalarNode) -> object:
         """A number; ValueError for one that is long or not finite."""
         text = str(node.value)
@@ -192,6 +194,8 @@ class _Loader(yaml.SafeLoader):
         made = self.construct_yaml_float if node.tag.endswith(":float") else self.construct_yaml_int
         value = made(node)
         if isinstance(value, float) and not math.isfinite(value):
+            if self.nan == "null":
+                return None
             raise ValueError(f"{shown(text)} is no finite number")
         return value
 
@@ -200,16 +204,24 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.number)
 _Loader.add_constructor("tag:yaml.org,2002:float", _Loader.number)
 
 
-def read_yaml(path: Path, *, error: Error = ArchiveError, most: int = LARGEST_YAML_BYTES) -> Any:
+def read_yaml(
+    path: Path,
+    *,
+    nan: Literal["null", "refuse"] = "refuse",
+    error: Error = ArchiveError,
+    most: int = LARGEST_YAML_BYTES,
+) -> Any:
     """The YAML in a file, with no more nodes than MOST_YAML_NODES once every alias is expanded; `error` otherwise.
 
-    A key that is given twice is an error too.
+    A key that is given twice is an error too. What is no finite number is one as well, unless `nan` is "null".
     """
     root = read_yaml_node(path, error=error, most=most)
     if root is None:
         return None
     with yaml_errors(path, error):
-        return _Loader("").construct_document(root)
+        loader = _Loader("")
+        loader.nan = nan
+        return loader.construct_document(root)
 
 
 def read_yaml_node(path: Path, *, error: Error = ArchiveError, most: int = LARGEST_YAML_BYTES) -> yaml.Node | None:

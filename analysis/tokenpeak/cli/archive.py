@@ -169,11 +169,15 @@ def import_(
     """Make an archive of SOURCES: files or folders of another benchmark, or a mapping file for CSV tables."""
     from tokenpeak.exchange.assemble import write_import
     from tokenpeak.exchange.sources import read_sources
+    from tokenpeak.vllm.flags import minor
 
+    if engine_version is not None:
+        minor(engine_version)  # it says what is wrong with another word
     results, own_name = read_sources(sources, gpu=gpu, gpus=gpus, engine_version=engine_version)
     archive = write_import(results, output, sweep_id=name or own_name)
     imported = results.imported
     echo(f"Imported {len(results.runs)} runs ({imported.format}) into {archive.path}")
+    echo_lines(f"WARNING {line}" for line in imported.cautions)
     for title, lines in (("differs", imported.differences), ("not mapped", imported.unmapped)):
         echo_lines(f"  {title}: {line}" for line in lines)
     echo(f"Look at it: tokenpeak report {archive.path}")

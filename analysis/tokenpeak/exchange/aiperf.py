@@ -41,6 +41,7 @@ DIFFERENCES = (
     "AIPerf's output throughput per user is 1 ÷ its inter-token latency and left out; its end-to-end throughput, "
     "tokens ÷ latency, is our output speed of a request.",
 )
+WARM_UP = "warmup"
 SELF = "output_token_throughput_per_user: 1 ÷ inter-token latency, not tokens ÷ latency"
 IGNORED = (
     "schema_version", "aiperf_version", "benchmark_id", "run_info", "is_complete", "was_cancelled", "start_time",
@@ -126,9 +127,7 @@ def _find(config: object, names: tuple[str, ...], depth: int = 0) -> Any:
 
 
 def _level(config: object, path: Path, requests: int | None) -> ExternalLoad:
-    phases = config.get("phases") if isinstance(config, Mapping) else None
-    # The warm-up is a phase too, and comes first.
-    asked = phases[-1] if isinstance(phases, list) and phases else config
+    asked = _measured(config, path)
 
     def number(*names: str) -> float | None:
         value = _find(asked, names)
@@ -142,6 +141,27 @@ def _level(config: object, path: Path, requests: int | None) -> ExternalLoad:
         rate_per_s=rate or None,
         requests=requests,
     )
+
+
+def _measured(config: object, path: Path) -> object:
+    """The phase whose requests are in the figures, with what it does not say itself; nothing where several are."""
+    phases = config.get("phases") if isinstance(config, Mapping) else None
+    if isinstance(phases, Mapping):
+        phases = [{"name": name, **phase} for name, phase in phases.items() if isinstance(phase, Mapping)]
+    if not isinstance(phases, list) or not phases:
+        return config
+    counted = [phase for phase in phases if not _is_excluded(phase)]
+    if not counted:
+        raise ArchiveError(f"{path}: each phase is excluded from the results, so there is none. Import another run.")
+    return counted[0] if len(counted) == 1 else None
+
+
+def _is_excluded(phase: object) -> bool:
+    """A warm-up, or another phase that the tool leaves out of its figures."""
+    if not isinstance(phase, Mapping):
+        return False
+    said = phase.get("exclude_from_results", phase.get("exclude"))
+    return bool(said) if said is not None else WARM_UP in (phase.get("kind"), phase.get("name"))
 
 
 def _plain(value: object) -> bool:

@@ -1,19 +1,16 @@
 """Result folders of tuners: `vllm bench sweep serve` and auto_tune.sh."""
 
-import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import dropwhile
 from pathlib import Path
-from typing import Any
 
 from tokenpeak.errors import ArchiveError
 from tokenpeak.exchange import vllm_bench
+from tokenpeak.exchange.engine_flags import engine_flags
 from tokenpeak.exchange.foreign import ForeignRun
-from tokenpeak.exchange.reading import Fields, read_json, read_text
+from tokenpeak.exchange.reading import read_json, read_text
 from tokenpeak.spec.workload import ExternalLoad
-
-Flag = bool | int | float | str | None
 
 BENCH_KEYS = frozenset(
     {
@@ -55,15 +52,15 @@ def read_vllm_sweep(folder: Path) -> tuple[list[ForeignRun], list[str], list[Pat
             continue
         server, _, load = path.parent.name.removeprefix("SERVE--").partition("BENCH--")
         for fields, raw in vllm_bench.read_results(path):
-            flags = _server_flags(fields, raw, load)
-            choices = {name.replace(".", "_"): _word(value) for name, value in flags.items()}
+            keys = [key for key in _after(raw, RUN_NUMBER) if f"{key}=" not in load]
+            own = engine_flags(raw, [key for key in keys if key.lstrip("-").replace("-", "_") not in BENCH_KEYS])
             named = "" if "=" in server or OWN_NAME not in raw else server.strip("-")
-            fields.ignore([OWN_NAME])
+            fields.ignore([OWN_NAME, *own.keys])
             run = vllm_bench.run_of(
                 fields,
-                flags=flags,
-                choices=choices,
-                config=named or ", ".join(f"{axis}={word}" for axis, word in choices.items()) or "as-run",
+                flags=own.flags,
+                choices=own.choices,
+                config=named or own.config,
                 # Its run numbers count measurements of one launch; a trial of ours holds each load level once.
                 replicate=fields.count(RUN_NUMBER),
             )
@@ -78,26 +75,8 @@ def read_vllm_sweep(folder: Path) -> tuple[list[ForeignRun], list[str], list[Pat
     return runs, unread, files
 
 
-def _server_flags(fields: Fields, raw: Mapping[str, Any], load: str) -> dict[str, Flag]:
-    """The server's flags of a combination: its own keys follow the run's number, and `load` names the client's."""
-    flags: dict[str, Flag] = {}
-    for key in _after(raw, RUN_NUMBER):
-        name = key.lstrip("-").replace("-", "_")
-        if name in BENCH_KEYS or f"{key}=" in load or not re.fullmatch(r"[a-z][a-z0-9_.]{1,60}", name):
-            continue
-        value = raw[key]
-        if isinstance(value, bool | int | float | str | dict):
-            flags[name] = json.dumps(value, sort_keys=True) if isinstance(value, dict) else value
-            fields.ignore([key])
-    return flags
-
-
 def _after(keys: Iterable[str], last: str) -> list[str]:
     return list(dropwhile(lambda key: key != last, keys))[1:]
-
-
-def _word(value: Flag) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def read_auto_tune(folder: Path) -> tuple[list[ForeignRun], list[str], list[Path]]:

@@ -1,4 +1,4 @@
-"""GuideLLM's JSON report (its schema version 2, and version 1 where the keys are the same)."""
+"""GuideLLM's report, JSON or YAML (its schema version 2, and version 1 where the keys are the same)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 from tokenpeak.errors import ArchiveError
 from tokenpeak.exchange.foreign import ForeignRun, JsonFormat, summary_of, workload_of
-from tokenpeak.exchange.reading import Fields, read_json
+from tokenpeak.exchange.reading import Fields, read_document
 from tokenpeak.metrics import STATISTICS
 from tokenpeak.spec.workload import ExternalLoad
 
@@ -28,6 +28,7 @@ DIFFERENCES = (
     "Its mean and percentiles weight each request by its tokens, and its n counts tokens; ours count requests. "
     "Its own time per output token counts TTFT in, and is left out. Gaps between events (our ITL) it does not give.",
     "GuideLLM's rates are means over time of the successful requests, ramp-up and ramp-down included.",
+    "GuideLLM stops at a time: requests in flight then are incomplete, and count neither as sent nor as failed.",
 )
 OWN_TPOT = "time_per_output_token_ms: counts TTFT in; inter_token_latency_ms is our TPOT"
 IGNORED = (
@@ -57,7 +58,7 @@ def tool_of(raw: Any) -> str:
 
 def read_guidellm(path: Path) -> tuple[list[ForeignRun], list[str]]:
     """The runs of a report, and its metrics that have no place."""
-    report = Fields(read_json(path), path)
+    report = Fields(read_document(path), path)
     benchmarks = report.items("benchmarks", required=True)
     if not benchmarks:
         raise ArchiveError(f"{path}: a GuideLLM report without benchmarks.")
@@ -77,12 +78,10 @@ def _run(benchmark: Fields, model: str | None) -> tuple[ForeignRun, list[str]]:
         benchmark.refuse("metrics", "is missing")
     metrics.ignore(IGNORED)
     values: dict[str, float] = {}
-    totals = metrics.part("request_totals")
-    if totals is not None:
-        for theirs, ours in (("successful", "requests_ok"), ("errored", "requests_failed"), ("total", "requests_sent")):
-            if (count := totals.count(theirs)) is not None:
-                values[ours] = count
-        values["requests_failed"] = values.get("requests_failed", 0) + (totals.count("incomplete") or 0)
+    incomplete = 0
+    if (totals := metrics.part("request_totals")) is not None:
+        values |= _counts(totals)
+        incomplete = totals.count("incomplete") or 0
     for theirs, (ours, scale) in TIMES.items():
         values |= _distribution(metrics, theirs, ours, scale)
     for theirs, ours in RATES.items():
@@ -102,6 +101,10 @@ def _run(benchmark: Fields, model: str | None) -> tuple[ForeignRun, list[str]]:
         values["duration_s"] = end - start
     metrics.raw("time_per_output_token_ms")
     unread = [f"metrics.{key}" for key in metrics.unread()]
+    if incomplete:
+        unread.append(
+            f"{benchmark.place}: {incomplete:,} requests in flight at the end, which neither ended nor failed"
+        )
     config = benchmark.part("config")
     return (
         ForeignRun(
@@ -112,6 +115,18 @@ def _run(benchmark: Fields, model: str | None) -> tuple[ForeignRun, list[str]]:
         ),
         [*unread, f"metrics.{OWN_TPOT}"],
     )
+
+
+def _counts(totals: Fields) -> dict[str, float]:
+    """Requests that ended well and those that failed; one in flight when the benchmark ended is neither."""
+    counts: dict[str, float] = {}
+    for theirs, ours in (("successful", "requests_ok"), ("errored", "requests_failed")):
+        if (count := totals.count(theirs)) is not None:
+            counts[ours] = count
+    if counts:
+        counts.setdefault("requests_failed", 0)
+        counts["requests_sent"] = sum(counts.values())
+    return counts
 
 
 def _successful(metrics: Fields, name: str) -> Fields | None:

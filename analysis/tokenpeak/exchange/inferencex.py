@@ -1,11 +1,13 @@
 """InferenceX's aggregates (`agg_*.json`): figures per GPU, times in seconds under names that lost their unit."""
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from tokenpeak.errors import ArchiveError
 from tokenpeak.exchange.foreign import ForeignNode, ForeignRun, JsonFormat, energy_of, summary_of
-from tokenpeak.exchange.reading import Fields, read_json, word
+from tokenpeak.exchange.reading import Fields, Scalar, read_json, word
 from tokenpeak.exchange.vllm_bench import latencies
 from tokenpeak.spec.workload import ExternalLoad, ExternalWorkload
 
@@ -19,8 +21,18 @@ DEVICES = {
 }
 """Its words for devices that our table has; others keep their word."""
 DERIVED = ("intvty", "input_tput_per_gpu")
+STAGES = ("prefill", "decode")
+CHOICES = ("framework", "precision", "spec_decoding", "mtp")
+"""Keys in which configs differ beside how they are split over GPUs."""
+NOTHING = ("none", "off", "false")
+IGNORED = ("is_multinode", "disagg")
+"""Said by which other keys there are."""
+MOST_GPUS = 4096
+VLLM = "vllm"
+RELEASE = re.compile(r":v?(\d+\.\d+\.\d+[\w.+]*)")
 DIFFERENCES = (
-    "Throughput is given per GPU; the node's is that times the tensor-parallel size, by which it was divided.",
+    "Throughput is given per GPU; the node's is that times the GPUs by which it was divided: all, or, of disaggregated "
+    "serving, those of decode for the output and those of prefill for the input.",
     "Interactivity (1 ÷ TPOT) is derived and left out.",
 )
 
@@ -49,35 +61,102 @@ def read_inferencex(path: Path) -> tuple[list[ForeignRun], list[str], list[Forei
     return runs, unread, list(nodes.values())
 
 
+@dataclass(frozen=True, kw_only=True)
+class Deployment:
+    """The GPUs that a result is of, and what it says of the engines on them."""
+
+    gpus: int
+    output_gpus: int
+    """Those by which the output's throughput was divided."""
+    input_gpus: int
+    name: str
+    flags: Mapping[str, Scalar]
+    choices: Mapping[str, str]
+
+
+def _deployment(fields: Fields) -> Deployment:
+    """Of one engine, or of disaggregated prefill and decode engines, whose throughputs are per GPU of their own."""
+    if fields.content.get("tp") is None and (fields.content.get("decode_tp") or fields.content.get("prefill_tp")):
+        prefill, decode = (_stage(fields, stage) for stage in STAGES)
+        return Deployment(
+            gpus=prefill.gpus + decode.gpus,
+            output_gpus=decode.gpus,
+            input_gpus=prefill.gpus,
+            name=f"{prefill.name}, {decode.name}",
+            flags={},
+            choices={**prefill.choices, **decode.choices},
+        )
+    gpus = fields.count("tp", required=True) or 1
+    flags: dict[str, Scalar] = {"tensor_parallel_size": gpus}
+    choices = {"tp": str(gpus)}
+    if (experts := fields.count("ep")) and experts > 1:
+        flags["enable_expert_parallel"] = True
+        choices["ep"] = str(experts)
+    if _is_true(fields, "dp_attention"):
+        choices["dp_attention"] = "true"
+    return Deployment(
+        gpus=gpus,
+        output_gpus=gpus,
+        input_gpus=gpus,
+        name=_words(choices),
+        flags=flags,
+        choices={"parallel": _words(choices)},
+    )
+
+
+def _stage(fields: Fields, stage: str) -> Deployment:
+    """The engines of one stage of disaggregated serving: how many, and how each is split."""
+    workers = fields.count(f"{stage}_num_workers") or 1
+    tp = fields.count(f"{stage}_tp") or 1
+    gpus = fields.count(f"num_{stage}_gpu") or workers * tp
+    parts = {"tp": str(tp)}
+    if (experts := fields.count(f"{stage}_ep")) and experts > 1:
+        parts["ep"] = str(experts)
+    if _is_true(fields, f"{stage}_dp_attention"):
+        parts["dp_attention"] = "true"
+    words = f"{workers}x {_words(parts)}"
+    return Deployment(
+        gpus=gpus, output_gpus=gpus, input_gpus=gpus, name=f"{stage} {words}", flags={}, choices={stage: words}
+    )
+
+
+def _words(parts: Mapping[str, str]) -> str:
+    return " ".join(name if value == "true" else f"{name}{value}" for name, value in parts.items())
+
+
+def _is_true(fields: Fields, key: str) -> bool:
+    return str(fields.raw(key)).casefold() == "true"
+
+
 def _run(fields: Fields) -> tuple[ForeignRun, ForeignNode]:
     hardware = fields.text("hw", required=True) or ""
-    gpus = fields.count("tp", required=True) or 1
+    found = _deployment(fields)
     key = hardware.casefold().split("-")[0].split("_")[0]
-    node = ForeignNode(name=f"{word(hardware)}-{gpus}", gpu=DEVICES.get(key, hardware), count=min(gpus, 4096))
+    gpu, count = DEVICES.get(key, hardware), min(found.gpus, MOST_GPUS)
     values: dict[str, float] = {}
-    for theirs, ours in (("output_tput_per_gpu", "output_tok_per_s"), ("tput_per_gpu", "total_tok_per_s")):
+    for theirs, ours, gpus in (
+        ("output_tput_per_gpu", "output_tok_per_s", found.output_gpus),
+        ("tput_per_gpu", "total_tok_per_s", found.gpus),
+        ("input_tput_per_gpu", "input_tok_per_s", found.input_gpus),
+    ):
         if (each := fields.number(theirs)) is not None:
             values[ours] = each * gpus
-    if (each := fields.number("input_tput_per_gpu")) is not None:
-        values["input_tok_per_s"] = each * gpus
     values |= latencies(fields, unit="", scale=1.0)
     if (joule := fields.number("joules_per_output_token")) is not None:
         values["energy_j_per_output_tok"] = joule
     isl, osl = fields.number("isl"), fields.number("osl")
-    flags: dict[str, bool | int | float | str | None] = {"tensor_parallel_size": gpus}
-    if (experts := fields.count("ep")) and experts > 1:
-        flags["enable_expert_parallel"] = True
-    framework, precision = fields.text("framework"), fields.text("precision")
-    choices = {name: value for name, value in (("framework", framework), ("precision", precision)) if value}
+    choices = {name: value for name in CHOICES if (value := fields.text(name)) and value.casefold() not in NOTHING}
+    fields.ignore(IGNORED)
     shape = "-".join(f"{length:g}" for length in (isl, osl) if length)
+    node = ForeignNode(name=f"{word(hardware)}-{found.gpus}", gpu=gpu, count=count)
     return (
         ForeignRun(
             node=node.name,
-            config=", ".join([*choices.values(), f"tp{gpus}"]),
+            config=", ".join([*choices.values(), found.name]),
             model=fields.text("model") or "unknown",
-            flags=flags,
-            engine_version=framework,
-            choices=choices,
+            flags=found.flags,
+            engine_version=_engine(choices.get("framework"), fields.text("image")),
+            choices={**choices, **found.choices},
             workload=ExternalWorkload(
                 name=word(f"random-{shape}" if shape else "random"),
                 input_tokens=isl or None,
@@ -89,6 +168,14 @@ def _run(fields: Fields) -> tuple[ForeignRun, ForeignNode]:
         ),
         node,
     )
+
+
+def _engine(framework: str | None, image: str | None) -> str | None:
+    """The release of vLLM, where the image's tag names one; the name of another engine."""
+    if framework is None or framework.casefold() != VLLM:
+        return framework
+    tag = RELEASE.search(image or "")
+    return tag[1] if tag else None
 
 
 FORMAT = JsonFormat(

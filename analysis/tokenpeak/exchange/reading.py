@@ -13,8 +13,17 @@ from tokenpeak import bounded
 from tokenpeak.errors import ArchiveError
 from tokenpeak.records import SourceFile
 
+Scalar = bool | int | float | str | None
 LARGEST_NUMBER = 1e15
 LONGEST_WORDS = 500
+YAML_ENDINGS = (".yml", ".yaml")
+READ = (
+    "Read are: results of vllm bench serve (JSON or printed), folders of vllm bench sweep serve and of auto_tune.sh, "
+    "results of SGLang's bench_serving, GuideLLM's reports (JSON or YAML), AIPerf's and InferenceX's JSON, runs of "
+    "tokenpeak load, and CSV by a mapping file."
+)
+LARGEST_YAML_BYTES = 2 * bounded.MEGABYTE
+"""Of a tool's report; a mapping file has some kilobytes."""
 
 
 def read_text(path: Path) -> str:
@@ -40,6 +49,13 @@ def parse_json(text: str, path: Path) -> Any:
     return bounded.parse_json(text.encode(), path, nan="null")
 
 
+def read_document(path: Path) -> Any:
+    """The YAML in a file that is named so, else its JSON; what is no finite number becomes None in either."""
+    if path.suffix not in YAML_ENDINGS:
+        return read_json(path)
+    return bounded.read_yaml(path, nan="null", most=LARGEST_YAML_BYTES)
+
+
 def source_file(path: Path, root: Path) -> SourceFile:
     """The file's name below `root` and its digest."""
     with path.open("rb") as file:
@@ -58,6 +74,11 @@ class Fields:
             self.refuse("", f"must be an object, not {_kind(raw)}")
         self._raw: Mapping[str, Any] = raw
         self._read: set[str] = set()
+
+    @property
+    def content(self) -> Mapping[str, Any]:
+        """All keys with their values."""
+        return self._raw
 
     def refuse(self, key: str, words: str) -> NoReturn:
         """Raise the error that names file, place and what is wrong."""
@@ -137,6 +158,21 @@ def checked_number(value: object, refuse: Any) -> float:
     if number > LARGEST_NUMBER:
         refuse(f"is {number:g}, larger than any figure of a benchmark")
     return number
+
+
+def plain(cell: str) -> Scalar:
+    """A text as a YAML reader would take it: true, false, a whole number, a number or a text."""
+    if cell.casefold() in ("true", "false"):
+        return cell.casefold() == "true"
+    try:
+        return int(cell)
+    except ValueError:
+        pass
+    try:
+        number = float(cell)
+    except ValueError:
+        return cell
+    return number if math.isfinite(number) else cell
 
 
 def first_mistake(error: ValidationError) -> str:

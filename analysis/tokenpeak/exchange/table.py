@@ -22,15 +22,13 @@ from tokenpeak.exchange.foreign import (
     summary_of,
     unknown_target,
 )
-from tokenpeak.exchange.reading import checked_number, first_mistake, read_text, source_file
+from tokenpeak.exchange.reading import Scalar, checked_number, first_mistake, plain, read_text, source_file
 from tokenpeak.paths import inside
 from tokenpeak.records import Imported, SourceFile
 from tokenpeak.spec.workload import ExternalLoad, ExternalWorkload
 
 LONGEST_NAME = 200
 MOST_COLUMNS, MOST_ROWS = 2_000, 20_000
-
-Scalar = bool | int | float | str | None
 
 
 class _Strict(BaseModel):
@@ -152,18 +150,6 @@ def value_of(value: Value, row: Row, place: str) -> Scalar:
     if value.scale is not None:
         return number_of(cell, f"{place}: {value.column}") * value.scale
     return plain(cell)
-
-
-def plain(cell: str) -> Scalar:
-    """A cell as a YAML reader would take it: true, false, a whole number, a number or a text."""
-    if cell.casefold() in ("true", "false"):
-        return cell.casefold() == "true"
-    for kind in (int, float):
-        try:
-            return kind(cell)
-        except ValueError:
-            continue
-    return cell
 
 
 def number_of(value: object, place: str) -> float:

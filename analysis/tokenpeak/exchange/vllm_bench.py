@@ -16,8 +16,9 @@ from typing import Any, NoReturn
 import polars as pl
 
 from tokenpeak.errors import ArchiveError
+from tokenpeak.exchange.engine_flags import EngineFlags, engine_flags
 from tokenpeak.exchange.foreign import STATISTIC_OF, ForeignRun, mean_lengths, summary_of, with_derived, workload_of
-from tokenpeak.exchange.reading import Fields, checked_number, parse_json, read_text
+from tokenpeak.exchange.reading import READ, Fields, checked_number, parse_json, read_text
 from tokenpeak.spec.workload import ExternalLoad
 from tokenpeak.store.request_files import REQUEST_TYPES
 
@@ -38,6 +39,7 @@ FIGURES = {
     "request_goodput": "goodput_request_per_s",
     "request_goodput:": "goodput_request_per_s",
     "output_throughput": "output_tok_per_s",
+    "input_token_throughput": "input_tok_per_s",
     "total_token_throughput": "total_tok_per_s",
     "max_output_tokens_per_s": "peak_output_tok_per_s",
 }
@@ -59,8 +61,13 @@ LABELS = {
     "Peak output token throughput (tok/s)": "peak_output_tok_per_s",
     "Total token throughput (tok/s)": "total_tok_per_s",
     "Total Token throughput (tok/s)": "total_tok_per_s",
+    "Total throughput (tok/s)": "total_tok_per_s",
+    "Input token throughput (tok/s)": "input_tok_per_s",
 }
-CONCURRENCY, RATE = "Maximum request concurrency", "Request rate configured (RPS)"
+CONCURRENCY = ("Maximum request concurrency", "Max request concurrency")
+RATE = ("Request rate configured (RPS)", "Traffic request rate")
+PRINTED_TIMES = {**TIMES, "e2e latency": "latency_s"}
+"""SGLang prints the block too, under some other words."""
 FIGURE = re.compile(r"([A-Z][A-Za-z0-9./() ]{2,60}?)(?: \((ms)\))?:\s+([0-9][0-9.,eE+-]*|nan|inf)\b")
 MODEL = re.compile(r"--model[= ](\S+)|(?<=model=')([^']+)")
 """Of the block that the tool prints, found in a log or a web page, with or without its line breaks."""
@@ -74,17 +81,18 @@ def looks_like(raw: object) -> bool:
 def read_results(path: Path) -> list[tuple[Fields, Any]]:
     """Every result in a file: one object, a list, or objects one after the other as --append-result leaves them."""
     text = read_text(path)
-    raws = _objects(text, path)
+    raws = objects(text, path)
     if not raws or not all(looks_like(raw) for raw in raws):
-        raise ArchiveError(f"{path}: no result of vllm bench serve; it lacks {', '.join(MARKS)}.")
+        raise ArchiveError(f"{path}: no result of vllm bench serve; it lacks {', '.join(MARKS)}. {READ}")
     return [(Fields(raw, path, f"[{index}]" if len(raws) > 1 else ""), raw) for index, raw in enumerate(raws)]
 
 
-def _objects(text: str, path: Path) -> list[Any]:
+def objects(text: str, path: Path) -> list[Any]:
+    """The objects in a text: one, a list, or one after the other."""
     lines = [line for line in text.splitlines() if line.strip()]
     if len(lines) > 1 and all(line.lstrip().startswith("{") and line.rstrip().endswith("}") for line in lines):
         return [parse_json(line, path) for line in lines]
-    decoder, objects, at = json.JSONDecoder(), [], 0
+    decoder, found, at = json.JSONDecoder(), list[Any](), 0
     stripped = text.strip()
     if stripped.startswith("{") and "}{" in stripped.replace("\n", "").replace(" ", ""):
         while at < len(stripped):
@@ -92,12 +100,12 @@ def _objects(text: str, path: Path) -> list[Any]:
                 _, end = decoder.raw_decode(stripped, at)
             except (ValueError, RecursionError):
                 break
-            objects.append(parse_json(stripped[at:end], path))
+            found.append(parse_json(stripped[at:end], path))
             while end < len(stripped) and stripped[end].isspace():
                 end += 1
             at = end
         if at >= len(stripped):
-            return objects
+            return found
     raw = parse_json(text, path)
     return list(raw) if isinstance(raw, list) else [raw]
 
@@ -121,19 +129,26 @@ def run_of(fields: Fields, **known: Any) -> ForeignRun:
     measured = latencies(fields)
     # Without a request that ended well the tool writes zeros, which nobody measured.
     values |= measured if values.get("requests_ok") else {}
+    requests = requests_of(fields)
     sent = fields.count("num_prompts")
+    if sent is None and requests is not None:
+        sent = requests.height
     if sent is not None:
         values["requests_sent"] = sent
         values.setdefault("requests_failed", max(0, sent - values.get("requests_ok", sent)))
     fields.text("backend")
+    set_flags = EngineFlags() if "flags" in known else engine_flags(fields.content, fields.content, tuned_only=True)
+    fields.ignore(set_flags.keys)
     return ForeignRun(
         **{
             "model": fields.text("model_id") or "unknown",
-            "config": fields.text("label") or "as-run",
+            "config": fields.text("label") or set_flags.config,
+            "flags": set_flags.flags,
+            "choices": set_flags.choices,
             "workload": workload_of(mean_lengths(values)),
             "level": level_of(fields, sent),
             "summary": summary_of(with_derived(values)),
-            "requests": requests_of(fields),
+            "requests": requests,
             **known,
         }
     )
@@ -249,10 +264,12 @@ def printed_run(block: str, path: Path, before: str = "", **known: object) -> tu
         statistic, _, metric = label.partition(" ")
         if target:
             values[target] = value
-        elif milli and metric.lower() in TIMES and statistic.lower() in STATISTIC_OF:
-            values[f"{TIMES[metric.lower()]}_{STATISTIC_OF[statistic.lower()]}"] = value / 1000
-        elif label in (CONCURRENCY, RATE):
-            level[label] = value
+        elif milli and metric.lower() in PRINTED_TIMES and statistic.lower() in STATISTIC_OF:
+            values[f"{PRINTED_TIMES[metric.lower()]}_{STATISTIC_OF[statistic.lower()]}"] = value / 1000
+        elif label in CONCURRENCY:
+            level["concurrency"] = value
+        elif label in RATE:
+            level["rate"] = value
         else:
             unread.append(label)
     if "requests_ok" not in values or "duration_s" not in values:
@@ -268,8 +285,8 @@ def printed_run(block: str, path: Path, before: str = "", **known: object) -> tu
         "workload": workload_of(mean_lengths(values)),
         "level": ExternalLoad(
             external=True,
-            concurrency=int(level[CONCURRENCY]) if level.get(CONCURRENCY) else None,
-            rate_per_s=level.get(RATE) or None,
+            concurrency=int(level["concurrency"]) if level.get("concurrency") else None,
+            rate_per_s=level.get("rate") or None,
             requests=int(values["requests_sent"]) or None,
         ),
         "summary": summary_of(with_derived(values)),

@@ -144,7 +144,8 @@ class Imported(Record):
     """Where an archive's figures come from when TokenPeak did not measure them."""
 
     format: str
-    """The format: vllm_bench, vllm_printed, vllm_sweep, auto_tune, guidellm, aiperf, inferencex or table."""
+    """The format: vllm_bench, vllm_printed, vllm_sweep, auto_tune, sglang, sglang_printed, guidellm, aiperf, inferencex
+    or table."""
     tool: str | None = None
     """The tool that measured, with its version where the files name it."""
     title: str | None = None
