@@ -14,6 +14,7 @@
     ├── ArchiveError        a raw file that cannot be read, or is of a newer format
     ├── DatabaseError       Postgres that cannot be reached, or whose tables cannot be made
     └── ReportError         a page that could not be made
+        └── IncompleteSiteError  a site without the archives that could not be shown
 
 A failed request, a failed launch and an invalid run are rows in the archive, never exceptions.
 """
@@ -21,6 +22,7 @@ A failed request, a failed launch and an invalid run are rows in the archive, ne
 from collections.abc import Iterable
 from difflib import get_close_matches
 from enum import IntEnum
+from pathlib import Path
 
 from tokenpeak.node.machine.words import one_line
 
@@ -106,6 +108,15 @@ class DatabaseError(TokenpeakError):
 
 class ReportError(TokenpeakError):
     """A page that could not be made."""
+
+
+class IncompleteSiteError(ReportError):
+    """A site that is in its place, at `page`, without the archives of these names, which could not be shown."""
+
+    def __init__(self, words: str, *, page: Path, names: tuple[str, ...]) -> None:
+        super().__init__(words)
+        self.page = page
+        self.names = names
 
 
 _SHOWN = 20

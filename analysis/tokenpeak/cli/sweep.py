@@ -9,7 +9,7 @@ import click
 from tokenpeak import paths
 from tokenpeak.cli import options
 from tokenpeak.cli.site import interruptible
-from tokenpeak.errors import ArchiveError, DatabaseError, ExitStatus, ReportError
+from tokenpeak.errors import ArchiveError, DatabaseError, ExitStatus, IncompleteSiteError, ReportError
 from tokenpeak.records import EndRecord
 from tokenpeak.spec.endpoint import EndpointSpec
 from tokenpeak.spec.sweep import SweepSpec, read_spec
@@ -173,6 +173,11 @@ def _report(outcome: SweepOutcome, progress: ProgressDisplay) -> bool:
     try:
         with interruptible(lambda: leave(paths.SITE_BUILD), said="Interrupted; tokenpeak report builds the site."):
             page = build_site([paths.RESULTS], paths.SITE_BUILD, docs=documentation())
+    except IncompleteSiteError as error:
+        echo(f"PROBLEM {error}")
+        if outcome.record.sweep_id in error.names:
+            return False
+        page = error.page
     except (ArchiveError, ReportError) as error:
         echo(f"PROBLEM the site was not built; tokenpeak report does it later: {error}")
         return False

@@ -62,7 +62,7 @@ def read_inferencex(path: Path) -> tuple[list[ForeignRun], list[str], list[Forei
 
 
 @dataclass(frozen=True, kw_only=True)
-class Deployment:
+class EngineLayout:
     """The GPUs that a result is of, and what it says of the engines on them."""
 
     gpus: int
@@ -74,11 +74,11 @@ class Deployment:
     choices: Mapping[str, str]
 
 
-def _deployment(fields: Fields) -> Deployment:
+def _layout(fields: Fields) -> EngineLayout:
     """Of one engine, or of disaggregated prefill and decode engines, whose throughputs are per GPU of their own."""
     if fields.content.get("tp") is None and (fields.content.get("decode_tp") or fields.content.get("prefill_tp")):
         prefill, decode = (_stage(fields, stage) for stage in STAGES)
-        return Deployment(
+        return EngineLayout(
             gpus=prefill.gpus + decode.gpus,
             output_gpus=decode.gpus,
             input_gpus=prefill.gpus,
@@ -94,7 +94,7 @@ def _deployment(fields: Fields) -> Deployment:
         choices["ep"] = str(experts)
     if _is_true(fields, "dp_attention"):
         choices["dp_attention"] = "true"
-    return Deployment(
+    return EngineLayout(
         gpus=gpus,
         output_gpus=gpus,
         input_gpus=gpus,
@@ -104,7 +104,7 @@ def _deployment(fields: Fields) -> Deployment:
     )
 
 
-def _stage(fields: Fields, stage: str) -> Deployment:
+def _stage(fields: Fields, stage: str) -> EngineLayout:
     """The engines of one stage of disaggregated serving: how many, and how each is split."""
     workers = fields.count(f"{stage}_num_workers") or 1
     tp = fields.count(f"{stage}_tp") or 1
@@ -115,7 +115,7 @@ def _stage(fields: Fields, stage: str) -> Deployment:
     if _is_true(fields, f"{stage}_dp_attention"):
         parts["dp_attention"] = "true"
     words = f"{workers}x {_words(parts)}"
-    return Deployment(
+    return EngineLayout(
         gpus=gpus, output_gpus=gpus, input_gpus=gpus, name=f"{stage} {words}", flags={}, choices={stage: words}
     )
 
@@ -130,7 +130,7 @@ def _is_true(fields: Fields, key: str) -> bool:
 
 def _run(fields: Fields) -> tuple[ForeignRun, ForeignNode]:
     hardware = fields.text("hw", required=True) or ""
-    found = _deployment(fields)
+    found = _layout(fields)
     key = hardware.casefold().split("-")[0].split("_")[0]
     gpu, count = DEVICES.get(key, hardware), min(found.gpus, MOST_GPUS)
     values: dict[str, float] = {}

@@ -213,23 +213,36 @@ def find_archives(paths: list[Path]) -> list[Archive]:
 
     A packed one (.tar.zst) counts as the folder that it holds; beside the folder that it was packed from, not at all.
     """
-    archives: list[Archive] = []
-    for given in paths:
-        _require_plain_name(given)
-        path = unpacked(given) if given.name.endswith(SUFFIX) and given.is_file() else given
-        if (path / "sweep.json").is_file():
-            archives.append(open_archive(path))
-            continue
-        below = sorted(sweep.parent for sweep in path.glob("*/sweep.json"))
-        folders = {folder.name for folder in below}
-        packs = sorted(path.glob(f"*{SUFFIX}"))
-        for pack in packs:
-            _require_plain_name(pack)
-        below += [unpacked(pack) for pack in packs if pack.name.removesuffix(SUFFIX) not in folders]
-        if not below:
-            raise ArchiveError(f"No archive at {path}: neither it nor a folder in it has a sweep.json.")
-        archives += [open_archive(folder) for folder in below]
+    archives, broken = find_readable(paths)
+    for error in broken.values():
+        raise error
     return archives
+
+
+def find_readable(paths: list[Path]) -> tuple[list[Archive], dict[Path, ArchiveError]]:
+    """The same archives, and beside them the error of each that cannot be opened."""
+    archives: list[Archive] = []
+    broken: dict[Path, ArchiveError] = {}
+    for place in (place for given in paths for place in _places(given)):
+        try:
+            _require_plain_name(place)
+            archives.append(open_archive(unpacked(place) if place.is_file() else place))
+        except ArchiveError as error:
+            broken[place] = error
+    return archives, broken
+
+
+def _places(given: Path) -> list[Path]:
+    """The folders and packed files at or directly below a path; ArchiveError where there is none."""
+    if (given / "sweep.json").is_file() or (given.name.endswith(SUFFIX) and given.is_file()):
+        return [given]
+    _require_plain_name(given)
+    below = sorted(sweep.parent for sweep in given.glob("*/sweep.json"))
+    folders = {folder.name for folder in below}
+    below += [pack for pack in sorted(given.glob(f"*{SUFFIX}")) if pack.name.removesuffix(SUFFIX) not in folders]
+    if not below:
+        raise ArchiveError(f"No archive at {given}: neither it nor a folder in it has a sweep.json.")
+    return below
 
 
 def archive_below(folder: Path, sweep_id: str) -> Archive:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tokenpeak import paths
-from tokenpeak.errors import InputError, ReportError, suggestion
+from tokenpeak.errors import ArchiveError, InputError, ReportError, TokenpeakError, suggestion
 from tokenpeak.files import delete, delete_if_possible, write_atomically
 from tokenpeak.own_place import make_own, require_own_entries, require_unmoved
 from tokenpeak.paths import inside
@@ -34,8 +34,9 @@ from tokenpeak.report.site.pages import (
     pages_of_sweeps,
 )
 from tokenpeak.report.site.sweep_pages import Report, SiteOptions, make_study, making, opened, write_html
+from tokenpeak.report.site.unshown import Unshown, require_all_shown, write_unshown
 from tokenpeak.report.trials.search_progress import progress
-from tokenpeak.store.archive import Archive, find_archives
+from tokenpeak.store.archive import Archive, find_readable
 
 _moved: list[str] = []
 """Sweeps that the former site has given to the new one, which is not in its place yet."""
@@ -66,12 +67,15 @@ def build_site(
     again while a sweep runs. `parameters` are given to each notebook that declares them; InputError for one that none
     does, and for a value that is not allowed. `docs` writes the documentation, which is made above this; without it the
     site has none.
-    The former site stays in place until the new one is whole. Sweeps that are still right go over to it.
+    The former site stays in place until the new one is whole. Sweeps that are still right go over to it. An archive
+    that cannot be shown has a page that says why, and once the site is in its place IncompleteSiteError names it; where
+    there is no other, its own error is raised, and the former site stays.
     """
     _require_place(output)
     pages = pages_of_sweeps()
     given = _given(parameters or {}, pages)
-    sources = _sources(archives)
+    sources, unshown = _sources(archives)
+    _require_any(sources, unshown)
     studies = _studies(sources)
     shared = (node_names, texts, live, docs is not None, *sorted(given.items()))
     made_with = {
@@ -113,17 +117,22 @@ def build_site(
             docs(staging, live=live)
         for sweep_id in kept:
             say(f"pages of {sweep_id} stay as they are")
-        rows = {sweep_id: made.row for sweep_id, made in kept.items()}
+        rows = {sweep_id: each.row for sweep_id, each in kept.items()}
         for study in new:
-            rows |= make_study(options, study, say)
+            made, lost = make_study(options, study, say)
+            rows |= made
+            unshown += [_unshown(sweep_id, sources.pop(sweep_id), error) for sweep_id, error in lost.items()]
+        _require_any(sources, unshown)
         with making(", ".join(sources)):
-            _write_front(options, newest_first([rows[sweep_id] for sweep_id in sources]), kept, output)
+            listed = write_unshown(options, unshown, rows)
+            _write_front(options, newest_first([rows[sweep_id] for sweep_id in sources]), listed, kept, output)
         delete(_note(output))
         _replace(staging, output, kept)
-        made = {sweep_id: {"origin": origins[sweep_id], "row": rows[sweep_id]} for sweep_id in sources}
-        write_atomically(_note(output), json.dumps(made) + "\n", durable=False)
+        noted = {sweep_id: {"origin": origins[sweep_id], "row": rows[sweep_id]} for sweep_id in sources}
+        write_atomically(_note(output), json.dumps(noted) + "\n", durable=False)
     finally:
         leave(output)
+    require_all_shown(output / "index.html", unshown, len(sources))
     return output / "index.html"
 
 
@@ -197,19 +206,37 @@ def leave(output: Path) -> None:
         delete_if_possible(folder)
 
 
-def _sources(archives: Sequence[Path]) -> dict[str, Archive]:
-    """The archives by their sweep's id; two of one sweep are an error."""
+def _sources(archives: Sequence[Path]) -> tuple[dict[str, Archive], list[Unshown]]:
+    """The archives by their sweep's id, and those that cannot be read; two of one sweep are an error."""
     found: dict[str, Archive] = {}
-    for archive in find_archives(list(archives)):
-        sweep_id = archive.read_sweep().sweep_id
+    readable, broken = find_readable(list(archives))
+    unshown = [Unshown(name=path.name, path=path, error=error) for path, error in broken.items()]
+    for archive in readable:
+        try:
+            sweep_id = archive.read_sweep().sweep_id
+        except ArchiveError as error:
+            unshown.append(Unshown(name=archive.path.name, path=archive.path, error=error))
+            continue
         if sweep_id.casefold() in RESERVED:
-            raise ReportError(f"{archive.path} holds sweep {sweep_id}, the name of a part of the site itself.")
+            words = f"{archive.path} holds sweep {sweep_id}, the name of a part of the site itself."
+            unshown.append(_unshown(sweep_id, archive, ReportError(words)))
+            continue
         if sweep_id in found:
             raise ReportError(
                 f"{archive.path} holds sweep {sweep_id}, which another archive holds too. Give one of them."
             )
         found[sweep_id] = archive
-    return found
+    return found, unshown
+
+
+def _unshown(sweep_id: str, archive: Archive, error: TokenpeakError) -> Unshown:
+    return Unshown(name=sweep_id, path=archive.path, error=error, record=archive.read_sweep())
+
+
+def _require_any(sources: Mapping[str, Archive], unshown: Sequence[Unshown]) -> None:
+    """The first archive's error where none can be shown."""
+    if unshown and not sources:
+        raise unshown[0].error
 
 
 def _studies(sources: Mapping[str, Archive]) -> list[list[str]]:
@@ -254,10 +281,12 @@ def _write_static(folder: Path) -> None:
     (folder / "static" / "vega.js").write_text(render.vega_bundle())
 
 
-def _write_front(options: SiteOptions, rows: list[FrontRow], kept: Container[str], output: Path) -> None:
+def _write_front(
+    options: SiteOptions, rows: list[FrontRow], unshown: list[dict[str, str]], kept: Container[str], output: Path
+) -> None:
     """The pages over all sweeps, newest first, and the feed; the newest of those that are `kept` is at `output`."""
     shown = shown_over_all(rows, live=options.live)
-    over_all = {"root": ".", "here": "", "sweep": None, "pages": SITE_PAGES}
+    over_all = {"root": ".", "here": "", "sweep": None, "pages": SITE_PAGES, "unshown": unshown}
     for page in SITE_PAGES:
         write_html(options, f"{page.name}.html", f"{page.name}.html", page=page, **over_all, **shown[page.name])
     if options.live and rows:

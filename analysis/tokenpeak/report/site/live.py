@@ -20,10 +20,10 @@ from urllib.parse import urlsplit
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from tokenpeak.errors import ArchiveError, ReportError
+from tokenpeak.errors import ArchiveError, IncompleteSiteError, ReportError
 from tokenpeak.records import EndRecord, SweepRecord
 from tokenpeak.report.site.build import WriteDocs, build_site
-from tokenpeak.store.archive import Archive, find_archives
+from tokenpeak.store.archive import Archive, find_readable
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 SHOWN_FOR = timedelta(days=7)
@@ -83,7 +83,7 @@ def exposition(paths: Sequence[Path], *, node_names: bool) -> bytes:
 def _recent(paths: Sequence[Path]) -> Iterator[tuple[Archive, SweepRecord, EndRecord | None]]:
     """The sweeps that run or ended not long ago; an archive that cannot be read now is left out."""
     try:
-        archives = find_archives(list(paths))
+        archives, _ = find_readable(list(paths))
     except ArchiveError:
         return
     for archive in archives:
@@ -213,7 +213,7 @@ def server(site: Path, host: str, port: int, metrics: Callable[[], bytes]) -> Th
 def fingerprint(archives: Sequence[Path]) -> tuple[tuple[str, int, int], ...]:
     """State of the archives that the site is made of: each archive's number of trials and newest file."""
     found = []
-    for archive in find_archives(list(archives)):
+    for archive in find_readable(list(archives))[0]:
         files = [archive.path / "sweep.json", archive.path / "end.json", *(archive.path / "trials").glob("[!.]*.json")]
         stamps = [file.stat().st_mtime_ns for file in files if file.is_file()]
         found.append((str(archive.path), len(stamps), max(stamps, default=0)))
@@ -222,7 +222,7 @@ def fingerprint(archives: Sequence[Path]) -> tuple[tuple[str, int, int], ...]:
 
 def is_running(archives: Sequence[Path]) -> bool:
     """Whether any archive's sweep has not ended."""
-    return any(not (archive.path / "end.json").is_file() for archive in find_archives(list(archives)))
+    return any(not (archive.path / "end.json").is_file() for archive in find_readable(list(archives))[0])
 
 
 def watch(
@@ -236,7 +236,7 @@ def watch(
     say: Callable[[str], None],
 ) -> None:
     """Build the site, and again whenever a trial has landed, until `stop`. live.html is there while one runs."""
-    known: tuple[tuple[str, int, int], ...] = ()
+    known: tuple[tuple[str, int, int], ...] | None = None
     while not stop.is_set():
         try:
             now = fingerprint(archives)
@@ -244,6 +244,9 @@ def watch(
                 build_site(archives, site, node_names=node_names, texts=texts, live=is_running(archives), docs=docs)
                 known = now
                 say(f"Built from {sum(count for _, count, _ in now)} files")
+        except IncompleteSiteError as error:
+            known = now
+            say(str(error))
         except (ArchiveError, ReportError) as error:
             # A sweep that has not written its first file yet, or a trial in the middle of landing: look again.
             say(str(error))

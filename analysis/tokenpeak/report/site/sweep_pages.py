@@ -12,6 +12,7 @@ import polars as pl
 
 from tokenpeak import spreadsheet
 from tokenpeak.errors import InputError, ReportError, TokenpeakError
+from tokenpeak.files import delete
 from tokenpeak.paths import inside, shown
 from tokenpeak.report.blocks.block import warning
 from tokenpeak.report.compare import comparison
@@ -132,7 +133,7 @@ def opened(raw: Path, given: Mapping[str, object]) -> SweepView:
     try:
         return open_archive(raw, **asked)
     except InputError as error:
-        raise InputError(f"{raw.parents[1].name}: {error}") from error
+        raise type(error)(f"{raw.parents[1].name}: {error}") from error
 
 
 def blocks_of(page: Page, given: Mapping[str, object], folder: Path, study: Sequence[str], say: Report) -> Blocks:
@@ -180,25 +181,53 @@ def write_page(options: SiteOptions, view: SweepView, page: Page, blocks: Blocks
     )
 
 
-def make_study(options: SiteOptions, archives: Mapping[str, Path], say: Report) -> dict[str, FrontRow]:
-    """Make all pages and downloads of a sweep, or of those of one study, whose pages read each other's raw files."""
-    views = {}
+def make_study(
+    options: SiteOptions, archives: Mapping[str, Path], say: Report
+) -> tuple[dict[str, FrontRow], dict[str, TokenpeakError]]:
+    """Make all pages and downloads of a sweep, or of those of one study, whose pages read each other's raw files.
+
+    The error of each that cannot be shown is beside the rows of the others, whose pages are made without it.
+    """
+    views: dict[str, SweepView] = {}
+    rows: dict[str, FrontRow] = {}
+    lost: dict[str, TokenpeakError] = {}
     for sweep_id, path in archives.items():
-        raw = inside(options.folder, f"{sweep_id}/data/raw")
-        is_named = options.node_names or is_published(Archive(path).read_sweep())
-        copied = cleaned_copy(path, raw, node_names=is_named, texts=options.texts)
-        for skipped in copied.skipped:
-            say(f"skipped {skipped}")
-        with making(sweep_id):
-            views[sweep_id] = opened(raw, options.given)
-    rows = {}
+        try:
+            views[sweep_id] = _opened_copy(options, sweep_id, path, say)
+        except TokenpeakError as error:
+            lost[sweep_id] = _left_out(options, sweep_id, error)
     for sweep_id, view in views.items():
         say(f"pages of {sweep_id}")
-        with making(sweep_id):
-            others = [f"../../../{each}/data/raw" for each in views if each != sweep_id]
-            _make_sweep(options, view, others, say)
-            rows[sweep_id] = front_row(view)
-    return rows
+        try:
+            with making(sweep_id):
+                others = [f"../../../{each}/data/raw" for each in views if each != sweep_id]
+                _make_sweep(options, view, others, say)
+                rows[sweep_id] = front_row(view)
+        except TokenpeakError as error:
+            lost[sweep_id] = _left_out(options, sweep_id, error)
+            # Pages of others that were made before may show it.
+            rows, more = make_study(options, {each: archives[each] for each in views if each != sweep_id}, say)
+            return rows, lost | more
+    return rows, lost
+
+
+def _opened_copy(options: SiteOptions, sweep_id: str, path: Path, say: Report) -> SweepView:
+    """The cleaned copy of an archive, in the site's folder, opened."""
+    raw = inside(options.folder, f"{sweep_id}/data/raw")
+    is_named = options.node_names or is_published(Archive(path).read_sweep())
+    copied = cleaned_copy(path, raw, node_names=is_named, texts=options.texts)
+    for skipped in copied.skipped:
+        say(f"skipped {skipped}")
+    with making(sweep_id):
+        return opened(raw, options.given)
+
+
+def _left_out(options: SiteOptions, sweep_id: str, error: TokenpeakError) -> TokenpeakError:
+    """The error of a sweep, of which nothing stays in the site; raised where it is of parameters that were given."""
+    if options.given and type(error) is InputError:
+        raise error
+    delete(inside(options.folder, sweep_id))
+    return error
 
 
 def _make_sweep(options: SiteOptions, view: SweepView, others: Sequence[str], say: Report) -> None:
