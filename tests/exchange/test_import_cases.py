@@ -247,8 +247,20 @@ def test_a_sweep_takes_only_engine_flags(tmp_path: Path) -> None:
     assert ("big", {"max_num_seqs": 64}) == (run.config, run.flags)
 
 
-@pytest.mark.parametrize(("name", "keys"), [("failed", {}), ("no-failed-key", {})])
-def test_requests_that_failed(name: str, keys: Mapping[str, Any]) -> None:
+def test_a_sweep_over_workloads_is_read(tmp_path: Path) -> None:
+    """`vllm bench sweep serve_workload` names the load in the folder, after the server's settings."""
+    source = CASES / "unsaid-tp" / "tp2_c64.json"
+    for count in (8, 16):
+        folder = tmp_path / f"SERVE--max_num_seqs=64-WL--max_concurrency={count}"
+        folder.mkdir()
+        changed(source, folder, "run=0.json", run_number=0, max_num_seqs=64, max_concurrency=count)
+    runs = imported(tmp_path).runs
+
+    assert {("max_num_seqs=64", 8), ("max_num_seqs=64", 16)} == {(run.config, run.level.concurrency) for run in runs}
+
+
+@pytest.mark.parametrize("name", ["failed", "no-failed-key"])
+def test_requests_that_failed(name: str) -> None:
     """512 of 640 ended well, whether the file counts the others or not."""
     (path,) = (CASES / f"vllm-{name}").iterdir()
     summary = imported(path).runs[0].summary
