@@ -13,8 +13,11 @@ from tokenpeak.exchange.assemble import write_import
 from tokenpeak.exchange.sources import read_sources
 from tokenpeak.store.frames import open_frames
 
-FIXTURES = Path(__file__).parent / "fixtures"
-SOURCES = sorted(
+HERE = Path(__file__).parent
+FIXTURES = HERE / "fixtures"
+CASES_OF_OTHERS = ("sglang-jsonl/result.jsonl", "inferencex-single/agg.json", "guidellm-incomplete/report.json")
+"""Formats that no fixture has."""
+SOURCES = [HERE / "cases" / name for name in CASES_OF_OTHERS] + sorted(
     path
     for path in FIXTURES.rglob("*")
     if path.suffix in (".json", ".txt", ".yml") or (path.suffix == ".csv" and (path.parent / "mapping.yml").is_file())
@@ -71,7 +74,7 @@ def laid_out(source: Path, folder: Path) -> tuple[Path, Path]:
     return folder / source.name, folder / ("mapping.yml" if source.suffix == ".csv" else source.name)
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.relative_to(FIXTURES).as_posix())
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.relative_to(HERE).as_posix())
 def test_damaged_files_are_an_error_or_a_whole_import(source: Path, tmp_path: Path) -> None:
     """Thousands of files made of each real one: never another exception, and never half an archive."""
     data = source.read_bytes()

@@ -13,7 +13,7 @@ from jsonschema import Draft7Validator
 
 from archive_factory import config_of
 from tokenpeak.records import Config, Container, EngineBuild, Gpu, NodeFacts
-from tokenpeak.report.blocks.block import Snippets
+from tokenpeak.report.blocks.block import Sentence, Snippets, plain
 from tokenpeak.report.blocks.deploy import snippets
 from tokenpeak.report.blocks.serving_command import Accelerator
 from tokenpeak.report.overview.summary import accelerator_of
@@ -242,3 +242,13 @@ def test_what_is_pasted_serves_real_weights_from_a_real_name(flags: dict[str, ob
         assert "dummy" not in snippet.text and "/tmp/" not in snippet.text
         assert measured.model.name in snippet.text
     assert "Measured with random weights; this loads the weights of" in found.snippets[0].note
+
+
+@pytest.mark.parametrize("engine", ["llama.cpp", "vllm", "sglang"])
+def test_another_engine_has_no_command_of_vllm(config: Config, engine: str) -> None:
+    """Where an archive names another engine in place of a version, a sentence says that there is no command."""
+    imported = config.model_copy(update={"engine_version": engine})
+    found = snippets(imported, gpus=1, launched=(), engine_version=None)
+
+    assert isinstance(found, Sentence)
+    assert f"it ran on {engine}" in plain(found.parts)
