@@ -43,6 +43,9 @@ CPU_WORKER_BYTES = int(0.62 * GIB)
 """The CPU engine's worker beside weights and KV cache, which it takes off its share of memory when the size of the
 cache is not given: measured with 0.32, eager. The share is of the memory of its NUMA node."""
 
+CPU_BLOCK_TOKENS = 128
+"""Tokens of a block of the CPU engine, but of MLA. Source: 0.32.0 platforms/cpu.py, and its start-up log."""
+
 DRAFT_SHARE = {"ngram": 0.0, "suffix": 0.0, "eagle": 0.06, "eagle3": 0.06, "medusa": 0.03, "mtp": 0.05}
 """Time of one drafted token as a share of reading the model's weights: nothing for guesses from the text itself, a
 layer or two for trained heads; a draft model of its own is taken for a tenth."""
@@ -358,7 +361,9 @@ def memory_on(
         gpu_memory_utilization=utilization,
         kv_cache_memory_bytes=kv_cache_memory,
         max_model_len=length,
-        block_size=numbers.count("block_size", BLOCK_TOKENS),
+        block_size=numbers.count(
+            "block_size", CPU_BLOCK_TOKENS if gpu.vendor == "cpu" and not model.mla else BLOCK_TOKENS
+        ),
         chunked_prefill=chunked,
         prefix_caching=bool(flags.get("enable_prefix_caching", v1)),
         is_hybrid=not flags.get("disable_hybrid_kv_cache_manager", False),
