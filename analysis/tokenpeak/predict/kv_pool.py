@@ -10,13 +10,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tokenpeak.predict.layers import LayerCache
+from tokenpeak.predict.layers import LayerCache, LayerState
 from tokenpeak.predict.model import kept_bytes, state_bytes
 
 HYBRID_SINCE = (0, 10, 0)
 """The release since which windows hold no more than their tokens; before, every layer held all."""
 BY_SEQUENCES_SINCE = (0, 21, 0)
 """The release since which a log's tokens are those of whole sequences."""
+CHECKPOINTS_SINCE = (0, 32, 0)
+"""The release with which a Mamba layer was measured to keep a third state."""
 EVEN_GROUPS = 1.5
 """Kinds whose numbers of layers differ by less get groups of the larger number."""
 
@@ -94,7 +96,7 @@ def kv_pool(
         own = math.ceil(each.layers / size)
         groups += own
         if each.state is not None:
-            blocks += own * (2 if engine.prefix_caching else 1)
+            blocks += own * _states(each.state, engine)
             continue
         share = page / (kept_bytes(each, width, tensor_parallel) * block)
         # A layer of smaller pages has longer blocks, if a whole number of them fills the page.
@@ -112,6 +114,13 @@ def _pool(block_bytes: float, blocks: int, groups: int, block_tokens: int, engin
         max_model_len=engine.max_model_len,
         by_sequences=engine.release >= BY_SEQUENCES_SINCE,
     )
+
+
+def _states(state: LayerState, engine: Caching) -> int:
+    """States of one sequence: the newest, and with prefix caching those that are kept beside it."""
+    if not engine.prefix_caching:
+        return 1
+    return 2 + (state.checkpoints if engine.release >= CHECKPOINTS_SINCE else 0)
 
 
 def _all(block_tokens: int, engine: Caching) -> int:

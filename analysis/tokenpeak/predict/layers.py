@@ -58,6 +58,9 @@ class LayerState:
     recurrent: int
     dtype: str | None = None
     """Of the recurrent state; None: the model's."""
+    checkpoints: int = 0
+    """States more that a sequence has while its prompt is computed in parts. Source: 0.32.0
+    model_executor/layers/mamba/mamba_mixer2.py get_kv_cache_spec."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +190,10 @@ def state_of(config: Mapping[str, Any], hidden: int) -> LayerState | None:
         width = _head_width(config, heads, hidden)
         kernel = _size(config, "conv_kernel") or _size(config, "mamba_d_conv", 4)
         conv = heads * width + 2 * _groups(config) * states
-        return LayerState(conv=conv * (kernel - 1), recurrent=heads * width * states, dtype=dtype)
+        # Nemotron-H's states are wide unless it says otherwise: 0.32.0 model_executor/models/config.py.
+        wide = "float32" if str(config.get("model_type")).startswith("nemotron_h") else None
+        recurrent = heads * width * states
+        return LayerState(conv=conv * (kernel - 1), recurrent=recurrent, dtype=dtype or wide, checkpoints=1)
     if states := _size(config, "mamba_d_state"):
         inner = _size(config, "mamba_expand", 2) * hidden
         return LayerState(conv=inner * (_size(config, "mamba_d_conv", 4) - 1), recurrent=inner * states, dtype=dtype)
