@@ -26,7 +26,17 @@ Files are written atomically, and raw ones are never edited. Missing is null, ne
 are UTC.
 """
 
-from tokenpeak.node.protocol.parts import EnergyBoundary, Gpu, Phase, PowerMeter, Production, Restoration, Series
+from tokenpeak.node.protocol.parts import (
+    Checkpoint,
+    EnergyBoundary,
+    Gpu,
+    Phase,
+    PowerMeter,
+    Production,
+    Restoration,
+    Series,
+    Tensors,
+)
 from tokenpeak.records.base import FORMAT_VERSION, Distribution, Record
 from tokenpeak.records.node import Container, EngineBuild, HardwareKey, ModelName, NodeFacts, hardware_groups
 from tokenpeak.records.run import (

@@ -132,6 +132,9 @@ RULES: dict[type[Any], dict[str, FieldRule]] = {
     records.EngineBuild: _rules(TEXT="name help", FREE="problem", VERSION="version installed digest", IMAGE="image"),
     records.Container: _rules(TEXT="devices shm_size", PRIVATE="mounts user limits args"),
     records.PowerMeter: _rules(TEXT="by"),
+    # A model of one's own is told by its shape.
+    records.Checkpoint: _rules(MODEL="model", PRIVATE="config"),
+    records.Tensors: _rules(TEXT="name", WORD="dtype"),
     records.Gpu: _rules(TEXT="name", VERSION="driver compute_capability", PRIVATE="uuid"),
     records.Production: _rules(WORD="manager", MODEL="model", PRIVATE="unit url arguments"),
     records.Plan: _rules(TEXT="hardware apart", NODE="nodes", WORD="highest"),
