@@ -1,5 +1,7 @@
 """Weights and KV cache of models of every kind of layer and quantization, from a config.json alone."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -284,3 +286,15 @@ def test_blocks_become_as_large_as_a_state() -> None:
 
     assert 1568 == plan.pool.block_tokens
     assert 1.0013 == pytest.approx(plan.pool.block_bytes / 12 / state, abs=5e-5)
+
+
+COUNTED: dict[str, int] = json.loads((Path(__file__).parent / "data" / "parameters.json").read_text())["parameters"]
+
+
+@pytest.mark.parametrize("family", COUNTED)
+def test_a_family_has_as_many_parameters_as_its_model(family: str) -> None:
+    """By the default config of each family, beside what Transformers builds of it without weights."""
+    facts = facts_from_config({"model_type": family}, family)
+
+    assert facts.is_counted
+    assert COUNTED[family] == pytest.approx(facts.parameters, rel=0.03)
