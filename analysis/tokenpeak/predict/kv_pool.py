@@ -19,6 +19,8 @@ BY_SEQUENCES_SINCE = (0, 21, 0)
 """The release since which a log's tokens are those of whole sequences."""
 CHECKPOINTS_SINCE = (0, 32, 0)
 """The release with which a Mamba layer was measured to keep a third state."""
+IN_FLIGHT_SINCE = (0, 32, 0)
+"""The release with which a window was seen to make room for both batches: config/vllm.py max_in_flight_tokens."""
 EVEN_GROUPS = 1.5
 """Kinds whose numbers of layers differ by less get groups of the larger number."""
 
@@ -31,8 +33,8 @@ class Caching:
     block_tokens: int
     max_model_len: int
     max_num_batched_tokens: int
-    steps_ahead: int = 1
-    """Batches whose tokens are scheduled and not yet done."""
+    ahead: bool = False
+    """A second batch is scheduled while the first is computed."""
     prefix_caching: bool = True
     is_hybrid: bool = True
     """False with `disable_hybrid_kv_cache_manager`: layers with a window keep all tokens."""
@@ -129,7 +131,8 @@ def _all(block_tokens: int, engine: Caching) -> int:
 
 def _blocks(kept: LayerCache, block_tokens: int, engine: Caching) -> int:
     """Blocks of one sequence in a layer with a window or chunk: those of the window and of a batch that comes in."""
-    reach, coming = kept.reach or 0, engine.steps_ahead * engine.max_num_batched_tokens
+    batches = 2 if engine.ahead and engine.release >= IN_FLIGHT_SINCE else 1
+    reach, coming = kept.reach or 0, batches * engine.max_num_batched_tokens
     if kept.mixer == "chunk":
         return math.ceil(min(reach + coming, engine.max_model_len) / block_tokens)
     return math.ceil(min(reach - 1 + coming, engine.max_model_len) / block_tokens) + 1

@@ -170,6 +170,7 @@ class MemoryPlan:
             block_tokens=self.block_size,
             max_model_len=self.max_model_len,
             max_num_batched_tokens=deployment.max_num_batched_tokens,
+            ahead=deployment.schedules_ahead,
             prefix_caching=self.prefix_caching,
             is_hybrid=self.is_hybrid and deployment.v1,
         )
