@@ -130,9 +130,14 @@ def own_models(spec: SweepSpec, nodes: Iterable[NodeFacts]) -> tuple[ModelName, 
 
 
 def model_facts_of(spec: SweepSpec, nodes: Sequence[NodeFacts]) -> dict[str, ModelFacts | None]:
-    """The facts of every model that the spec's configs serve on these nodes, by name; None for one that is unknown."""
+    """The facts of every model that configs of the spec or baselines serve on these nodes, by name.
+
+    None for one that is unknown.
+    """
     own = dict.fromkeys(same[0].model for same in kinds_of(spec, nodes).values())
     names = dict.fromkeys(config.model.name for model in own for config in configs(spec, model))
+    # A baseline leaves an axis over models to the inventory.
+    names |= dict.fromkeys(model.name for model in own if model is not None)
     return {name: model_facts(name) for name in names}
 
 
