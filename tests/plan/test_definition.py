@@ -118,6 +118,20 @@ Restart=always
 FILE = """[Service]
 ExecStart=/usr/local/bin/vllm serve --config /etc/vllm/serve.yaml
 """
+SCRIPT = """#!/bin/bash
+# One server; `don't` ask.
+set -e
+export MODEL=acme/m UTIL=0.9
+EXTRA="--max-num-seqs 64 --enforce-eager"
+echo "vLLM of $MODEL starts"
+CUDA_VISIBLE_DEVICES=0 exec vllm serve "$MODEL" \\
+    --gpu-memory-utilization ${UTIL} $EXTRA > /var/log/vllm.log 2>&1 &
+wait
+"""
+DOCKER = """docker run --gpus all -v ~/.cache/vllm:/root/.cache -p 8000:8000 --name vllm --ipc=host \\
+    vllm/vllm-openai:latest --model acme/m -tp 2
+"""
+LINE_OF_TEXT = "vllm serve acme/m -ep -dp 4 -asc 4\n"
 
 DEFINED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "list.yml": (LIST, "service vllm", {"tensor_parallel_size": 2}),
@@ -139,6 +153,17 @@ DEFINED: dict[str, tuple[str, str, dict[str, Any]]] = {
         {"tensor_parallel_size": 8, "pipeline_parallel_size": 2},
     ),
     "serving.yaml": (SERVING, "InferenceService kserve, container ?", {"max_model_len": 2048}),
+    "start.sh": (
+        SCRIPT,
+        "script start.sh",
+        {"gpu_memory_utilization": 0.9, "max_num_seqs": 64, "enforce_eager": True},
+    ),
+    "docker.sh": (DOCKER, "script docker.sh", {"tensor_parallel_size": 2}),
+    "command.txt": (
+        LINE_OF_TEXT,
+        "script command.txt",
+        {"enable_expert_parallel": True, "data_parallel_size": 4, "api_server_count": 4},
+    ),
     "vllm.service": (
         UNIT,
         "unit vllm.service",
@@ -190,8 +215,13 @@ def test_variables_of_a_file_beside_are_filled_in(tmp_path: Path) -> None:
 def test_another_file_is_none(tmp_path: Path) -> None:
     """A sweep is no definition, and damaged YAML is refused in a sentence."""
     (tmp_path / "sweep.yml").write_text("axes: {max_num_seqs: [8]}\n")
+    (tmp_path / "notes.md").write_text("It's about vllm\n")
+    (tmp_path / "other.sh").write_text("echo it's 'fine\n")
     (tmp_path / "damaged.yml").write_text("services: [\n")
 
     assert definitions(tmp_path / "sweep.yml") is None
+    assert definitions(tmp_path / "other.sh") is None
+    with pytest.raises(InputError, match=r"notes\.md is read as a shell script"):
+        definitions(tmp_path / "notes.md")
     with pytest.raises(InputError, match="is no YAML"):
         definitions(tmp_path / "damaged.yml")

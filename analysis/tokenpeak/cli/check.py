@@ -28,7 +28,8 @@ def check(files: tuple[str, ...]) -> None:
     """Find mistakes in each FILE: a sweep, a file or folder of an inventory, or the name of either; by default in all.
 
     Prints FILE:LINE: MISTAKE, and what to write instead. Exit status 2 when there is one. No node is contacted. Of a
-    Compose file, a Kubernetes manifest or a systemd unit it prints which flags its vLLM gets, as a baseline has them.
+    Compose file, a Kubernetes manifest, a systemd unit or a script it prints which flags its vLLM gets, as a baseline
+    has them.
     """
     # Imported here: data sets need Polars, which takes a second that --help should not cost.
     from tokenpeak.sweep.check_spec import spec_mistakes

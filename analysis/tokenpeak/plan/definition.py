@@ -1,4 +1,4 @@
-"""Definition of a server in a Compose file, a Kubernetes manifest or a systemd unit: what its vLLM is started with.
+"""Definition of a server in a Compose file, a Kubernetes manifest, a systemd unit or a script: what vLLM starts with.
 
 Variables are filled in as whoever reads the file would: Compose from its defaults and from `.env` beside it, Kubernetes
 and a shell from the container's own environment. What stays a variable is not known.
@@ -19,7 +19,10 @@ _COMPOSE = re.compile(r"\$(?:\$|\{(\w+)(?::?([-?+])([^}]*))?\}|(\w+))")
 _KUBERNETES = re.compile(r"\$\((\w+)\)")
 _SHELL = re.compile(r"\$(?:\{(\w+)(?::?-([^}]*))?\}|(\w+))")
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh"})
-_ENDS = frozenset({"&&", "||", ";", "|", "&"})
+_ENDS = ";&|"
+_ASSIGNMENT = re.compile(r"\w+=")
+_RUN = re.compile(r"(?:\S*/)?(?:docker|podman|nerdctl)\b.*\brun\b(?!.*\s(?:-v|--volume|--name|-e|--env)$)")
+_REDIRECTION = re.compile(r"\d*(?:>>?|<)")
 _UNIT_SUFFIX = ".service"
 
 
@@ -37,7 +40,7 @@ def definitions(path: Path) -> list[Definition] | None:
     if path.suffix == _UNIT_SUFFIX or re.search(r"^\[Service\]", text, re.MULTILINE):
         return list(_unit(path.name, text))
     if path.suffix not in (".yml", ".yaml"):
-        return None
+        return (list(_script(path, text)) or None) if "vllm" in text else None
     try:
         documents = [each for each in yaml.safe_load_all(text) if isinstance(each, dict)]
     except yaml.YAMLError as error:
@@ -114,15 +117,39 @@ def _unit(name: str, text: str) -> Iterator[Definition]:
             yield Definition(f"unit {name}", served(words, env))
 
 
+def _script(path: Path, text: str) -> Iterator[Definition]:
+    """The servers that a shell script starts, with the variables that it sets by then; in a container, too."""
+    try:
+        commands = list(_commands(text))
+    except ValueError as error:
+        raise InputError(f"{path} is read as a shell script, and is none: {error}.") from error
+    env: dict[str, str] = {}
+    for command in commands:
+        words = command[1:] if command[0] == "export" else command
+        if all(_ASSIGNMENT.match(word) for word in words):
+            for name, _, value in (word.partition("=") for word in words):
+                env[name] = _SHELL.sub(lambda match: _of_env(match, env), value)
+            continue
+        image = next((at for at, word in enumerate(words) if "vllm" in word and _RUN.match(" ".join(words[:at]))), None)
+        if image is not None or _is_vllm("", words):
+            yield Definition(f"script {path.name}", served(words[0 if image is None else image + 1 :], env))
+
+
 def served(words: Sequence[str], env: Mapping[str, str]) -> tuple[str, ...]:
     """What vLLM's server gets of a command line: behind `serve`, or behind the module of its API server.
 
     A line that is given to a shell is read as that shell would; one without a program is given to the image's own.
     """
     line = _of_shell(list(words), env)
-    filled = [_SHELL.sub(lambda match: _of_env(match, env), word) for word in line]
+    filled = [part for word in line for part in _expanded(word, env)]
     starts = [place for place, word in enumerate(filled) if word == "serve" or word.endswith("api_server")]
     return tuple(filled[starts[0] + 1 :] if starts else filled)
+
+
+def _expanded(word: str, env: Mapping[str, str]) -> list[str]:
+    """A word with its variables filled in: several, where it is a variable that holds flags."""
+    text = _SHELL.sub(lambda match: _of_env(match, env), word)
+    return shlex.split(text) if _SHELL.fullmatch(word) and text.startswith("-") else [text]
 
 
 def _of_env(match: re.Match[str], env: Mapping[str, str]) -> str:
@@ -137,20 +164,30 @@ def _of_shell(words: list[str], env: Mapping[str, str]) -> list[str]:
     place = next((at for at, word in enumerate(words[:-1]) if re.fullmatch(r"-\w*c", word)), None)
     if place is None or not any(Path(word).name in _SHELLS for word in words[:place]):
         return words
-    script = re.sub(r"\\\s*\n", " ", words[place + 1])
-    lexer = shlex.shlex(script.replace("\n", " ; "), posix=True, punctuation_chars=";&|")
+    for command in _commands(words[place + 1]):
+        if _is_vllm("", command):
+            while command and (command[0] == "exec" or _ASSIGNMENT.match(command[0])):
+                command = command[1:]
+            return command
+    return words
+
+
+def _commands(script: str) -> Iterator[list[str]]:
+    """The simple commands of a script, each as its words."""
+    script = re.sub(r"^\s*#.*$", "", script, flags=re.MULTILINE)
+    lexer = shlex.shlex(re.sub(r"\\\s*\n", " ", script).replace("\n", " ; "), posix=True, punctuation_chars=";&|")
     lexer.whitespace_split, lexer.commenters = True, ""
     command: list[str] = []
     for word in [*lexer, ";"]:
-        if word not in _ENDS:
+        if not word or set(word) - set(_ENDS):
             command.append(word)
-            continue
-        if _is_vllm("", command):
-            while command and (command[0] == "exec" or re.match(r"\w+=", command[0])):
-                command = command[1:]
-            return command
-        command = []
-    return words
+        elif command:
+            yield [
+                each
+                for before, each in zip(["", *command], command, strict=False)
+                if not _REDIRECTION.match(each) and not _REDIRECTION.fullmatch(before)
+            ]
+            command = []
 
 
 def _is_vllm(image: str, words: Sequence[str]) -> bool:
