@@ -17,8 +17,10 @@ from tokenpeak.files import delete
 from tokenpeak.terminal import echo, echo_lines
 
 if TYPE_CHECKING:
+    from tokenpeak.exchange.foreign import ForeignRun
     from tokenpeak.store.archive import Kept
 
+RUNS_SHOWN = 12
 KEEPING = "--texts (logs and free text) or --keep-everything"
 
 
@@ -177,10 +179,26 @@ def import_(
     archive = write_import(results, output, sweep_id=name or own_name)
     imported = results.imported
     echo(f"Imported {len(results.runs)} runs ({imported.format}) into {archive.path}")
+    echo_lines(f"  {_figures(run)}" for run in results.runs[:RUNS_SHOWN])
+    if len(results.runs) > RUNS_SHOWN:
+        echo(f"  and {len(results.runs) - RUNS_SHOWN:,} more")
     echo_lines(f"WARNING {line}" for line in imported.cautions)
     for title, lines in (("differs", imported.differences), ("not mapped", imported.unmapped)):
         echo_lines(f"  {title}: {line}" for line in lines)
     echo(f"Look at it: tokenpeak report {archive.path}")
+
+
+def _figures(run: "ForeignRun") -> str:
+    """What was read of a run, in a line."""
+    summary = run.summary
+    rates = ((summary.output_tok_per_s, "output tok/s"), (summary.total_tok_per_s, "total tok/s"))
+    means = ((summary.ttft_s.mean, "TTFT"), (summary.tpot_s.mean, "TPOT"), (summary.latency_s.mean, "latency"))
+    words = [f"{value:,.1f} {unit}" for value, unit in rates if value is not None]
+    words += [f"mean {name} {value * 1000:,.1f} ms" for value, name in means if value is not None]
+    if summary.requests_failed is not None:
+        of_all = "" if summary.requests_sent is None else f" of {summary.requests_sent:,}"
+        words.append(f"{summary.requests_failed:,}{of_all} requests failed")
+    return f"{run.config}, {run.level.label}: {', '.join(words) or 'no figure'}"
 
 
 @click.command(short_help="Write archives as tables or as vllm bench serve results.")

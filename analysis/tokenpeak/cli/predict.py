@@ -109,8 +109,6 @@ def predict(
             f"{gpu_name!r} is not in the hardware table. {suggestion(gpu_name, gpu_names())} "
             "Add it, each figure with a source, to analysis/tokenpeak/predict/data/gpus.json."
         )
-    gpus = tuple(Gpu(index=index, name=gpu_name) for index in range(tensor_parallel))
-    node = NodeFacts.of(MachineFacts(gpus=gpus, engine_version=release), node="asked", source="declared")
     words = [f"--{name}" if value == "true" else f"--{name}={value}" for name, _, value in map(_flag, flags)]
     _, given = parse_arguments(words, release)
     config = Config(
@@ -119,21 +117,27 @@ def predict(
         model=ModelName(name=facts.name, served_name=facts.name),
         flags={"tensor_parallel_size": tensor_parallel, "max_model_len": input_tokens + output_tokens, **given},
     )
+    gpus = tuple(Gpu(index=index, name=gpu_name) for index in range(config.gpus or 1))
+    node = NodeFacts.of(MachineFacts(gpus=gpus, engine_version=release), node="asked", source="declared")
     if forbidden := dropped_because(config, node, facts, release):
         console.print(f"cannot run: {forbidden[1]}", markup=False)
     plan = plan_memory(config, node, facts, release)
     if plan is None:
         raise FactsError(unknown_shape(facts, None))
     deployment = plan.deployment
+    room = (
+        f"KV cache {plan.kv_cache_bytes / GIB:.2f} ({plan.kv_cache_tokens:,} tokens at a context of "
+        f"{plan.max_model_len:,})"
+        if plan.kv_cache_bytes > 0
+        else f"no room for KV cache ({-plan.kv_cache_bytes / GIB:.2f} GiB too much)"
+    )
     console.print(
         f"{facts.name}: {facts.parameters / 1e9:.2f} B parameters, {facts.active_parameters / 1e9:.2f} B active, "
         f"{deployment.kv_bytes_per_token_per_gpu:,.0f} B of KV cache a token on each GPU"
     )
     console.print(
         f"memory of each {gpu.name}: weights {deployment.weight_bytes_per_gpu / GIB:.2f} GiB, activations "
-        f"{activation_peak_bytes(deployment) / GIB:.1f}, graphs {graph_bytes(deployment) / GIB:.1f}, "
-        f"KV cache {plan.kv_cache_bytes / GIB:.2f} ({plan.kv_cache_tokens:,} tokens at a context of "
-        f"{plan.max_model_len:,})"
+        f"{activation_peak_bytes(deployment) / GIB:.1f}, graphs {graph_bytes(deployment) / GIB:.1f}, {room}"
     )
     if forbidden or not plan.fits:
         if not forbidden:
