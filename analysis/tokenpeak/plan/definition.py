@@ -8,6 +8,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ _SHELL = re.compile(r"\$(?:\{(\w+)(?::?-([^}]*))?\}|(\w+))")
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh"})
 _ENDS = ";&|"
 _ASSIGNMENT = re.compile(r"\w+=")
-_RUN = re.compile(r"(?:\S*/)?(?:docker|podman|nerdctl)\b.*\brun\b(?!.*\s(?:-v|--volume|--name|-e|--env)$)")
+_RUNTIMES = frozenset({"docker", "podman", "nerdctl"})
+_NAMING = frozenset({"-v", "--volume", "--mount", "--name", "-e", "--env", "--network"})
+"""Options of a container's start whose value may have vllm in it and is no image."""
 _REDIRECTION = re.compile(r"\d*(?:>>?|<)")
 _UNIT_SUFFIX = ".service"
 
@@ -130,9 +133,24 @@ def _script(path: Path, text: str) -> Iterator[Definition]:
             for name, _, value in (word.partition("=") for word in words):
                 env[name] = _SHELL.sub(lambda match: _of_env(match, env), value)
             continue
-        image = next((at for at, word in enumerate(words) if "vllm" in word and _RUN.match(" ".join(words[:at]))), None)
+        image = _image(words)
         if image is not None or _is_vllm("", words):
             yield Definition(f"script {path.name}", served(words[0 if image is None else image + 1 :], env))
+
+
+def _image(words: Sequence[str]) -> int | None:
+    """The place of vLLM's image in a command that runs a container."""
+    if "run" not in words or not any(Path(word).name in _RUNTIMES for word in words[:2]):
+        return None
+    pairs = pairwise(words)
+    return next(
+        (
+            at
+            for at, (option, word) in enumerate(pairs, 1)
+            if "vllm" in word and not word.startswith("-") and option not in _NAMING
+        ),
+        None,
+    )
 
 
 def served(words: Sequence[str], env: Mapping[str, str]) -> tuple[str, ...]:

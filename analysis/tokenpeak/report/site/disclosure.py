@@ -132,7 +132,7 @@ RULES: dict[type[Any], dict[str, FieldRule]] = {
     records.EngineBuild: _rules(TEXT="name help", FREE="problem", VERSION="version installed digest", IMAGE="image"),
     records.Container: _rules(TEXT="devices shm_size", PRIVATE="mounts user limits args"),
     records.PowerMeter: _rules(TEXT="by"),
-    # A model of one's own is told by its shape.
+    # Its shape gives a model of one's own away.
     records.Checkpoint: _rules(MODEL="model", PRIVATE="config"),
     records.Tensors: _rules(TEXT="name", WORD="dtype"),
     records.Gpu: _rules(TEXT="name", VERSION="driver compute_capability", PRIVATE="uuid"),
