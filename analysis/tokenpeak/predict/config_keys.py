@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenpeak.errors import FactsError
+from tokenpeak.predict.layers import EXPERTS
 
 FAMILIES = Path(__file__).parent / "data" / "families.json"
 """What a config.json leaves out: the defaults of its family."""
@@ -77,6 +78,9 @@ class ConfigKeys:
         said: Mapping[str, Any] = {**config, **nested} if isinstance(nested, Mapping) else config
         families = _families()
         defaults = families.get(str(said.get("model_type"))) or families.get(str(config.get("model_type"))) or {}
+        if any(said.get(key) for key in EXPERTS):
+            # Files and defaults name the experts differently, as Qwen3-VL's and Transformers 5 do.
+            defaults = {key: value for key, value in defaults.items() if key not in EXPERTS}
         self.config: Mapping[str, Any] = {**defaults, **said}
         self.name = name
 
