@@ -104,6 +104,9 @@ def kv_pool(
         # A layer of smaller pages has longer blocks, if a whole number of them fills the page.
         length = block * int(share) if share == int(share) else block
         blocks += own * (_blocks(each, length, engine) if each.reach else _all(length, engine))
+    if states and not engine.prefix_caching:
+        # The log counts by the shortest block of a group, and a state's is as long as a sequence.
+        block = min(block, engine.max_model_len)
     return _pool(page * size, blocks, groups, block, engine)
 
 
