@@ -9,7 +9,7 @@ from tokenpeak.predict.config_keys import ConfigKeys, is_counted
 from tokenpeak.predict.layers import EXPERTS, Layer, LayerCache, read_layers, state_of
 from tokenpeak.predict.matrices import Experts, Matrices, Mla, Role, Stored, of_attention
 from tokenpeak.predict.quantization import Scheme
-from tokenpeak.predict.tower import tower_parameters
+from tokenpeak.predict.tower import image_token_values, tower_parameters
 
 _UNGATED = frozenset(
     [
@@ -36,6 +36,9 @@ _UNGATED = frozenset(
 )
 """Families whose MLP is two matrices; all others have a gate as the third."""
 
+_FULL_WIDTH = (".gate", ".weights_proj")
+"""Matrices that the engine makes without the checkpoint's method. Source: 0.18.0 model_executor/models/deepseek_v2.py
+DeepseekV2MoE and Indexer, quant_config=None."""
 _LEARNED_POSITIONS = frozenset({"gpt2", "opt", "gpt_bigcode"})
 _ALL_BIASED = frozenset({"gpt2", "opt", "gpt_neox", "gpt_bigcode", "bloom", "phi", "starcoder2"})
 _QKV_BIASED = frozenset({"qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl", "gpt_oss"})
@@ -65,9 +68,9 @@ def read_config(config: Mapping[str, Any], name: str, scheme: Scheme | None = No
     stored: Counter[tuple[Role, float | None]] = Counter()
     for number, layer in enumerate(kinds):
         for module, role, parameters in matrices.of_layer(number, layer):
-            bits = (
-                scheme.bits(module, experts=role == "experts") if scheme is not None and role != "replicated" else None
-            )
+            # Routers are at full width whatever the checkpoint says.
+            is_narrow = scheme is not None and not module.endswith(_FULL_WIDTH)
+            bits = scheme.bits(module, experts=role == "experts") if scheme is not None and is_narrow else None
             stored[role, bits] += parameters
     positions = keys.optional("max_position_embeddings", "n_positions", "n_ctx") if family in _LEARNED_POSITIONS else 0
     embedding = hidden * (vocabulary + (positions or 0) + (2 if family == "opt" else 0)) + _per_layer_embeddings(keys)
@@ -101,6 +104,7 @@ def read_config(config: Mapping[str, Any], name: str, scheme: Scheme | None = No
         "head_parameters": head,
         "other_parameters": small,
         "tower_parameters": tower,
+        "image_token_values": image_token_values(config, hidden),
         "is_counted": is_counted(family),
         "active_linear_parameters": active,
         "experts": experts,
@@ -161,6 +165,7 @@ def _experts(keys: ConfigKeys, sparse_layers: int) -> Experts | None:
         intermediate=width,
         shared_intermediate=keys.optional("moe_shared_expert_intermediate_size") or shared,
         sparse_layers=sparse_layers,
+        latent=keys.optional("moe_latent_size"),
     )
 
 

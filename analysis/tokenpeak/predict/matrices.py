@@ -33,6 +33,8 @@ class Experts:
     intermediate: int
     shared_intermediate: int
     sparse_layers: int
+    latent: int | None = None
+    """Values of a token inside the experts where they are fewer than the layer's, as in Nemotron 3 Super."""
 
 
 @dataclass(frozen=True)
@@ -74,14 +76,24 @@ class Matrices:
         if layer.mlp == "dense":
             found += self._mlp(block or "mlp", "layer", self.intermediate)
         elif layer.mlp == "experts" and (experts := self.experts) is not None:
-            found += self._mlp(f"{block or 'mlp'}.experts.0", "experts", experts.intermediate, experts.total)
+            found += self._mlp(
+                f"{block or 'mlp'}.experts.0", "experts", experts.intermediate, experts.total, experts.latent
+            )
+            if experts.latent:
+                found += [
+                    (f"{block or 'mlp'}.{name}", "replicated", self.hidden * experts.latent)
+                    for name in ("fc1_latent_proj", "fc2_latent_proj")
+                ]
             found += self._mlp(f"{block or 'mlp'}.shared_experts", "layer", experts.shared_intermediate)
             found.append((f"{block or 'mlp'}.gate", "replicated", self.hidden * experts.total))
         return [(f"layers.{number}.{name}", role, count) for name, role, count in found]
 
-    def _mlp(self, name: str, role: Role, width: int, times: int = 1) -> list[tuple[str, Role, int]]:
+    def _mlp(
+        self, name: str, role: Role, width: int, times: int = 1, hidden: int | None = None
+    ) -> list[tuple[str, Role, int]]:
         parts = ("gate_proj", "up_proj", "down_proj") if self.gated else ("up_proj", "down_proj")
-        return [(f"{name}.{part}", role, times * self.hidden * width) for part in parts] if width else []
+        each = times * (hidden or self.hidden) * width
+        return [(f"{name}.{part}", role, each) for part in parts] if width else []
 
     def _attention(self, *, is_full: bool) -> list[tuple[str, Role, int]]:
         size, kv_heads = of_attention(self.keys, self.kv_heads, self.head_size, is_full=is_full)
@@ -113,7 +125,8 @@ class Matrices:
         index_heads, index_size = self.keys.optional("index_n_heads"), self.keys.optional("index_head_dim")
         if index_heads and index_size:
             inner = (mla.query_lora_rank or self.hidden) * index_heads * index_size
-            found.append(("indexer", "replicated", inner + self.hidden * (index_size + index_heads)))
+            found.append(("indexer.wq_b", "replicated", inner + self.hidden * index_size))
+            found.append(("indexer.weights_proj", "replicated", self.hidden * index_heads))
         return found
 
 

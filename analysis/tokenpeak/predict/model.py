@@ -84,6 +84,8 @@ class ModelFacts:
     """Their bytes are those of a checkpoint's files, rather than of its config.json."""
     tower_parameters: int = 0
     """Beside the decoder, for images and sound."""
+    image_token_values: int = 0
+    """Values of one embedding of an image; 0 where images are of one size, or there are none."""
     experts: Experts | None = None
     mla: Mla | None = None
     quantization: Quantization | None = None

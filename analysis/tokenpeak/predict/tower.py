@@ -8,6 +8,9 @@ _GATED = frozenset({"qwen2_5_vl", "qwen2_5_omni", "pixtral", "qwen2_5_vl_vision"
 
 TOWERS = ("vision_config", "audio_config")
 
+_OF_ANY_SIZE = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5")
+"""Families whose images become as many embeddings as they are large."""
+
 
 def tower_parameters(config: Mapping[str, Any], hidden: int) -> int:
     """Parameters of the towers and of what joins them to a decoder of this hidden size; 0 where it has none.
@@ -15,6 +18,16 @@ def tower_parameters(config: Mapping[str, Any], hidden: int) -> int:
     Counted by their main matrices, which are all but a few hundredths.
     """
     return sum(_of_one(config, own, hidden) for key in TOWERS if isinstance(own := config.get(key), Mapping))
+
+
+def image_token_values(config: Mapping[str, Any], hidden: int) -> int:
+    """Values of one embedding of an image, with those of each level that goes deeper; 0 where not known here."""
+    tower = config.get("vision_config")
+    if not isinstance(tower, Mapping) or not str(config.get("model_type")).startswith(_OF_ANY_SIZE):
+        return 0
+    deeper = tower.get("deepstack_visual_indexes")
+    levels = 1 + len(deeper if isinstance(deeper, list) else ())
+    return levels * (_first(tower, "out_hidden_size") or hidden)
 
 
 def _of_one(config: Mapping[str, Any], tower: Mapping[str, Any], hidden: int) -> int:
