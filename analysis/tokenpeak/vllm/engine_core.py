@@ -218,9 +218,10 @@ def batch_defaults(engine: CoreFacts, *, v1: bool, device: str, memory_gib: floa
     """(max_num_batched_tokens, max_num_seqs) of an OpenAI server; `world` is tensor × pipeline parallel devices.
 
     Sources, engine/arg_utils.py: 0.8.5 1596-1610 (the A100 as all others), 0.9.2 1629-1674, 0.10.2 1669-1715,
-    0.28.0 2582 (160 GiB), 0.32.0 2923-2971 (`get_batch_defaults`).
+    0.28.0 2582 (160 GiB), 0.32.0 2923-2971 (`get_batch_defaults`). The driver gives no total of memory that a GPU
+    shares with its host, which counts as none: logs of a GB10 from 0.11 to 0.18.
     """
-    if not v1:
+    if not v1 or "gb10" in device.casefold():
         return 2048, 256
     if engine.vendor == "cpu":
         return (2048, 32) if engine.minor < (0, 10) else (2048 * world, 128 * world)
@@ -271,14 +272,15 @@ def second_runner(engine: RunnerFacts) -> bool:
 def reserves_graphs(engine: RunnerFacts) -> bool:
     """Whether the engine sets the graphs' memory aside before it sizes the KV cache.
 
-    The first runner does since 0.21, on AMD not before 0.28 (0.24.0 v1/worker/gpu_worker.py 445). The second one says
+    The first runner does since 0.20 (envs.py: 0.19.1 1654, 0.20.0 1724), on AMD not before 0.28 (0.24.0
+    v1/worker/gpu_worker.py 445). The second one says
     0 in 0.22.1, 0.24.0 and 0.28.0 (v1/worker/gpu/model_runner.py 620, 684, 843) and measures in 0.30.0
     (v1/worker/gpu/cudagraph_utils.py 847).
     """
     release = engine.release[:2]
     if second_runner(engine):
         return release >= (0, 30)
-    return release >= ((0, 28) if engine.vendor == "amd" else (0, 21))
+    return release >= ((0, 28) if engine.vendor == "amd" else (0, 20))
 
 
 def _compilation(flags: Mapping[str, Any]) -> Mapping[str, Any]:
