@@ -4,9 +4,10 @@ from click.testing import CliRunner
 from node_models import known_board, known_model
 from plan.published import Comparison, a100x8, median_error, presets, read_rows
 from tokenpeak.cli.predict import predict
-from tokenpeak.predict.deployment import Deployment, kv_cache_bytes
+from tokenpeak.predict.deployment import Deployment
 from tokenpeak.predict.hardware import GIB
 from tokenpeak.predict.prediction import UNCERTAINTY
+from tokenpeak.predict.profile_run import kv_cache_bytes
 
 Rows = list[Comparison]
 

@@ -14,12 +14,12 @@ from tokenpeak.plan.baseline import parse_arguments
 from tokenpeak.plan.matrix import served_models
 from tokenpeak.plan.rules import dropped_because
 from tokenpeak.predict.demand import Demand
-from tokenpeak.predict.deployment import activation_peak_bytes, graph_bytes
 from tokenpeak.predict.hardware import GIB, gpu_facts, gpu_names
 from tokenpeak.predict.memory_plan import plan_memory, unknown_shape
 from tokenpeak.predict.model import model_facts
 from tokenpeak.predict.prediction import interval_words
 from tokenpeak.predict.prediction import predict as predict_run
+from tokenpeak.predict.profile_run import activation_peak_bytes, graph_bytes
 from tokenpeak.records import Config, Gpu, ModelName, NodeFacts
 from tokenpeak.results.hindsight import hindsight_lines
 from tokenpeak.search.highest import searched

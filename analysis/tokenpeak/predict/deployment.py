@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from tokenpeak.predict.hardware import GIB, GpuFacts
+from tokenpeak.predict.hardware import GpuFacts
 from tokenpeak.predict.kv_pool import Caching, KvPool, kv_pool
 from tokenpeak.predict.model import ModelFacts, dtype_bytes
 from tokenpeak.predict.quantization import Quantization, quantization_named
@@ -17,6 +17,11 @@ def version_tuple(version: str | None) -> tuple[int, int, int]:
     numbers = [int(part) for part in re.findall(r"\d+", version or newest_release())[:3]]
     major, minor, patch = [*numbers, 0, 0, 0][:3]
     return major, minor, patch
+
+
+def _tiles(size: float, tile: int) -> int:
+    """A size in whole tiles."""
+    return math.ceil(size / tile) * tile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +55,15 @@ class Deployment:
     """The engine sets the graphs' memory aside before it sizes the KV cache."""
     second_runner: bool = False
     """V1's second model runner, whose profile run does not sort logits."""
+    expert_parallel: bool = False
+    """`enable_expert_parallel`: each device has some experts whole, rather than a slice of each."""
+    text_only: bool = False
+    """`language_model_only`: the towers are left out."""
+
+    @cached_property
+    def release(self) -> tuple[int, int, int]:
+        """The engine's release as numbers."""
+        return version_tuple(self.engine_version)
 
     @cached_property
     def weights(self) -> Quantization | None:
@@ -84,25 +98,44 @@ class Deployment:
         """Weights on one device."""
         total = 0.0
         for part, size in self.model.stored_bytes(self.dtype, self.weights):
+            if part.role == "tower" and self.text_only:
+                continue
             if part.role in ("replicated", "small"):
                 total += size
             elif part.role == "experts":
                 total += size * self.expert_padding / (self.expert_ranks * self.tensor_parallel)
             else:
                 total += size / self.tensor_parallel
-        return total / self.pipeline_parallel
+        return (total + self.absorbed_bytes) / self.pipeline_parallel
+
+    @cached_property
+    def absorbed_bytes(self) -> float:
+        """Copies of latent attention's kv_b_proj at full width, which decoding multiplies with; 0 without it.
+
+        Source: 0.18.0 model_executor/layers/attention/mla_attention.py process_weights_after_loading, W_UK_T and W_UV.
+        """
+        mla, model = self.model.mla, self.model
+        if mla is None:
+            return 0.0
+        each = mla.kv_lora_rank * (mla.nope_head_size + mla.value_head_size) * model.heads / self.tensor_parallel
+        return model.attention_layers * each * self.value_bytes
 
     @cached_property
     def expert_padding(self) -> float:
         """Bytes in memory ÷ bytes stored of MXFP4 experts, whose kernel takes whole tiles of each GPU's share.
 
-        Source: 0.32.0 model_executor/layers/quantization/mxfp4.py: hidden in 256, the inner size in 128.
+        Source: 0.32.0 model_executor/layers/quantization/mxfp4.py: hidden in 256, the inner size in 128. Hopper's
+        Triton kernels, before: the inner size in 64, and in 256 the side that a product sums over (0.11.0 mxfp4.py 225,
+        and the weights of gpt-oss on one H100, vllm#27508).
         """
         experts, stored = self.model.experts, self.model.quantization
         if experts is None or stored is None or stored.method != "mxfp4":
             return 1.0
-        inner = experts.intermediate / self.tensor_parallel
-        return math.ceil(self.model.hidden / 256) * 256 / self.model.hidden * (math.ceil(inner / 128) * 128 / inner)
+        hidden, inner = self.model.hidden, experts.intermediate / self.tensor_parallel
+        if self.gpu.compute_capability == "9.0" and self.release < (0, 21):
+            rows = _tiles(inner, 64)
+            return (2 * rows * _tiles(hidden, 256) + hidden * _tiles(rows, 256)) / (3 * hidden * inner)
+        return _tiles(hidden, 256) / hidden * (_tiles(inner, 128) / inner)
 
     @cached_property
     def kv_bytes_per_token_per_gpu(self) -> float:
@@ -136,72 +169,7 @@ class Deployment:
         )
 
 
-NON_TORCH_BYTES = int(0.2 * GIB)
-"""Workspaces and communicators that grow between the engine's first look at memory and its profile run."""
-
-SAMPLER_BYTES_PER_LOGIT = 39
-"""The sampler at its peak, per sequence and vocabulary entry: logits in 16 and 32 bits (6), sorted values and their
-64-bit indices (12), softmax, its running sum and the mask (9), logits put back, probabilities, random draws (12)."""
-
-UNSORTED_BYTES_PER_LOGIT = 22
-"""The same where top-k and top-p are found without sorting: logits in 16 and 32 bits (6), a copy, softmax,
-probabilities and random draws (16). Source: vllm#33538, on CUDA."""
-UNSORTED_SINCE = (0, 17, 0)
-
-SECOND_RUNNER_BYTES_PER_LOGIT = 6
-"""The same of the second model runner, whose profile run samples without top-k and top-p: logits in 16 and 32 bits.
-Source: 0.24.0 v1/worker/gpu/model_runner.py 633-644 and v1/worker/gpu/sample/sampler.py 157-243."""
-
-GRAPH_BYTES_PER_SIZE = 10 * 1024**2
-"""Memory of one captured graph."""
-
 BLOCK_TOKENS = 16
-
-
-def activation_peak_bytes(deployment: Deployment) -> float:
-    """The most that one device holds beside weights and KV cache during the engine's profile run.
-
-    Either the MLP of a full batch (gate and up, their product, hidden state and residual for each token), or the
-    sampler with every sequence at once while the batch's hidden states are still held: the larger of the two. Expert
-    layers hold the hidden states of all data-parallel ranks (0.32.0 distributed/device_communicators/all2all.py 128).
-    """
-    model, tp = deployment.model, deployment.tensor_parallel
-    tokens, width = deployment.max_num_batched_tokens, deployment.value_bytes
-    inner = model.intermediate if not model.experts else model.experts.intermediate * model.experts.active
-    layer = tokens * ((3 if model.gated_mlp else 2) * inner / tp + 2 * deployment.expert_ranks * model.hidden) * width
-    sequences = min(deployment.max_num_seqs, tokens)
-    unsorted = deployment.gpu.vendor == "nvidia" and version_tuple(deployment.engine_version) >= UNSORTED_SINCE
-    each = UNSORTED_BYTES_PER_LOGIT if unsorted else SAMPLER_BYTES_PER_LOGIT
-    each = SECOND_RUNNER_BYTES_PER_LOGIT if deployment.second_runner else each
-    sampler = sequences * model.vocabulary * each + tokens * model.hidden * width
-    return max(layer, sampler)
-
-
-def graph_bytes(deployment: Deployment) -> float:
-    """Bytes of captured graphs; none when eager."""
-    if deployment.eager or deployment.gpu.vendor == "cpu":
-        return 0.0
-    return deployment.graph_sizes * GRAPH_BYTES_PER_SIZE
-
-
-def kv_cache_bytes(
-    deployment: Deployment, gpu_memory_utilization: float = 0.9, *, kv_cache_memory_bytes: int | None = None
-) -> float:
-    """Bytes that one device has left for KV cache; below zero when the weights alone do not fit.
-
-    On the CPU engine the size is given, by VLLM_CPU_KVCACHE_SPACE or the flag, as `kv_cache_memory_bytes`.
-    Some releases also set the graphs' memory aside (vllm/model_runner.py).
-    """
-    if kv_cache_memory_bytes is not None:
-        return float(kv_cache_memory_bytes)
-    graphs = graph_bytes(deployment) if deployment.graphs_reserved else 0.0
-    return (
-        deployment.gpu.usable_bytes * gpu_memory_utilization
-        - deployment.weight_bytes_per_gpu
-        - activation_peak_bytes(deployment)
-        - NON_TORCH_BYTES
-        - graphs
-    )
 
 
 def pool_of(deployment: Deployment, engine: Caching) -> KvPool | None:

@@ -10,15 +10,13 @@ from tokenpeak.predict.checkpoint import facts_of
 from tokenpeak.predict.deployment import (
     BLOCK_TOKENS,
     Deployment,
-    activation_peak_bytes,
-    graph_bytes,
-    kv_cache_bytes,
     pool_of,
     version_tuple,
 )
 from tokenpeak.predict.hardware import GIB, GpuFacts, board_like, cpu_facts, gpu_facts
 from tokenpeak.predict.kv_pool import Caching, KvPool
 from tokenpeak.predict.model import DTYPE_BYTES, ModelFacts
+from tokenpeak.predict.profile_run import activation_peak_bytes, graph_bytes, kv_cache_bytes
 from tokenpeak.predict.quantization import METHODS
 from tokenpeak.vllm.engine_core import (
     CORE_VARIABLES,
@@ -354,6 +352,8 @@ def memory_on(
         graph_sizes=len(graphs),
         graphs_reserved=reserves_graphs(runner),
         second_runner=v1 and second_runner(runner),
+        expert_parallel=bool(flags.get("enable_expert_parallel", False)),
+        text_only=bool(flags.get("language_model_only", False)),
     )
     if not _widths_known(deployment):
         return None

@@ -26,6 +26,8 @@ class Quantization:
     """The KV cache's dtype when the checkpoint brings one."""
     is_known: bool = True
     """False: a method that is not in METHODS, whose `bits` say nothing."""
+    has_blocks: bool = False
+    """Weights of 8 bits have a scale for each block of 128 × 128."""
 
 
 def _grouped(bits: int, group: int, zeros: bool = True) -> float:
@@ -189,7 +191,13 @@ def scheme_of(config: Mapping[str, Any]) -> Scheme | None:
         width = algorithm.bits
     elif raw.get("load_in_8bit"):
         width = 8.0
-    main = Quantization(method=named.method, bits=width, compute=compute, kv_cache_dtype=kv_dtype)
+    main = Quantization(
+        method=named.method,
+        bits=width,
+        compute=compute,
+        kv_cache_dtype=kv_dtype,
+        has_blocks=bool(raw.get("weight_block_size")),
+    )
     apart = [*_exceptions(raw.get("extra_config")), *_exceptions(raw.get("dynamic"))]
     everything = _Group(lambda _: True, width)
     return Scheme(main, kept, (*apart, everything) if apart else ())

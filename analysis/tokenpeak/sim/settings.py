@@ -11,9 +11,10 @@ from functools import cached_property
 from typing import Any, NoReturn
 
 from tokenpeak.errors import FactsError
-from tokenpeak.predict.deployment import Deployment, activation_peak_bytes, graph_bytes
+from tokenpeak.predict.deployment import Deployment
 from tokenpeak.predict.memory_plan import MemoryPlan, memory_on
 from tokenpeak.predict.model import ModelFacts, facts_from_config, model_facts
+from tokenpeak.predict.profile_run import activation_peak_bytes, graph_bytes
 from tokenpeak.sim.simulated_node import Devices
 from tokenpeak.vllm.flags import FlagFacts, known_flags, size
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from tokenpeak.predict.deployment import graph_bytes
 from tokenpeak.predict.hardware import GIB
+from tokenpeak.predict.profile_run import graph_bytes
 from tokenpeak.sim.settings import Release, Settings
 from tokenpeak.sim.simulated_node import Faults, Meter, NodeState
 
