@@ -468,3 +468,32 @@ GEMMA_3_1B: Shape = {
     "sliding_window_pattern": 6,
     "max_position_embeddings": 32768,
 }
+
+GEMMA_4_31B: Shape = {
+    "model_type": "gemma4",
+    "tie_word_embeddings": True,
+    "text_config": {
+        "model_type": "gemma4_text",
+        "num_hidden_layers": 60,
+        "hidden_size": 5376,
+        "intermediate_size": 21504,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 16,
+        "head_dim": 256,
+        "global_head_dim": 512,
+        "num_global_key_value_heads": 4,
+        "attention_k_eq_v": True,
+        "sliding_window": 1024,
+        "layer_types": (["sliding_attention"] * 5 + ["full_attention"]) * 10,
+        "vocab_size": 262144,
+        "max_position_embeddings": 262144,
+        "dtype": "bfloat16",
+        "tie_word_embeddings": True,
+    },
+    "vision_config": {
+        "hidden_size": 1152,
+        "num_hidden_layers": 27,
+        "intermediate_size": 4304,
+        "patch_size": 16,
+    },
+}

@@ -179,6 +179,8 @@ LAUNCHES = (
         ),
         FP8_CACHE,
     ),
+    Launches(shapes.GEMMA_4_31B, "H200", 1, (("0.19.1", 58.90, 65.56, 71_600),)),
+    Launches(shapes.GEMMA_4_31B, "H200", 1, (("0.18.2", 58.90, 69.75, 76_176),), {"gpu_memory_utilization": 0.95}),
     Launches(shapes.MAVERICK, "H200", 8, (("0.11.2", 93.79, 26.13, 1_141_712),)),
     Launches(shapes.MAVERICK_FP8, "H200", 8, (("0.11.2", 48.87, 70.89, 6_194_752),), FP8_CACHE),
     Launches(
