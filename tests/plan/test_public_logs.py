@@ -67,6 +67,8 @@ class Launches:
 OF_ALL = {"enable_prefix_caching": False}
 FP8_CACHE = {"kv_cache_dtype": "fp8"}
 TEXT = {"language_model_only": True}
+FIRST_RANK = {"kv_gib": "of the first rank; the cache is that of the rank with least"}
+PADDED = "a fifth to a third more weights than on NVIDIA: this build pads them for AMD's kernels"
 
 QWEN_35B: Mapping[str, Any] = {
     "model_type": "qwen3_5_moe_text",
@@ -108,7 +110,7 @@ LAUNCHES = (
         "H200",
         8,
         (("0.20.0", 79.74, 41.24, 616_096),),
-        apart={"kv_gib": "of the first rank; the cache is that of the rank with least"},
+        apart=FIRST_RANK,
     ),
     Launches("deepseek-ai/DeepSeek-R1-0528", "B200", 8, (("0.18.0", 79.88, 79.81, 1_219_424),)),
     Launches(
@@ -233,7 +235,51 @@ LAUNCHES = (
         FP8_CACHE,
     ),
     Launches(shapes.LLAMA_70B_FP8, "B200", 4, (("0.18.0", 16.96, 142.94, 3_747_120),), FP8_CACHE),
-    # Red Hat's builds of these releases.
+    # The vendor's own builds of these releases.
+    Launches(shapes.QWEN3_VL_30B, "B200", 1, (("0.18.0", 58.23, 102.51, 1_119_696),)),
+    Launches(
+        "deepseek-ai/DeepSeek-R1-0528",
+        "MI300X",
+        8,
+        (
+            ("0.11.2", 81.31, 87.09, 1_324_304),
+            ("0.13.0", 81.31, 87.09, 1_324_304),
+            ("0.14.1", 81.31, 85.34, 1_297_552),
+            ("0.16.0", 81.31, 85.23, 1_295_920),
+            ("0.18.0", 81.31, 88.00, 1_338_112),
+        ),
+        apart=FIRST_RANK,
+    ),
+    Launches("Qwen/Qwen3-235B-A22B-Instruct-2507", "MI300X", 4, (("0.11.2", 112.61, 56.83, 1_267_456),)),
+    Launches(
+        shapes.QWEN3_235B_FP8,
+        "MI300X",
+        4,
+        (("0.11.2", 55.92, 113.35, 2_528_512),),
+        {"enable_expert_parallel": True},
+    ),
+    Launches(shapes.MAVERICK_FP8, "MI300X", 8, (("0.11.2", 50.27, 115.18, 10_027_504),), FP8_CACHE, apart=FIRST_RANK),
+    Launches(
+        shapes.MINISTRAL_14B_FP8,
+        "MI300X",
+        1,
+        (("0.16.0", 17.60, 152.81, 1_001_440), ("0.18.0", 17.57, 155.88, 1_021_552)),
+        apart={"weights_gib": PADDED},
+    ),
+    Launches(
+        shapes.QWEN3_VL_30B,
+        "MI300X",
+        1,
+        (("0.16.0", 79.29, 89.47, 977_280), ("0.18.0", 79.29, 93.01, 1_015_872)),
+        apart=dict.fromkeys(("weights_gib", "kv_gib", "tokens"), PADDED),
+    ),
+    Launches(
+        shapes.MAVERICK,
+        "MI300X",
+        8,
+        (("0.11.2", 126.72, 38.74, 1_673_952),),
+        apart=dict.fromkeys(("weights_gib", "kv_gib", "tokens"), PADDED),
+    ),
     Launches(
         shapes.LLAMA_70B,
         "MI300X",
@@ -247,7 +293,8 @@ LAUNCHES = (
     ),
     Launches(shapes.LLAMA_70B, "MI300X", 4, (("0.13.0", 32.96, 137.30, 1_799_360),)),
 )
-"""A vendor's regression runs of vLLM's releases: an eighth of a sweep's logs, one for each model and release."""
+"""A vendor's regression runs of vLLM's releases: of 281 logs one for each model, group and release. Left out are
+DeepSeek-V4, whose layers are not known here, and sarvam-105b, whose config.json is not."""
 
 LOGS = (
     *(log for launches in LAUNCHES for log in launches.each()),
@@ -330,7 +377,7 @@ LOGS = (
         {"tensor_parallel_size": 4},
         8.11,
         178_880,
-        apart={"kv_gib": "of the first rank; the cache is that of the rank with least"},
+        apart=FIRST_RANK,
     ),
     Log(
         "a public server log (Qwen3-Next, 0.10.2)",
