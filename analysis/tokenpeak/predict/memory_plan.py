@@ -37,9 +37,10 @@ if TYPE_CHECKING:
     # Records are models of pydantic, which a simulated engine does not need.
     from tokenpeak.records import Config, NodeFacts
 
-CPU_WORKER_BYTES = int(0.62 * GIB)
+CPU_WORKER_BYTES = int(0.88 * GIB)
 """The CPU engine's worker beside weights and KV cache, which it takes off its share of memory when the size of the
-cache is not given: measured with 0.32, eager. The share is of the memory of its NUMA node."""
+cache is not given: measured with 0.32, eager; 0.62 with fewer libraries loaded. The share is of the memory of its NUMA
+node."""
 
 CPU_BLOCK_TOKENS = 128
 """Tokens of a block of the CPU engine, but of MLA. Source: 0.32.0 platforms/cpu.py, and its start-up log."""
