@@ -123,14 +123,16 @@ SCRIPT = """#!/bin/bash
 set -e
 export MODEL=acme/m UTIL=0.9
 EXTRA="--max-num-seqs 64 --enforce-eager"
-echo "vLLM of $MODEL starts"
+echo "vLLM of $MODEL starts: vllm serve other" # not this one
 CUDA_VISIBLE_DEVICES=0 exec vllm serve "$MODEL" \\
-    --gpu-memory-utilization ${UTIL} $EXTRA > /var/log/vllm.log 2>&1 &
+    --gpu-memory-utilization ${UTIL} $EXTRA > /var/log/vllm.log 2>&1 & # in the background
 wait
 """
-DOCKER = """docker run --gpus all -v ~/.cache/vllm:/root/.cache -p 8000:8000 --name vllm --ipc=host \\
-    vllm/vllm-openai:latest --model acme/m -tp 2
+DOCKER = """docker run --hostname vllm --env-file vllm.env --entrypoint vllm \\
+    --gpus all -v ~/.cache/vllm:/root/.cache -p 8000:8000 --name vllm --ipc=host \\
+    vllm/vllm-openai:latest serve acme/m -tp 2
 """
+IMAGE = "sudo podman run --name vllm docker.io/vllm/vllm-openai:v0.24.0 --model acme/m -tp 2\n"
 LINE_OF_TEXT = "vllm serve acme/m -ep -dp 4 -asc 4\n"
 
 DEFINED: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -159,6 +161,7 @@ DEFINED: dict[str, tuple[str, str, dict[str, Any]]] = {
         {"gpu_memory_utilization": 0.9, "max_num_seqs": 64, "enforce_eager": True},
     ),
     "docker.sh": (DOCKER, "script docker.sh", {"tensor_parallel_size": 2}),
+    "podman.sh": (IMAGE, "script podman.sh", {"tensor_parallel_size": 2}),
     "command.txt": (
         LINE_OF_TEXT,
         "script command.txt",
@@ -225,3 +228,12 @@ def test_another_file_is_none(tmp_path: Path) -> None:
         definitions(tmp_path / "notes.md")
     with pytest.raises(InputError, match="is no YAML"):
         definitions(tmp_path / "damaged.yml")
+
+
+def test_a_variable_that_no_shell_could_read_is_one_word(tmp_path: Path) -> None:
+    """A quote that nothing closes in a variable of flags is vLLM's to refuse, and ends nothing here."""
+    (tmp_path / "start.sh").write_text('ARGS="--name \'x"\nvllm serve acme/m $ARGS\n')
+    found = definitions(tmp_path / "start.sh")
+
+    assert found is not None
+    assert ("acme/m", "--name 'x") == found[0].arguments

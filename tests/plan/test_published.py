@@ -4,6 +4,7 @@ from click.testing import CliRunner
 from node_models import known_board, known_model
 from plan.published import Comparison, a100x8, median_error, presets, read_rows
 from tokenpeak.cli.predict import predict
+from tokenpeak.errors import PlanError
 from tokenpeak.predict.deployment import Deployment
 from tokenpeak.predict.hardware import GIB
 from tokenpeak.predict.prediction import UNCERTAINTY
@@ -63,6 +64,12 @@ def test_a_set_up_that_the_engine_refuses_has_no_speed(options: list[str], why: 
 
     assert f"cannot run: {why}" in said
     assert "tok/s" not in said
+
+
+def test_a_flag_that_there_is_not_is_refused() -> None:
+    """A misspelled flag would give the figures of another config."""
+    with pytest.raises(PlanError, match=r"max_model_lenn.*Did you mean max_model_len"):
+        predicted("--set", "max_model_lenn=4096")
 
 
 ROWS = read_rows("gtc-h200-llama70b-fp8")

@@ -27,6 +27,7 @@ from tokenpeak.search.history import history_of
 from tokenpeak.spec.sweep import parse_spec
 from tokenpeak.store.archive import Archive, find_archives
 from tokenpeak.terminal import echo, echo_lines
+from tokenpeak.vllm.command import command_line
 from tokenpeak.vllm.flags import DEFAULT_RELEASE
 
 
@@ -117,6 +118,7 @@ def predict(
         model=ModelName(name=facts.name, served_name=facts.name),
         flags={"tensor_parallel_size": tensor_parallel, "max_model_len": input_tokens + output_tokens, **given},
     )
+    command_line(config, release)  # it refuses a flag or value that the release does not take
     gpus = tuple(Gpu(index=index, name=gpu_name) for index in range(config.gpus or 1))
     node = NodeFacts.of(MachineFacts(gpus=gpus, engine_version=release), node="asked", source="declared")
     if forbidden := dropped_because(config, node, facts, release):

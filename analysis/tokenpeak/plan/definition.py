@@ -21,9 +21,17 @@ _KUBERNETES = re.compile(r"\$\((\w+)\)")
 _SHELL = re.compile(r"\$(?:\{(\w+)(?::?-([^}]*))?\}|(\w+))")
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh"})
 _ENDS = ";&|"
+_COMMENT = re.compile(r"^\s*#.*$|(?<=\s)#[^\n\"']*$", re.MULTILINE)
+"""One that stands alone on its line, or behind a command; of the latter none with a quote, which may begin before."""
+_PRINTING = frozenset({"echo", "printf"})
 _ASSIGNMENT = re.compile(r"\w+=")
 _RUNTIMES = frozenset({"docker", "podman", "nerdctl"})
-_NAMING = frozenset({"-v", "--volume", "--mount", "--name", "-e", "--env", "--network"})
+_NAMING = frozenset(
+    [
+        *("-v", "--volume", "--mount", "--name", "-e", "--env", "--env-file", "--network", "--network-alias"),
+        *("-h", "--hostname", "-l", "--label", "-w", "--workdir", "--entrypoint"),
+    ]
+)
 """Options of a container's start whose value may have vllm in it and is no image."""
 _REDIRECTION = re.compile(r"\d*(?:>>?|<)")
 _UNIT_SUFFIX = ".service"
@@ -142,11 +150,10 @@ def _image(words: Sequence[str]) -> int | None:
     """The place of vLLM's image in a command that runs a container."""
     if "run" not in words or not any(Path(word).name in _RUNTIMES for word in words[:2]):
         return None
-    pairs = pairwise(words)
     return next(
         (
             at
-            for at, (option, word) in enumerate(pairs, 1)
+            for at, (option, word) in enumerate(pairwise(words), 1)
             if "vllm" in word and not word.startswith("-") and option not in _NAMING
         ),
         None,
@@ -167,7 +174,10 @@ def served(words: Sequence[str], env: Mapping[str, str]) -> tuple[str, ...]:
 def _expanded(word: str, env: Mapping[str, str]) -> list[str]:
     """A word with its variables filled in: several, where it is a variable that holds flags."""
     text = _SHELL.sub(lambda match: _of_env(match, env), word)
-    return shlex.split(text) if _SHELL.fullmatch(word) and text.startswith("-") else [text]
+    try:
+        return shlex.split(text) if _SHELL.fullmatch(word) and text.startswith("-") else [text]
+    except ValueError:
+        return [text]
 
 
 def _of_env(match: re.Match[str], env: Mapping[str, str]) -> str:
@@ -192,13 +202,15 @@ def _of_shell(words: list[str], env: Mapping[str, str]) -> list[str]:
 
 def _commands(script: str) -> Iterator[list[str]]:
     """The simple commands of a script, each as its words."""
-    script = re.sub(r"^\s*#.*$", "", script, flags=re.MULTILINE)
+    script = _COMMENT.sub("", script)
     lexer = shlex.shlex(re.sub(r"\\\s*\n", " ", script).replace("\n", " ; "), posix=True, punctuation_chars=";&|")
     lexer.whitespace_split, lexer.commenters = True, ""
     command: list[str] = []
     for word in [*lexer, ";"]:
         if not word or set(word) - set(_ENDS):
             command.append(word)
+        elif command and command[0] in _PRINTING:
+            command = []
         elif command:
             yield [
                 each

@@ -112,7 +112,7 @@ def keeps_expert_workspace(deployment: Deployment) -> bool:
     blackwell, hopper = gpu.compute_capability.startswith("10."), gpu.compute_capability == "9.0"
     if weights is None:
         return release >= (0, 14)
-    if weights.compute != "fp8" or blackwell or gpu.compute_capability < "8.9":
+    if weights.compute != "fp8" or blackwell or float(gpu.compute_capability) < 8.9:
         return False
     if release < (0, 13):
         return release >= (0, 11, 1) or deployment.expert_parallel

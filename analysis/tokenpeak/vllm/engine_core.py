@@ -273,9 +273,8 @@ def reserves_graphs(engine: RunnerFacts) -> bool:
     """Whether the engine sets the graphs' memory aside before it sizes the KV cache.
 
     The first runner does since 0.20 (envs.py: 0.19.1 1654, 0.20.0 1724), on AMD not before 0.28 (0.24.0
-    v1/worker/gpu_worker.py 445). The second one says
-    0 in 0.22.1, 0.24.0 and 0.28.0 (v1/worker/gpu/model_runner.py 620, 684, 843) and measures in 0.30.0
-    (v1/worker/gpu/cudagraph_utils.py 847).
+    v1/worker/gpu_worker.py 445). The second one says 0 in 0.22.1, 0.24.0 and 0.28.0 (v1/worker/gpu/model_runner.py
+    620, 684, 843) and measures in 0.30.0 (v1/worker/gpu/cudagraph_utils.py 847).
     """
     release = engine.release[:2]
     if second_runner(engine):
