@@ -149,9 +149,14 @@ class Node:
         return dict(content)
 
     def rewrite(self, name: str, content: Any) -> None:
-        """Put this content into a file of the state folder, in place of each copy."""
+        """Put this content into a file of the state folder, in place of each copy.
+
+        The guard may read at any moment: it finds the old content or the new, and never a part.
+        """
+        written = self.folder.with_name(f"{self.folder.name}-{name}")
+        written.write_text(json.dumps(content))
+        written.replace(self.folder / name)
         (self.folder / name.replace(".json", ".copy.json")).unlink(missing_ok=True)
-        (self.folder / name).write_text(json.dumps(content))
 
     def production(self, *options: str) -> dict[str, Any]:
         """Declare a small server as production."""
