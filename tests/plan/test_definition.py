@@ -125,7 +125,7 @@ export MODEL=acme/m UTIL=0.9
 EXTRA="--max-num-seqs 64 --enforce-eager"
 echo "vLLM of $MODEL starts: vllm serve other" # not this one
 CUDA_VISIBLE_DEVICES=0 exec vllm serve "$MODEL" \\
-    --gpu-memory-utilization ${UTIL} $EXTRA > /var/log/vllm.log 2>&1 & # in the background
+    --gpu-memory-utilization ${UTIL} $EXTRA > /var/log/vllm.log 2>&1 & # it's in the "background
 wait
 """
 DOCKER = """docker run --hostname vllm --env-file vllm.env --entrypoint vllm \\

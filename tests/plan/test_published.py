@@ -66,6 +66,15 @@ def test_a_set_up_that_the_engine_refuses_has_no_speed(options: list[str], why: 
     assert "tok/s" not in said
 
 
+@pytest.mark.parametrize("release", ["0.8.5", "0.32.0"])
+def test_a_flag_that_is_off(release: str) -> None:
+    """`FLAG=false` is the engine's own `--no-FLAG`, of a flag that is off without it, too."""
+    plain, off = (predicted("--release", release, *words) for words in ((), ("--set", "enforce_eager=false")))
+
+    assert plain == off
+    assert plain != predicted("--release", release, "--set", "enforce_eager=true")
+
+
 def test_a_flag_that_there_is_not_is_refused() -> None:
     """A misspelled flag would give the figures of another config."""
     with pytest.raises(PlanError, match=r"max_model_lenn.*Did you mean max_model_len"):

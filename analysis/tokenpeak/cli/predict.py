@@ -110,8 +110,7 @@ def predict(
             f"{gpu_name!r} is not in the hardware table. {suggestion(gpu_name, gpu_names())} "
             "Add it, each figure with a source, to analysis/tokenpeak/predict/data/gpus.json."
         )
-    words = [f"--{name}" if value == "true" else f"--{name}={value}" for name, _, value in map(_flag, flags)]
-    _, given = parse_arguments(words, release)
+    _, given = parse_arguments([_word(*_flag(text)) for text in flags], release)
     config = Config(
         config_id="asked",
         name="asked",
@@ -168,9 +167,14 @@ def predict(
     )
 
 
-def _flag(text: str) -> tuple[str, str, str]:
-    """A flag with its value; UsageError for one without."""
+def _word(name: str, value: str) -> str:
+    """A flag as an engine's command line has it."""
+    return {"true": f"--{name}", "false": f"--no-{name}"}.get(value, f"--{name}={value}")
+
+
+def _flag(text: str) -> tuple[str, str]:
+    """A flag and its value; UsageError for one without."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise click.UsageError(f"--set {text}: write FLAG=VALUE, such as kv_cache_dtype=fp8 or enforce_eager=true.")
-    return name, equals, value
+    return name, value

@@ -21,8 +21,8 @@ _KUBERNETES = re.compile(r"\$\((\w+)\)")
 _SHELL = re.compile(r"\$(?:\{(\w+)(?::?-([^}]*))?\}|(\w+))")
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh"})
 _ENDS = ";&|"
-_COMMENT = re.compile(r"^\s*#.*$|(?<=\s)#[^\n\"']*$", re.MULTILINE)
-"""One that stands alone on its line, or behind a command; of the latter none with a quote, which may begin before."""
+_QUOTED_OR_COMMENT = re.compile(r"""(\\.|'[^']*'|"(?:\\.|[^"\\])*")|(?:(?<=\s)|^)#[^\n]*""", re.MULTILINE | re.DOTALL)
+"""What may hold a `#` that begins no comment, as group 1, or a comment."""
 _PRINTING = frozenset({"echo", "printf"})
 _ASSIGNMENT = re.compile(r"\w+=")
 _RUNTIMES = frozenset({"docker", "podman", "nerdctl"})
@@ -202,7 +202,7 @@ def _of_shell(words: list[str], env: Mapping[str, str]) -> list[str]:
 
 def _commands(script: str) -> Iterator[list[str]]:
     """The simple commands of a script, each as its words."""
-    script = _COMMENT.sub("", script)
+    script = _QUOTED_OR_COMMENT.sub(lambda match: match[1] or "", script)
     lexer = shlex.shlex(re.sub(r"\\\s*\n", " ", script).replace("\n", " ; "), posix=True, punctuation_chars=";&|")
     lexer.whitespace_split, lexer.commenters = True, ""
     command: list[str] = []
