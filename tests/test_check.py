@@ -73,6 +73,12 @@ IN_SWEEPS = [
         "give concurrency, rate_per_s",
     ),
     ("a value that is no list", "[8, 64]", "8", 2, "must be a list of values"),
+    ("a tab", "  max_num_seqs:", "\tmax_num_seqs:", 2, "YAML indents by spaces"),
+    ("a line too far in", "  flags:\n", "   flags:\n", 5, "look at the indentation"),
+    ("a colon in a text", "fixed:\n", "description: a: b\nfixed:\n", 3, "put it into quotes"),
+    ("a bracket", "[8, 64]", "[8, 64", 3, "a bracket or brace that nothing closes"),
+    ("seconds", "objective:", "slo: {ttft_p99_ms: 0.5}\nobjective:", 11, "of seconds write 500"),
+    ("grams", "objective:", "energy: {kg_co2_per_kwh: 480}\nobjective:", 11, "of grams write 0.48"),
 ]
 """What it is, what stands there, what is written, the line, and words of the sentence."""
 

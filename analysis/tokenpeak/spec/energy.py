@@ -7,10 +7,13 @@ year: 2026}`.
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, field_validator, model_validator
 
 from tokenpeak.errors import suggestion
 from tokenpeak.spec import Declaration
+
+MOST_KG_CO2_PER_KWH = 3.0
+"""Lignite in an old power station has about 1.3."""
 
 
 class Citation(Declaration):
@@ -65,6 +68,15 @@ class EnergyFactors(Declaration):
         if "wue_l_per_kwh" in given:
             given.setdefault("water_l_per_kwh", 0.0)
         return {**given, "cited": cited}
+
+    @field_validator("kg_co2_per_kwh")
+    @classmethod
+    def _in_kilograms(cls, value: float) -> float:
+        if value > MOST_KG_CO2_PER_KWH:
+            raise ValueError(
+                f"{value:g} kg of CO₂ for a kWh is more than any power station's; of grams write {value / 1000:g}"
+            )
+        return value
 
     @model_validator(mode="after")
     def _ranges(self) -> "EnergyFactors":
