@@ -46,7 +46,7 @@ class Definition:
 
 
 def definitions(path: Path) -> list[Definition] | None:
-    """The vLLM servers that a file defines; None for another kind of file. InputError for a script that no shell reads."""
+    """The vLLM servers that a file defines; None for other files. InputError for a script that no shell reads."""
     text = path.read_text(errors="replace")
     if path.suffix == _UNIT_SUFFIX or re.search(r"^\[Service\]", text, re.MULTILINE):
         return list(_unit(path.name, text))
