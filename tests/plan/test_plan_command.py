@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from node_models import named
 from tokenpeak.cli.plan import known_facts, plan
 from tokenpeak.errors import FactsError
-from tokenpeak.paths import INVENTORIES
+from tokenpeak.paths import INVENTORIES, SWEEPS
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
 
 
@@ -75,3 +75,19 @@ def test_the_published_case_takes_less_than_an_hour() -> None:
     )
     assert "search: {strategy: grid} would make 7" in line
     assert line.removeprefix("will do: ") in document["notes"]
+
+
+@pytest.mark.integration
+def test_an_slo_that_nothing_holds_is_said_before_hours_go_into_it(tmp_path: Path) -> None:
+    """By the prediction of one request at a time, which no rate can be better than; limits in reach say nothing."""
+
+    def planned(limit_ms: str) -> str:
+        path = tmp_path / "own.yml"
+        path.write_text((SWEEPS / "rates.yml").read_text().replace("ttft_p95_ms: 500", f"ttft_p95_ms: {limit_ms}"))
+        result = CliRunner().invoke(plan, ["--inventory", "h200", "--sweep", str(path)], catch_exceptions=False)
+        return " ".join(result.stdout.split())
+
+    [times] = re.findall(r"no config is predicted .* at a time takes ([0-9.]+) times a limit \(±45%\)", planned("2"))
+
+    assert float(times) > 2
+    assert "no config is predicted" not in planned("500")

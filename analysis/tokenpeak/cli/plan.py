@@ -23,7 +23,7 @@ from tokenpeak.plan.matrix import model_facts_of
 from tokenpeak.predict.demand import objective_demand
 from tokenpeak.predict.memory_plan import is_countable, missing_hardware, missing_model, plan_memory, unknown_shape
 from tokenpeak.predict.model import ModelFacts, facts_from_hub
-from tokenpeak.predict.prediction import interval_words, slo_rate_per_s
+from tokenpeak.predict.prediction import excess_when_idle, interval_words, slo_rate_per_s
 from tokenpeak.records import Dropped, EngineBuild, NodeFacts, Plan, PlannedConfig, Prediction
 from tokenpeak.search.highest import as_predicted, highest_lines
 from tokenpeak.search.remaining import cost_of, duration_text, limits_of, outline
@@ -35,8 +35,8 @@ from tokenpeak.sweep.probe import declared_facts, declared_model, engine_builds_
 from tokenpeak.sweep.sweep_plan import plan_nodes
 from tokenpeak.terminal import echo_text
 
-ROWS = 40
-"""Most configs that the table lists; `--all` and the JSON have every one."""
+ROWS = 12
+"""Most classes that the table lists; `--all` and the JSON have every config."""
 
 
 @click.command(short_help="Print what would be tried, what not and why, and the cost.")
@@ -102,7 +102,8 @@ def plan(
     from tokenpeak.results.steady_state import short_runs
 
     short = [*(each.words for each in short_runs(spec)), *short_closed_loops(spec)]
-    notes = [*_notes(facts, _of_vllm(models, plans)), *planned.notes, *short]
+    beyond = [note for one in plans if (note := _beyond_reach(spec, one, _nodes_of(one, facts)[0], models))]
+    notes = [*beyond, *_notes(facts, _of_vllm(models, plans)), *planned.notes, *short]
     if style == "json":
         document = as_json(inventory.name, spec, plans, estimates, [*outlines, *notes])
         echo_text(json.dumps(document, indent=1 if sys.stdout.isatty() else None, ensure_ascii=False))
@@ -192,6 +193,28 @@ def _notes(facts: Sequence[NodeFacts], models: Mapping[str, ModelFacts | None]) 
     return sorted(hardware) + shapes
 
 
+def _beyond_reach(spec: SweepSpec, one: Plan, node: NodeFacts, models: Mapping[str, ModelFacts | None]) -> str | None:
+    """That no config is predicted to hold the SLO, if so: no rate would be found, and each launch would search one."""
+    demand = objective_demand(spec)
+    slo = spec.slo if demand.search is None else demand.search.max_rate_under
+    classes = {planned.config_class: planned for planned in one.feasible}
+    excesses: dict[float, float | None] = {}
+    for planned in classes.values():
+        config = planned.config
+        memory = plan_memory(config, node, models.get(config.model.name), config.engine_version)
+        excess = excess_when_idle(memory, demand, slo) if memory is not None else None
+        if excess is None or excess <= 1:
+            return None
+        excesses[excess] = planned.prediction.uncertainty if planned.prediction else None
+    if not excesses:
+        return None
+    least = min(excesses)
+    return (
+        f"{one.hardware}: no config is predicted to hold the SLO at any rate: already one request at a time takes "
+        f"{least:.3g} times a limit ({interval_words(excesses[least])}). Limits are in milliseconds."
+    )
+
+
 def as_json(
     inventory: str, spec: SweepSpec, plans: Sequence[Plan], estimates: Sequence[Estimate], notes: Sequence[str]
 ) -> dict[str, Any]:
@@ -270,7 +293,8 @@ def print_plan(
     if shown:
         console.print(_table(spec, shown, classes, node, models, everything=everything))
     if shown and len(classes) > ROWS and not everything:
-        console.print(f"… and {len(classes) - ROWS} more classes; --all lists every config")
+        least = min(map(_speed, (planned.prediction for planned in first.values())))
+        console.print(f"… and {len(classes) - ROWS} more classes, down to {least:,.0f} tok/s; --all lists every config")
     _print_dropped(console, one.dropped, everything=everything)
     advice = Counter(sentence for planned in predicted.feasible for sentence in planned.advice)
     for sentence, count in advice.most_common():
