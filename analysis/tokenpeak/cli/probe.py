@@ -133,7 +133,7 @@ def _memory(facts: NodeFacts) -> str:
 
 def _meters(facts: NodeFacts) -> str:
     """What is measured, and by what."""
-    named = {"gpu_boards": "boards", "cpu_and_dram": "CPU + memory", "cpu_package": "CPU", "node": "node"}
+    named = {"gpu_boards": "GPUs", "cpu_and_dram": "CPU + memory", "cpu_package": "CPU", "node": "node"}
     return ", ".join(f"{named[meter.boundary]} ({meter.by})" for meter in facts.power_meters) or "nothing"
 
 

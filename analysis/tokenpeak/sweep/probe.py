@@ -151,13 +151,14 @@ def probe(
     inventory: Inventory,
     *,
     cancelled: Callable[[], bool] = lambda: False,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Probe:
     """Install TokenPeak's command and, where the inventory asks for it, the engine; then read the facts of each node.
 
-    Raises NodeError when Ansible could not run at all, StoppedError when the user ended it; a node that fails is an
-    entry.
+    `say` is told of what takes minutes. Raises NodeError when Ansible could not run at all, StoppedError when the user
+    ended it; a node that fails is an entry.
     """
-    results = install_and_probe(inventory, cancelled=cancelled).nodes
+    results = install_and_probe(inventory, cancelled=cancelled, say=say).nodes
     unreachable = {name: result.unreachable for name, result in results.items() if result.unreachable}
     failed: dict[str, str] = {}
     answered: dict[str, ReadyNode] = {}
@@ -301,7 +302,7 @@ def prepare(inventory: Inventory, progress: ProgressDisplay, interrupt: Interrup
     model_stores(inventory)
     names = [node.name for node in inventory.nodes]
     progress.say(f"Probing {', '.join(names) if len(names) <= _MOST_NAMED else f'{len(names)} nodes'}")
-    probed = probe(inventory, cancelled=interrupt.gentle)
+    probed = probe(inventory, cancelled=interrupt.gentle, say=progress.say)
     if not probed.usable:
         lines = "\n  ".join(probed.complaints())
         raise NodeError(f"No node of inventory {inventory.name} can run a trial; nothing was stopped.\n  {lines}")
