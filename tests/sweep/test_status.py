@@ -93,5 +93,7 @@ def test_status_of_a_node_that_answers(home: Home) -> None:
     assert 1 == mixed.returncode
     assert f"serves {MODEL}" in mixed.stdout
     assert "PROBLEM gone: " in mixed.stdout
+    assert "tokenpeak restore --inventory mixed" in mixed.stdout
+    assert "python3 -I tokenpeak-node.pyz restore --state ." in mixed.stdout
     assert 0 == machine.returncode, machine.stdout
     assert MODEL == json.loads(machine.stdout)["nodes"]["one"]["production"]["model"]

@@ -24,6 +24,12 @@ from tokenpeak.terminal import echo, echo_lines, echo_text
 
 _NOT_INSTALLED = "TokenPeak is not on this node yet; tokenpeak probe puts it there"
 
+_ON_THE_NODE = (
+    "As root on a node that this machine does not reach, in its tokenpeak_state_dir:",
+    "  python3 -I tokenpeak-node.pyz restore --state .",
+    "What lies on a node and how to be rid of it: page 'It is 3 a.m.' of `tokenpeak docs`",
+)
+
 
 def play(
     playbook: str, inventory_name: str, nodes: tuple[str, ...], extravars: Mapping[str, Any] = MappingProxyType({})
@@ -118,7 +124,10 @@ def status(inventory_name: str, nodes: tuple[str, ...], style: str) -> None:
         for name, answer in answers.items():
             if answer and is_another(answer):
                 echo(f"NOTE {name}: {renewal(inventory, name)}")
-        if any(answer and answer.armed for answer in answers.values()):
+        if any(words != _NOT_INSTALLED for _, words in unwell):
+            echo(f"Give every node back, which is safe at any time: tokenpeak restore --inventory {inventory_name}")
+            echo_lines(_ON_THE_NODE)
+        elif any(answer and answer.armed for answer in answers.values()):
             echo(f"Give production back now, ending the trial: tokenpeak restore --inventory {inventory_name}")
     if silent or any(wrong.values()):
         sys.exit(ExitStatus.ERROR)
