@@ -69,6 +69,7 @@ SESSIONS: dict[str, Session] = {
     "how-to/containers-behind-haproxy": Session(walk="platform_engineer"),
     "how-to/without-root": Session(walk="researcher"),
     "how-to/v100": Session(),
+    "how-to/one-box": Session(),
     "how-to/rate-under-slo": Session(prepare=servers),
     "how-to/own-prompts": Session(prepare=servers),
     "how-to/nightly-window": Session(prepare=a_working_folder),

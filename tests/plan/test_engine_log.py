@@ -180,7 +180,7 @@ def test_deadline_makes_it_hung() -> None:
     assert "nccl==2.27.3" in found.evidence[0]
 
 
-def test_an_engine_that_is_only_slow_is_told_how_far_it_came() -> None:
+def test_an_engine_that_is_only_slow_says_how_far_it_came() -> None:
     """Its log's last words, with their time, and the deadline that would let it go on."""
     came_to = "(EngineCore pid=9) INFO 10-22 09:32:40 [default_loader.py:291] Loading weights took 840.17 seconds\n"
     found = failure(came_to, exit_status=None, timed_out=True)

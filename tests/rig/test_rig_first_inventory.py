@@ -183,3 +183,48 @@ def test_host_that_cannot_be_reached(operator: Operator) -> None:
     assert [ADDRESS] == list(hosts)
     assert 2 == again.returncode
     assert "is there already, and stays as it is" in again.stderr
+
+
+TWO_CONFIGS = """
+axes: {max_num_seqs: [8, 64]}
+fixed: {name: fixed, flags: {max_model_len: 2048}}
+workloads:
+  - workload: {kind: synthetic, name: short, input_tokens: 32, output_tokens: 16}
+    levels: [{concurrency: 8, requests: 64}]
+search: {strategy: grid, baseline: [defaults]}
+"""
+
+
+def test_tune_asks_and_ends_with_a_decision(operator: Operator) -> None:
+    """One command with no inventory: what it would do is said before anything is touched, and production is back."""
+    start(operator.node, f"{SERVE} --port 8000")
+    (operator.folder / "sweeps" / "two.yml").write_text(TWO_CONFIGS)
+    words = ("tune", "--host", f"root@{ADDRESS}", "--sweep", "two")
+    asked = operator.run(*words)
+    untouched = operator.node.sh(
+        "systemctl", "show", "-P", "NRestarts", "-P", "ExecMainStartTimestampMonotonic", "prod"
+    )
+    other = operator.run(*words, "Qwen/Qwen3-8B", "--yes")
+    done = operator.run(*words, "--yes")
+    status = operator.run("status", "--inventory", ADDRESS)
+
+    assert 2 == asked.returncode, asked.stdout
+    assert f"production: systemd prod.service serves {MODEL}" in asked.stdout
+    assert f"production of {ADDRESS} is stopped" in asked.stdout
+    assert "Nobody can be asked here. Give --yes to begin." in asked.stderr
+    assert "0" == untouched.splitlines()[0]
+    assert f"is for {MODEL}" in other.stderr
+    assert 0 == done.returncode, done.stdout + done.stderr
+    assert "Site: " in done.stdout
+    assert f"{ADDRESS}: Production (systemd prod.service) serves {MODEL}. No trial has the node.\n" == status.stdout
+
+
+def test_tune_begins_nothing_on_a_guess(operator: Operator) -> None:
+    """A process that nobody manages could not be started again: it is said, and where to settle it."""
+    by_hand(operator.node, "serving")
+    done = operator.run("tune", "--host", f"root@{ADDRESS}", "--yes")
+
+    assert 2 == done.returncode
+    assert "PROBLEM tokenpeak_production: Nobody manages process" in done.stdout
+    assert f"Settle this in {operator.folder}/inventory/{ADDRESS}" in done.stderr.replace("\n", " ")
+    assert answers(operator.node)

@@ -1,4 +1,4 @@
-"""Whoever waits for a task of minutes is told that it began, by the words that the playbook has for it."""
+"""Whoever waits for a task of minutes sees that it began, by the words that the playbook has for it."""
 
 import shutil
 from pathlib import Path
@@ -27,14 +27,14 @@ PART = """
 
 
 @pytest.mark.integration
-def test_the_begin_of_a_long_task_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_begin_of_a_long_task_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By node and name, its variables filled in; of others nothing is said."""
     playbooks = shutil.copytree(paths.PLAYBOOKS, tmp_path / "playbooks")
     (playbooks / "long.yml").write_text(PLAY)
     (playbooks / "part.yml").write_text(PART)
     monkeypatch.setattr(paths, "PLAYBOOKS", playbooks)
-    told: list[tuple[str, str]] = []
+    said: list[tuple[str, str]] = []
 
-    run_playbook("long.yml", read_inventory("cpu"), on_long_task=lambda node, task: told.append((node, task)))
+    run_playbook("long.yml", read_inventory("cpu"), on_long_task=lambda node, task: said.append((node, task)))
 
-    assert [("cpu", "Install torch …"), ("cpu", "Install others …")] == told
+    assert [("cpu", "Install torch …"), ("cpu", "Install others …")] == said

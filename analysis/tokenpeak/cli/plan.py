@@ -67,36 +67,15 @@ def plan(
     """
     if config_name is not None and trial_path is None:
         raise click.UsageError("--config goes with --trial.")
-    inventory = read_inventory(inventory_name, nodes=nodes)
-    name = options.sweep_of(inventory, sweep_name)
-    from tokenpeak.sweep.check_spec import spec_mistakes
-    from tokenpeak.sweep.inventory.checks import inventory_mistakes
-
-    refuse([*inventory_mistakes(inventory.hosts_path.parent, nodes), *spec_mistakes(sweep_path(name))])
-    group_limits(inventory)
-    spec = read_spec(name)
-    if spec.endpoint is not None:
-        raise SpecError(
-            f"Sweep {spec.name} measures {spec.endpoint.url} as it is: there is no matrix to plan. "
-            f"Run `tokenpeak sweep --sweep {name}`; nothing is launched or stopped."
-        )
-    for node in inventory.nodes:
-        require_deadlines(spec, node.name, {"limits": node.limits})
+    inventory, spec = readable(inventory_name, sweep_name, nodes)
     facts = known_facts(inventory)
-    models = {name: known or facts_from_hub(name) for name, known in model_facts_of(spec, facts).items()}
+    models = known_models(spec, facts)
     planned = plan_nodes(spec, facts, {name: known for name, known in models.items() if known is not None})
     spec, plans = planned.spec, planned.plans
     if trial_path is not None:
         _write_trial(trial_path, config_name, spec, plans[0], inventory, facts)
         return
-    shared = limits_of(spec, [(one, ()) for one in plans if one.feasible])
-    own = [spec.model_copy(update={"search": shared.get(one.hardware, spec.search)}) for one in plans]
-    estimates = [cost_of(each, one, facts, models) for each, one in zip(own, plans, strict=True)]
-    as_grid = spec.model_copy(
-        update={"search": spec.search.model_copy(update={"strategy": "grid", "trials": None, "budget": "per_hardware"})}
-    )
-    grids = [cost_of(as_grid, one, facts, models) for one in plans]
-    outlines = [outline(spec, one, cost, grid) for one, cost, grid in zip(plans, estimates, grids, strict=True)]
+    estimates, outlines = prospects(spec, plans, facts, models)
     # Imported here: it needs SciPy, which takes a second that --help should not cost.
     from tokenpeak.results.closed_window import short_closed_loops
     from tokenpeak.results.steady_state import short_runs
@@ -114,6 +93,45 @@ def plan(
         console.print(f"will do: {words}", soft_wrap=True)
     for note in notes:
         console.print(f"note: {note}")
+
+
+def readable(inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...] = ()) -> tuple[Inventory, SweepSpec]:
+    """The inventory and its sweep; what is wrong with either, or keeps it from being planned, is refused."""
+    inventory = read_inventory(inventory_name, nodes=nodes)
+    name = options.sweep_of(inventory, sweep_name)
+    from tokenpeak.sweep.check_spec import spec_mistakes
+    from tokenpeak.sweep.inventory.checks import inventory_mistakes
+
+    refuse([*inventory_mistakes(inventory.hosts_path.parent, nodes), *spec_mistakes(sweep_path(name))])
+    group_limits(inventory)
+    spec = read_spec(name)
+    if spec.endpoint is not None:
+        raise SpecError(
+            f"Sweep {spec.name} measures {spec.endpoint.url} as it is: there is no matrix to plan. "
+            f"Run `tokenpeak sweep --sweep {name}`; nothing is launched or stopped."
+        )
+    for node in inventory.nodes:
+        require_deadlines(spec, node.name, {"limits": node.limits})
+    return inventory, spec
+
+
+def prospects(
+    spec: SweepSpec, plans: Sequence[Plan], facts: Sequence[NodeFacts], models: Mapping[str, ModelFacts | None]
+) -> tuple[list[Estimate], list[str]]:
+    """What the sweep costs on each kind of hardware, and what it will do there, in a sentence."""
+    shared = limits_of(spec, [(one, ()) for one in plans if one.feasible])
+    own = [spec.model_copy(update={"search": shared.get(one.hardware, spec.search)}) for one in plans]
+    estimates = [cost_of(each, one, facts, models) for each, one in zip(own, plans, strict=True)]
+    as_grid = spec.model_copy(
+        update={"search": spec.search.model_copy(update={"strategy": "grid", "trials": None, "budget": "per_hardware"})}
+    )
+    grids = [cost_of(as_grid, one, facts, models) for one in plans]
+    return estimates, [outline(spec, one, cost, grid) for one, cost, grid in zip(plans, estimates, grids, strict=True)]
+
+
+def known_models(spec: SweepSpec, facts: Sequence[NodeFacts]) -> dict[str, ModelFacts | None]:
+    """The shape of each model of the sweep, by the nodes' files, the table or the hub; None where nobody knows it."""
+    return {name: known or facts_from_hub(name) for name, known in model_facts_of(spec, facts).items()}
 
 
 def _write_trial(

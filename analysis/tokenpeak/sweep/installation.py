@@ -178,7 +178,7 @@ def install_and_probe(
     """See that each node has this controller's script, declaration, secret and guard, and read what the node is.
 
     Where a trial has the rights for one command only, root has installed it before, and it is not touched. `say` is
-    told which task that takes minutes begins where.
+    called with the words for each task that takes minutes.
     """
     own = [node.name for node in inventory.nodes if not node.guard_command]
     return _run("probe.yml", inventory, (), {"tokenpeak_install_on": own}, cancelled, say)

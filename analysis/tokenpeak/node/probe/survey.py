@@ -319,7 +319,7 @@ def survey(port: int = PORT) -> SurveyAnswer:
     account = pwd.getpwuid(os.geteuid())
     own = [each.engine for each in servers if each.engine is not None]
     return SurveyAnswer(
-        user=account.pw_name,
+        user=os.environ.get("SUDO_USER") or account.pw_name,
         is_root=os.geteuid() == 0,
         home=account.pw_dir,
         python=sys.executable,

@@ -327,7 +327,9 @@ class SurveyAnswer(NodeAnswer):
     """A machine as it is: its boards, who asked, what serves at the port that was asked about, and engines."""
 
     user: str = bound(field.word)
+    """Who logged in."""
     is_root: bool = bound(field.flag, default=False)
+    """That user is root, or became it by sudo without a password."""
     home: str = bound(field.text(), "/")
     python: str = bound(field.text(), "/usr/bin/python3")
     gpus: tuple[Gpu, ...] = bound(field.several(field.structure(Gpu), 1000), ())

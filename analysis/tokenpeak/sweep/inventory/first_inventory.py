@@ -1,23 +1,16 @@
 """First inventory of hosts from a survey of them: the YAML that a user goes on from, with a comment for each doubt.
 
 The survey is the node package's; nothing stays on the hosts.
-
-Ansible takes a text of an inventory for a template, so that `{{ lookup('pipe', …) }}` in a node's words would be a
-command on this machine. A text is written as it is where it is made of characters that no template has, and as
-`!unsafe` otherwise; `Template` marks the few that are templates and our own.
 """
 
 import json
-import re
+import sys
 import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
-
-import yaml
 
 from tokenpeak.errors import InputError
 from tokenpeak.node.bundle import write_bundle
@@ -28,13 +21,8 @@ from tokenpeak.node.protocol.parts import FoundEngine, FoundServer, Gpu
 from tokenpeak.sweep.ansible.result import Login
 from tokenpeak.sweep.ansible.runner import run_playbook
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
+from tokenpeak.sweep.inventory.variables_text import Template, variables_yaml
 
-UNSAFE = "!unsafe"
-"""Ansible's tag of a text that it never renders."""
-_STR = "tag:yaml.org,2002:str"
-_HARMLESS = re.compile(r"[A-Za-z0-9 ._/:@=+,~-]*")
-"""Neither a template nor the line `#jinja2:`, by which a text chooses delimiters of its own."""
-_WIDTH = 110
 _SCHEMA = "# yaml-language-server: $schema=../../group_vars.schema.json\n---\n"
 _FAMILIES = {
     "7.0": "volta",
@@ -49,41 +37,8 @@ _FAMILIES = {
 _ENGINE = FoundEngine(command=("/opt/vllm/bin/vllm", "serve"))
 _MODEL = "meta-llama/Llama-3.1-8B-Instruct"
 _OWN_STATE = ".local/state/tokenpeak-node"
-
-
-class Template(str):
-    """A text of our own that Ansible renders."""
-
-    __slots__ = ()
-
-
-class _Dumper(yaml.SafeDumper):
-    """Plain values, each text of them safe by its tag."""
-
-    def ignore_aliases(self, _: Any) -> bool:
-        """Write what occurs twice twice."""
-        return True
-
-
-def _represented(dumper: _Dumper, value: str) -> yaml.ScalarNode:
-    # Ansible resolves what follows the tag as if it stood there without quotes.
-    is_word = dumper.resolve(yaml.ScalarNode, value, (True, False)) == _STR  # type: ignore[no-untyped-call]
-    if _HARMLESS.fullmatch(value) or not is_word:
-        return dumper.represent_scalar(_STR, value)
-    return dumper.represent_scalar(UNSAFE, value, style='"')
-
-
-_Dumper.add_representer(str, _represented)
-_Dumper.add_representer(Template, lambda dumper, value: dumper.represent_scalar(_STR, str(value)))
-
-
-def variables_yaml(values: Mapping[str, Any], *, in_lines: bool = True) -> str:
-    """The variables as YAML; with `in_lines`, only lists and mappings without others in them stand in one line."""
-    flow = None if in_lines else False
-    written = partial(yaml.dump, dict(values), Dumper=_Dumper, sort_keys=False, width=_WIDTH, default_flow_style=flow)
-    text = str(written(allow_unicode=True))
-    # What hides or reorders text is written by its code.
-    return str(written(allow_unicode=False)) if wrong_word(text, len(text) * 4, "\n") else text
+LOCAL = "localhost"
+"""The host that is this machine, which is reached without SSH."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,16 +54,24 @@ class Surveyed:
     answer: SurveyAnswer | None = None
     problem: str | None = None
 
+    @property
+    def is_local(self) -> bool:
+        """The host is this machine."""
+        return self.name == LOCAL
+
 
 def survey_hosts(hosts: Sequence[str], port: int) -> list[Surveyed]:
-    """Look at each `[USER@]HOST`, as ssh takes it, and at what serves at this port there; nothing is left there."""
+    """Look at each `[USER@]HOST`, as ssh takes it, and at what serves at this port there; nothing is left there.
+
+    `localhost` is this machine, without SSH.
+    """
     if wrong := next((host for host in hosts if _is_no_host(host)), None):
         raise InputError(f"{visible(wrong)!r} is no host: give [USER@]HOST, a name or an address as ssh takes it.")
     made = [_named(host) for host in hosts]
     # As ssh knows the host, with what its configuration says of it. What is given is no pattern of Ansible's.
     nodes = {f"host-{number}": host for number, host in enumerate(made)}
     entries = {
-        name: {"ansible_host": host.name} | ({"ansible_user": host.user} if host.user else {})
+        name: _by(host) | ({"ansible_user": host.user} if host.user and not host.is_local else {})
         for name, host in nodes.items()
     }
     with tempfile.TemporaryDirectory(prefix="tokenpeak-survey-") as folder:
@@ -135,6 +98,13 @@ def survey_hosts(hosts: Sequence[str], port: int) -> list[Surveyed]:
     return surveyed
 
 
+def _by(host: Surveyed) -> dict[str, str]:
+    """How Ansible reaches the host."""
+    if host.is_local:
+        return {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    return {"ansible_host": host.name}
+
+
 def _is_no_host(host: str) -> bool:
     """Whether ssh would take a part of it for an option, or Ansible for a template."""
     return any(not part or part.startswith("-") or "{" in part or wrong_word(part) for part in host.split("@"))
@@ -154,11 +124,18 @@ class Variable:
     name: str
     value: Any
     comment: str = ""
+    is_guess: bool = False
+    """The comment says what a person has to settle before anything is launched or stopped."""
 
 
-def first_inventory(hosts: Sequence[Surveyed], written_by: str) -> tuple[str, str]:
-    """The text of hosts.yml and of group_vars/all.yml: what all hosts share goes into the latter."""
-    variables = {host.name: {one.name: one for one in variables_of(host)} for host in hosts}
+def first_inventory(
+    hosts: Sequence[Surveyed], written_by: str, *, model: str | None = None, engine: str | None = None
+) -> tuple[str, str]:
+    """The text of hosts.yml and of group_vars/all.yml: what all hosts share goes into the latter.
+
+    `model` and the program `engine` are used in place of those that were found.
+    """
+    variables = {host.name: {one.name: one for one in variables_of(host, model, engine)} for host in hosts}
     first = next(iter(variables.values()))
     own_names = (
         "ansible_host",
@@ -174,6 +151,11 @@ def first_inventory(hosts: Sequence[Surveyed], written_by: str) -> tuple[str, st
     return hosts_yml, f"{_SCHEMA}# {written_by}\n{''.join(_text(one) for one in shared.values())}"
 
 
+def guesses(host: Surveyed, *, model: str | None = None, engine: str | None = None) -> list[str]:
+    """What a person has to settle in the inventory of a host before anything is launched or stopped there."""
+    return [f"{one.name}: {one.comment}" for one in variables_of(host, model, engine) if one.is_guess]
+
+
 def default_sweep(gpus: Sequence[Gpu]) -> str:
     """A first sweep for boards; `quick` for those that none was made for."""
     if not gpus:
@@ -185,30 +167,38 @@ def default_sweep(gpus: Sequence[Gpu]) -> str:
     return f"grid-{family}" if family else "quick"
 
 
-def variables_of(host: Surveyed) -> Iterator[Variable]:
+def variables_of(host: Surveyed, model: str | None = None, engine: str | None = None) -> Iterator[Variable]:
     """The variables of a host that was looked at, in the order in which they are written."""
     assert host.answer is not None
     answer = host.answer
     server = answer.servers[0] if answer.servers else None
-    yield Variable(name="ansible_host", value=host.name)
-    user = host.user or (answer.user if not answer.is_root else None)
-    if user:
-        yield Variable(name="ansible_user", value=user)
-    if answer.is_root and host.user not in (None, "root"):
+    if host.is_local:
+        yield Variable(name="ansible_connection", value="local", comment="This machine itself, without SSH.")
+        yield Variable(name="ansible_python_interpreter", value=Template("{{ ansible_playbook_python }}"))
+    else:
+        yield Variable(name="ansible_host", value=host.name)
+        user = host.user or (answer.user if answer.user != "root" else None)
+        if user:
+            yield Variable(name="ansible_user", value=user)
+    if answer.is_root and answer.user != "root":
         yield Variable(name="ansible_become", value=True, comment="By sudo, which asked for no password.")
     yield Variable(name="tokenpeak_python", value=answer.python)
     yield _state_folder(answer)
     yield Variable(name="tokenpeak_default_sweep", value=default_sweep(answer.gpus))
-    yield from _model(answer, server)
-    yield from _engine(answer, server)
+    yield from _model(answer, server) if model is None else _given_model(model)
+    if engine is None:
+        yield from _engine(answer, server)
+    else:
+        yield Variable(name="tokenpeak_engine_command", value=[engine, "serve"])
     yield Variable(name="tokenpeak_engine_env", value={"VLLM_NO_USAGE_STATS": "1"})
     if server is not None and server.runs_as and answer.is_root:
         yield Variable(
             name="tokenpeak_engine_user", value=server.runs_as, comment="Whom the engine runs as: who runs production."
         )
+    address = Template("{{ ansible_host }}") if host.address == host.name else host.address
     yield Variable(
         name="tokenpeak_host",
-        value=Template("{{ ansible_host }}") if host.address == host.name else host.address,
+        value="127.0.0.1" if host.is_local else address,
         comment="Where the engine listens and the load is sent to: let only the load host reach this port.",
     )
     yield Variable(name="tokenpeak_port", value=8099)
@@ -236,15 +226,25 @@ def _model(answer: SurveyAnswer, server: FoundServer | None) -> Iterator[Variabl
         if served and "/" in served and not served.startswith("/")
         else None
     )
-    comment = ""
+    comment, is_guess = "", name is None
     if name is None:
         name = PurePosixPath(str(loaded)).name if is_path else served or _MODEL
         comment = "Its name on the hub was not found: correct it, so that its shape is known."
         if not (loaded or served):
             comment = "Nothing that serves a model was found: write the model to tune for."
-    yield Variable(name="tokenpeak_model", value={"name": name, "served_name": served or name}, comment=comment)
+    yield Variable(
+        name="tokenpeak_model", value={"name": name, "served_name": served or name}, comment=comment, is_guess=is_guess
+    )
     if is_path:
         yield Variable(name="tokenpeak_model_path", value=loaded)
+
+
+def _given_model(model: str) -> Iterator[Variable]:
+    """A name on the hub, or the folder of a model."""
+    name = PurePosixPath(model).name if model.startswith("/") else model
+    yield Variable(name="tokenpeak_model", value={"name": name, "served_name": name})
+    if model.startswith("/"):
+        yield Variable(name="tokenpeak_model_path", value=model)
 
 
 def _engine(answer: SurveyAnswer, server: FoundServer | None) -> Iterator[Variable]:
@@ -252,13 +252,14 @@ def _engine(answer: SurveyAnswer, server: FoundServer | None) -> Iterator[Variab
     engines = [own] if own else list(answer.engines[:1])
     others = [_shown(one) for one in answer.engines if one not in engines]
     comment = f"Also there: {'; '.join(others)}." if others else ""
+    is_guess = not engines
     if not engines:
         engines, comment = [_ENGINE], "No vLLM was found: write its command, or an image in tokenpeak_engines."
     engine = engines[0]
     if engine.image is None:
         if engine.version:
             yield Variable(name="tokenpeak_engine_version", value=engine.version)
-        yield Variable(name="tokenpeak_engine_command", value=list(engine.command), comment=comment)
+        yield Variable(name="tokenpeak_engine_command", value=list(engine.command), comment=comment, is_guess=is_guess)
         return
     build: dict[str, Any] = {"image": engine.image, "runtime": engine.runtime}
     optional = {"version": engine.version, "mounts": list(engine.mounts), "user": engine.user}
@@ -288,11 +289,13 @@ def production(answer: SurveyAnswer) -> Variable:
                 f"{answer.url} names no model: it may want a key (api_key_file), or answer something else "
                 "(answers_with)"
             )
+    is_guess = bool(doubts) and value["manager"] != "none"
     if answer.front:
         doubts.append(f"In front of it, at {answer.url}: {answer.front}")
         if answer.listens_as:
             value["listens_as"] = answer.listens_as
-    return Variable(name="tokenpeak_production", value=value, comment=". ".join(doubts) + ("." if doubts else ""))
+    comment = ". ".join(doubts) + ("." if doubts else "")
+    return Variable(name="tokenpeak_production", value=value, comment=comment, is_guess=is_guess)
 
 
 def _one(server: FoundServer, doubts: list[str]) -> dict[str, Any]:

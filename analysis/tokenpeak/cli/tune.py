@@ -1,0 +1,89 @@
+"""`tokenpeak tune`: one machine from nothing to a decision, without an inventory of one's own."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from tokenpeak import paths
+from tokenpeak.cli.init import begin_again, write_inventory
+from tokenpeak.errors import InputError
+from tokenpeak.terminal import echo, echo_lines
+
+_THIS_MACHINE = "localhost"
+
+
+@click.command(short_help="Tune one machine: look at it, ask, sweep, show.")
+@click.argument("model", required=False)
+@click.option("--host", default=_THIS_MACHINE, help="[USER@]HOST as ssh takes it; this machine when absent.")
+@click.option("--port", default=8000, show_default=True, help="Where production answers there.")
+@click.option("--engine", help="vLLM's program there, where it lies in no usual place.")
+@click.option("--sweep", "sweep_name", help="Sweep spec; one that fits the GPUs when absent.")
+@click.option("--yes", is_flag=True, help="Begin without asking.")
+@click.pass_context
+def tune(
+    ctx: click.Context,
+    model: str | None,
+    host: str,
+    port: int,
+    engine: str | None,
+    sweep_name: str | None,
+    *,
+    yes: bool,
+) -> None:
+    """Find the best settings of MODEL on one machine: what production serves there when no model is given.
+
+    MODEL is a name on the hub, or a folder there. Looks at the machine, says what it would do and for how long
+    production is down, and asks. What was found is kept as an inventory, for `status`, `restore` and the next sweep.
+    """
+    name = "this-machine" if host == _THIS_MACHINE else host.rpartition("@")[2]
+    folder = paths.INVENTORIES / name
+    if not folder.is_dir():
+        written = _look(name, host, port, model, engine)
+        if written.resolve() != folder.resolve():
+            begin_again(*sys.argv[1:])
+    else:
+        echo(f"As {folder} says, which was written or corrected before.")
+    _begin(ctx, name, folder, model, sweep_name, is_agreed=yes)
+
+
+def _look(name: str, host: str, port: int, model: str | None, engine: str | None) -> Path:
+    """Look at the machine and write its inventory; the folder."""
+    command = " ".join(
+        ["tokenpeak tune", *([model] if model else []), *([f"--host {host}"] if host != _THIS_MACHINE else [])]
+    )
+    written = write_inventory((host,), name, port, command, model=model, engine=engine)
+    open_points = [*written.mistakes, *written.guesses]
+    if open_points:
+        echo_lines(f"PROBLEM {point}" for point in open_points)
+        raise InputError(f"Nothing was touched. Settle this in {written.folder}, then run this again.")
+    return written.folder
+
+
+def _begin(
+    ctx: click.Context, name: str, folder: Path, model: str | None, sweep_name: str | None, *, is_agreed: bool
+) -> None:
+    from tokenpeak.cli.plan import known_facts, known_models, prospects, readable
+    from tokenpeak.cli.sweep import sweep
+    from tokenpeak.sweep.sweep_plan import plan_nodes
+
+    inventory, spec = readable(name, sweep_name)
+    facts = known_facts(inventory)
+    served = facts[0].model
+    if model is not None and served is not None and model.rpartition("/")[2] != served.name.rpartition("/")[2]:
+        raise InputError(
+            f"{folder} is for {served.name}. Write {model} there as tokenpeak_model, or remove the folder."
+        )
+    models = known_models(spec, facts)
+    planned = plan_nodes(spec, facts, {each: known for each, known in models.items() if known is not None})
+    if not any(one.feasible for one in planned.plans):
+        raise InputError(f"No config can work there: tokenpeak plan --inventory {name} says why.")
+    _, outlines = prospects(planned.spec, planned.plans, facts, models)
+    echo(f"Tunes {served.name if served else 'the model'} by sweep {spec.name}: {spec.description or 'no description'}")
+    echo_lines(f"Will do: {words}" for words in outlines)
+    echo(f"Production comes back by itself, whatever happens here: tokenpeak restore --inventory {name}")
+    if not is_agreed:
+        if not sys.stdin.isatty():
+            raise InputError("Nobody can be asked here. Give --yes to begin.")
+        click.confirm("Begin?", abort=True)
+    ctx.invoke(sweep, inventory_name=name, sweep_name=sweep_name, with_report=True)
