@@ -155,8 +155,8 @@ def probe(
 ) -> Probe:
     """Install TokenPeak's command and, where the inventory asks for it, the engine; then read the facts of each node.
 
-    `say` is called with what takes minutes. Raises NodeError when Ansible could not run at all, StoppedError when the user
-    ended it; a node that fails is an entry.
+    `say` is called with what takes minutes. Raises NodeError when Ansible could not run at all, StoppedError when the
+    user ended it; a node that fails is an entry.
     """
     results = install_and_probe(inventory, cancelled=cancelled, say=say).nodes
     unreachable = {name: result.unreachable for name, result in results.items() if result.unreachable}
