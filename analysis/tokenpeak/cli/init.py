@@ -58,7 +58,7 @@ _FOLDER = Path("tokenpeak-demo")
     default=("h100",),
     show_default=True,
     metavar="GPU",
-    help="Example inventory to begin with: v100, l40s, mi210, …; may be given more than once.",
+    help="Example inventory to begin with: v100, l40s, rtx4090, mi300x, …; may be given more than once.",
 )
 @click.option(
     "--probe", "is_probe", is_flag=True, help="Write an inventory of each HOST ([USER@]HOST, as ssh takes it)."
