@@ -134,6 +134,13 @@ def test_pages_are_accessible(browser: Browser, docs: Path, scheme: str) -> None
         ("ttft_s", "reference/metrics.html#"),
         ("--max-rate-under", "reference/commands.html#"),
         ("v_ranking", "reference/sql.html#"),
+        ("docker compose", "how-to/one-box.html"),
+        ("abort", "how-to/three-am.html#"),
+        ("permission", "how-to/without-root.html"),
+        ("offline", "how-to/controller-image.html#"),
+        ("firewall", "how-to/reach-nodes.html#"),
+        ("localhost", "how-to/first-inventory.html"),
+        ("grafana", "how-to/notify.html#"),
     ],
 )
 def test_search_finds_by_name(window: Window, docs: Path, typed: str, page: str) -> None:

@@ -50,6 +50,8 @@ FIRST = "index"
 REFERENCE = FOLDER / "reference"
 LONGEST_SAYS = 110
 INDEX = "search-index.js"
+_HEADING = re.compile(r"^#{2,6} .*$", re.MULTILINE)
+_WORD = re.compile(r"[a-z][a-z0-9_.-]*[a-z0-9]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,10 +247,17 @@ def inventory_tables() -> list[ReferenceTable]:
 
 
 def entries_of(page: DocPage, headings: Iterable[Heading], tables: Iterable[ReferenceTable]) -> list[list[str]]:
-    """Search entries of a page: `[title, address below docs/, page's title, a few words]` each."""
+    """Search entries of a page: `[title, address below docs/, page's title, a few words, text]` each.
+
+    The text is that of the page before its first heading, and of each section; entries of tables have none.
+    """
     address = f"{page.name}.html"
-    found = [[page.title, address, page.group, shortened(plain(page.summary))]]
-    found += [[each.title, f"{address}#{each.anchor}", page.title, ""] for each in headings]
+    texts = iter(_HEADING.split(page.body))
+    found = [[page.title, address, page.group, shortened(plain(page.summary)), _words(next(texts))]]
+    found += [
+        [each.title, f"{address}#{each.anchor}", page.title, "", _words(text)]
+        for each, text in zip(headings, texts, strict=True)
+    ]
     for table in tables:
         found.append([plain(table.title), f"{address}#{table.anchor}", page.title, shortened(_first(table.says))])
         found += [
@@ -256,6 +265,11 @@ def entries_of(page: DocPage, headings: Iterable[Heading], tables: Iterable[Refe
             for entry in table.entries
         ]
     return found
+
+
+def _words(text: str) -> str:
+    """A section's different words, for a search that shows none of them."""
+    return " ".join(dict.fromkeys(_WORD.findall(text.lower())))
 
 
 def _first(says: str) -> str:
