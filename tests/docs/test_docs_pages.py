@@ -11,7 +11,8 @@ from tests.front_door.documented import DOCS, SH_RULES, YAML_RULES, doc_blocks, 
 
 from chromium import DESK, PHONE, Window, chromium
 from tokenpeak.docs.figures import FIGURES
-from tokenpeak.docs.writer import groups
+from tokenpeak.docs.writer import FOLDER, groups
+from tokenpeak.report.site.pages import SWEEP_PAGES
 from tokenpeak.report.site.publish import broken_links
 
 PAGES = doc_pages()
@@ -153,3 +154,11 @@ def test_search_finds_by_name(window: Window, docs: Path, typed: str, page: str)
 
     assert page in address
     assert opened.url.endswith(address.removeprefix("../docs/"))
+
+
+def test_tutorial_names_the_pages_as_the_site_does() -> None:
+    """Each page of a sweep, in the order of the menu."""
+    text = (FOLDER / "tutorial" / "first-sweep.md").read_text()
+    rows = text.partition("| page | answers |")[2].partition("\n\n")[0].splitlines()
+
+    assert [page.menu for page in SWEEP_PAGES] == [row.split("|")[1].strip() for row in rows[2:]]

@@ -45,6 +45,8 @@ tokenpeak plan --inventory {first}
 tokenpeak sweep --inventory {first}
 ```
 """
+_DEMO = "sim"
+"""The demonstration's inventory."""
 _FOLDER = Path("tokenpeak-demo")
 """Where the demonstration goes when it is started outside of a working folder."""
 
@@ -229,8 +231,9 @@ def demo(ctx: click.Context, *, is_end: bool) -> None:
     """
     if is_end:
         from tokenpeak.sim.install import end
+        from tokenpeak.sweep.inventory.nodes import Resolution, hosts_path, nodes_by_name
 
-        end()
+        end([node.name for node in nodes_by_name(_DEMO, Resolution(hosts_path(_DEMO))).nodes])
         return
     if paths.IS_INSTALLED and paths.INVENTORIES == paths.EXAMPLE_INVENTORIES:
         make_folder(_FOLDER, ())
@@ -240,5 +243,5 @@ def demo(ctx: click.Context, *, is_end: bool) -> None:
     require_own_folders()
     from tokenpeak.cli.sweep import sweep
 
-    ctx.invoke(sweep, inventory_name="sim", with_report=True)
+    ctx.invoke(sweep, inventory_name=_DEMO, with_report=True)
     echo("The simulated servers go on running; tokenpeak demo --end ends them.")
