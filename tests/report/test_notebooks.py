@@ -2,14 +2,16 @@
 
 import ast
 import doctest
+from datetime import timedelta
 from pathlib import Path
 
 import nbformat
 import pytest
 
+from archive_factory import START, make_archive
 from tokenpeak import paths, report
-from tokenpeak.errors import InputError, ReportError
-from tokenpeak.report import opening
+from tokenpeak.errors import ArchiveError, InputError, ReportError
+from tokenpeak.report import open_archive, open_archives, opening
 from tokenpeak.report.site.notebook_runner import blocks, execute
 from tokenpeak.report.site.pages import SWEEP_PAGES, declared
 from tokenpeak.spec.parameters import UNITS
@@ -113,6 +115,37 @@ def test_a_cell_for_the_notebook_alone_is_not_on_the_page(tmp_path: Path) -> Non
 
     assert [] == blocks(executed) == blocks(executed, own=True)
     assert "unseen" in (tmp_path / "out.ipynb").read_text()
+
+
+def test_results_without_an_archive_stand_for_a_shipped_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whether the folder is empty or missing, and one line says which is shown; no other folder stands for anything."""
+    (tmp_path / "results").mkdir()
+    found = [open_archive(tmp_path / "results"), *open_archives(tmp_path / "other" / "results")]
+    said = capsys.readouterr().out.splitlines()
+
+    assert [open_archive(opening.EXAMPLE).sweep_id] * 2 == [sweep.sweep_id for sweep in found]
+    assert [True, True] == [opening.EXAMPLE.name in line for line in said]
+    with pytest.raises(ArchiveError, match="No archive at"):
+        open_archive(tmp_path / "reslts")
+
+
+def test_an_archive_that_cannot_be_read_is_left_out_of_several(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One whose record is broken, and the newest, whose end is: a line each. Alone it is an error."""
+    make_archive(tmp_path / "good", axes={"max_num_seqs": [8]}, gpus=["NVIDIA L4"], seconds=2)
+    late = START + timedelta(days=1)
+    make_archive(tmp_path / "late", axes={"max_num_seqs": [8]}, gpus=["NVIDIA L4"], seconds=2, started_at=late)
+    (tmp_path / "late" / "end.json").write_text("{")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "sweep.json").write_text("{")
+    newest, several = open_archive(tmp_path), open_archives(tmp_path)
+    said = capsys.readouterr().out.splitlines()
+
+    assert ["good"] == [sweep.sweep_id for sweep in several] == [newest.sweep_id]
+    assert ["broken", "late"] * 2 == [name for line in said for name in ("broken", "late") if f"/{name}/" in line]
+    with pytest.raises(ArchiveError):
+        open_archives(tmp_path / "broken")
 
 
 def test_documented_examples_are_true(monkeypatch: pytest.MonkeyPatch) -> None:
