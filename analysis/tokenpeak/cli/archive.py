@@ -242,8 +242,8 @@ def _readable(archives: Sequence[Path]) -> list["Archive"]:
             parse_spec(archive.read_sweep().spec, archive.path / "sweep.json")
         except (ArchiveError, SpecError) as error:
             errors[archive.path] = error
-    for path, error in errors.items():
-        echo(f"WARNING {path.name} is left out: {error}")
+    for path, reason in errors.items():
+        echo(f"WARNING {path.name} is left out: {reason}")
     if readable := [archive for archive in found if archive.path not in errors]:
         return readable
     raise ArchiveError("None of the archives could be read; nothing was written.")

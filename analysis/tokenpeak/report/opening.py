@@ -110,8 +110,8 @@ def _sweeps(places: Sequence[Place]) -> list[_Found]:
                 errors.append(error)
     if errors and not found:
         raise errors[0]
-    for error in errors:
-        echo(f"Left out: {error}")
+    for each in errors:
+        echo(f"Left out: {each}")
     return found
 
 

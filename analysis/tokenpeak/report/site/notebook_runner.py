@@ -119,8 +119,8 @@ class Cells:
 def fresh_cells(*, own: bool) -> Iterator[Cells]:
     """A namespace of its own for one notebook; in a user's `own`, frames are shown as the site's tables."""
     shell: Any = _Shell.instance(config=_QUIET, user_ns={})
-    if own:
-        shell.display_formatter.mimebundle_formatter.for_type(pl.DataFrame, frame_bundle)
+    for frame in (pl.DataFrame, pl.LazyFrame, pl.Series) if own else ():
+        shell.display_formatter.mimebundle_formatter.for_type(frame, frame_bundle)
     collected: list[Any] = []
     shell.display_pub = _PUBLISHER(shell=shell)
     # A hook that remembers results collects garbage each time that it forgets them: half a second of a large heap.
