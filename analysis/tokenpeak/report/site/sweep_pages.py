@@ -89,10 +89,7 @@ def write_csv(blocks: Sequence[dict[str, Any]], folder: Path, page: str, marks: 
         heads = [
             f"{column['title']} ({column['unit']})" if column["unit"] else column["title"] for column in data["columns"]
         ]
-        rows = [
-            [*map(_csv_value, row), *([", ".join(marks)] if marks else [])]
-            for row in data["rows"]
-        ]
+        rows = [[*map(_csv_value, row), *([", ".join(marks)] if marks else [])] for row in data["rows"]]
         spreadsheet.write_rows(path, [[*heads, *(["mark"] if marks else [])], *rows])
         block["csv"] = f"data/csv/{path.name}"
 
