@@ -26,7 +26,7 @@ pytestmark = pytest.mark.e2e
 
 ARCHIVE = paths.ROOT / "tests" / "report" / "golden" / "archive"
 JUPYTER = Path(sys.executable).with_name("jupyter-lab")
-PAGES = [page.notebook.stem for page in SWEEP_PAGES if page.notebook]
+PAGES = ["start", *(page.notebook.stem for page in SWEEP_PAGES if page.notebook)]
 QUESTIONS = sorted(f"questions/{path.stem}" for path in (paths.NOTEBOOKS / "questions").glob("*.ipynb"))
 START_S, RUN_MS, DRAWN_MS = 240, 600_000, 5_000
 WINDOW, TALL = {"width": 1300, "height": 1000}, {"width": 1300, "height": 6000}

@@ -148,6 +148,17 @@ def test_an_archive_that_cannot_be_read_is_left_out_of_several(
         open_archives(tmp_path / "broken")
 
 
+@pytest.mark.integration
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_every_page_runs_without_results(path: Path, tmp_path: Path) -> None:
+    """Each shows the shipped archive and says so; none fails, and each shows a table or a figure."""
+    executed = execute(path, tmp_path / "notebooks" / path.name, {})
+    found = [output for cell in executed.cells for output in cell.get("outputs", ())]
+
+    assert [True] == [opening.EXAMPLE.name in output.text for output in found if "text" in output]
+    assert any("<table" in output.data.get("text/html", "") for output in found if "data" in output)
+
+
 def test_documented_examples_are_true(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the documentation of open_archive shows is what a reader gets, from the project's folder."""
     monkeypatch.chdir(paths.ROOT)
