@@ -1,7 +1,6 @@
 """Notebooks: parameters that they declare, outputs that the site reads, errors that name the cell."""
 
 import ast
-import doctest
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import nbformat
 import pytest
 
 from archive_factory import START, make_archive
-from tokenpeak import paths, report
 from tokenpeak.errors import ArchiveError, InputError, ReportError
 from tokenpeak.report import open_archive, open_archives, opening
 from tokenpeak.report.site.notebook_runner import blocks, execute
@@ -157,12 +155,3 @@ def test_every_page_runs_without_results(path: Path, tmp_path: Path) -> None:
 
     assert [True] == [opening.EXAMPLE.name in output.text for output in found if "text" in output]
     assert any("<table" in output.data.get("text/html", "") for output in found if "data" in output)
-
-
-def test_documented_examples_are_true(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the documentation of open_archive shows is what a reader gets, from the project's folder."""
-    monkeypatch.chdir(paths.ROOT)
-    for module in (report, opening):
-        found = doctest.testmod(module)
-
-        assert (0, True) == (found.failed, found.attempted > 0)

@@ -22,6 +22,7 @@ from markdown_it.utils import OptionsDict
 from markupsafe import Markup, escape
 
 from tokenpeak import bounded, paths
+from tokenpeak.docs.analysis_tables import analysis_tables
 from tokenpeak.docs.fields import Examples, SchemaTables
 from tokenpeak.docs.figures import drawn
 from tokenpeak.docs.reference_tables import (
@@ -222,6 +223,7 @@ def tables_of(page: str, commands: click.Group) -> list[ReferenceTable]:
         "reference/sql": view_tables,
         "reference/frames": frame_tables,
         "reference/metrics": metric_tables,
+        "reference/analysis": analysis_tables,
     }
     return made[page]() if page in made else []
 

@@ -40,9 +40,9 @@ def open_archive(archive: Place | Sequence[Place], **asked: Any) -> SweepView:
     `level`, `hardware`, `slo`, `price_per_hour`, `pue`, `kg_co2_per_kwh`, `water_l_per_kwh`; InputError for a value
     that the sweep does not have.
 
-    >>> sweep = open_archive("analysis/archives/v100-deepseek-r1-32b")
-    >>> sweep.runs.sort("output_tok_per_s", descending=True)["label"][0]
-    '0.85 / 32 / 32768'
+    >>> waits = open_archive(EXAMPLE, objective="ttft_s_p95")
+    >>> waits.metric_title
+    'Time to first token p95'
     """
     parameters = parameters_of(asked)
     places = _places(archive)
@@ -54,8 +54,8 @@ def open_archive(archive: Place | Sequence[Place], **asked: Any) -> SweepView:
 def open_archives(archives: Place | Sequence[Place], **asked: Any) -> list[SweepView]:
     """Every sweep at `archives`, oldest first, each as `open_archive` gives it.
 
-    >>> [sweep.record.name for sweep in open_archives("analysis/archives/v100-deepseek-r1-32b")]
-    ['v100-deepseek-r1-32b']
+    >>> pl.concat(each.runs.select("sweep_id", "label", "output_tok_per_s") for each in open_archives([EXAMPLE])).height
+    48
     """
     return list(_viewable(sorted(_sweeps(_places(archives)), key=_start), parameters_of(asked)))
 

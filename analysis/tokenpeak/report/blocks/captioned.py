@@ -65,13 +65,26 @@ def figure(
 
     A caption says what to see, how many measurements stand behind it, and what its interval is. `span` and `scope` are
     those of a Figure.
+
+    >>> chart = alt.Chart(sweep.runs).mark_point().encode(x="request_per_s:Q", y="ttft_s_p99:Q")
+    >>> titles = {"label": "`Config`", "request_per_s": "Throughput (req/s)", "ttft_s_p99": "TTFT p99 (s)"}
+    >>> found = figure(chart, sweep.runs, titles, name="waits", title="Waits", caption="A point is a run.")
+    >>> [column.unit for column in found.data.columns]
+    ['', 'req/s', 's']
     """
     data = table(frame, columns(frame, titles), name="data", title=f"Data of the figure: {title}")
     return Figure(name=name, title=title, caption=caption, spec=spec_of(chart), data=data, span=span, scope=scope)
 
 
 def enable_charts() -> Any:
-    """Show each chart by its picture from now on, in the site's theme; a context manager that ends it again."""
+    """Show each Altair chart in the site's theme from now on; a context manager that ends it again.
+
+    It needs no network. Where a front end knows Vega-Lite, as JupyterLab does, a chart answers the pointer.
+
+    >>> with enable_charts():
+    ...     alt.renderers.active
+    'tokenpeak'
+    """
     alt.data_transformers.disable_max_rows()
     alt.renderers.register(NAME, _bundle)
     return alt.renderers.enable(NAME)
