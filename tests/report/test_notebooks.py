@@ -5,11 +5,14 @@ from datetime import timedelta
 from pathlib import Path
 
 import nbformat
+import polars as pl
 import pytest
 
 from archive_factory import START, make_archive
+from tokenpeak import paths
 from tokenpeak.errors import ArchiveError, InputError, ReportError
-from tokenpeak.report import open_archive, open_archives, opening
+from tokenpeak.report import open_archive, open_archives, opening, rank
+from tokenpeak.report.load.rates import highest_rates, open_runs
 from tokenpeak.report.site.notebook_runner import blocks, execute
 from tokenpeak.report.site.pages import SWEEP_PAGES, declared
 from tokenpeak.spec.parameters import UNITS
@@ -144,6 +147,45 @@ def test_an_archive_that_cannot_be_read_is_left_out_of_several(
     assert ["broken", "late"] * 2 == [name for line in said for name in ("broken", "late") if f"/{name}/" in line]
     with pytest.raises(ArchiveError):
         open_archives(tmp_path / "broken")
+
+
+def computed(name: str, frame: str, folder: Path) -> pl.DataFrame:
+    """A frame that one of our notebooks computes of the shipped archive."""
+    notebook = nbformat.read(paths.NOTEBOOKS / f"{name}.ipynb", as_version=4)
+    notebook.cells.append(nbformat.v4.new_code_cell(f"{frame}.write_parquet('frame.parquet')"))
+    nbformat.write(notebook, folder / f"{name}.ipynb")
+    execute(folder / f"{name}.ipynb", folder / "out.ipynb", {"archive": str(opening.EXAMPLE)})
+    return pl.read_parquet(folder / "frame.parquet")
+
+
+def test_rates_by_hand_are_those_of_the_page(tmp_path: Path) -> None:
+    """What the load notebook derives in two steps is what its table of highest rates has."""
+    sweep = open_archive(opening.EXAMPLE)
+    table = highest_rates(open_runs(sweep, sweep.hardware[0], "short"))
+    shown = ("label", "holds", "breaks")
+
+    assert sorted(table.select(shown).rows()) == sorted(computed("load", "sustained", tmp_path).select(shown).rows())
+
+
+def test_energy_by_hand_is_that_of_the_page(tmp_path: Path) -> None:
+    """CO₂, water and cost by the formulas of the energy notebook are the means of what runs recorded."""
+    found = computed("energy", "by_hand", tmp_path)
+    runs = open_archive(opening.EXAMPLE).objective_runs().group_by("config_id")
+    names = ("co2_kg_per_1m_output_tok", "water_l_per_1m_output_tok", "cost_per_1m_output_tok")
+    joined = found.join(runs.agg(pl.col(names).log().mean().exp()), on="config_id")
+
+    assert 4 == joined.height
+    for own, name in zip(("co2_kg", "water_l", "node_cost"), names, strict=True):
+        assert joined[name].to_list() == pytest.approx(joined[own].to_list())
+
+
+def test_gains_by_hand_are_those_of_the_ranking(tmp_path: Path) -> None:
+    """The overview's gain of each config is the ranking's."""
+    sweep = open_archive(opening.EXAMPLE)
+    expected = rank(sweep, sweep.hardware[0]).frame.select("label", "gain").sort("label")
+    found = computed("overview", "gains", tmp_path).sort("label")
+
+    assert expected["gain"].to_list() == pytest.approx(found["gain"].to_list())
 
 
 @pytest.mark.integration
