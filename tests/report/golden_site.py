@@ -72,6 +72,8 @@ def started(folder: Path) -> Any:
         if cell.cell_type == "code":
             cell.execution_count, cell.outputs = run.execution_count, run.outputs
             for output in (each for each in cell.outputs if "data" in each):
+                if output.output_type == "execute_result":
+                    output["execution_count"] = run.execution_count
                 output["data"] = {kind: data for kind, data in output.data.items() if kind in COMPARED}
     return given
 

@@ -122,7 +122,7 @@ def _at(place: Path) -> tuple[list[Archive], dict[Path, ArchiveError]]:
     except ArchiveError:
         if place.name != paths.RESULTS.name:
             raise
-        echo(f"{place} has no archive yet. This is a shipped one: {EXAMPLE.name}.")
+        echo(f"{place} has no archive yet. This is a shipped, simulated one: {EXAMPLE.name}.")
         return find_readable([EXAMPLE])
 
 
