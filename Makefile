@@ -96,7 +96,7 @@ report: $(READY) ## Build the site from ARCHIVE (no database, node or network)
 
 .PHONY: notebook
 notebook: $(VENV)/.jupyter ## Open the site's notebooks in Jupyter, for questions of your own
-	@cd notebooks && exec ../$(BIN)/jupyter lab start.ipynb $(if $(filter 0,$(shell id -u)),--allow-root)
+	@cd notebooks && exec ../$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/start.ipynb $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .PHONY: serve
 serve: $(READY) ## Serve the site on this machine while a sweep runs
