@@ -114,7 +114,7 @@ def test_a_cell_for_the_notebook_alone_is_not_on_the_page(tmp_path: Path) -> Non
     nbformat.write(notebook, path)
     executed = execute(path, tmp_path / "out.ipynb", {})
 
-    assert [] == blocks(executed) == blocks(executed, own=True)
+    assert [] == blocks(executed) == blocks(executed, own="Seen")
     assert "unseen" in (tmp_path / "out.ipynb").read_text()
 
 

@@ -129,6 +129,7 @@ def test_a_frame_is_a_whole_table(archive: Path, notebooks: Path, tmp_path: Path
     """Its CSV has each row, figures with all digits, nothing for null; a metric has the title and unit of our pages."""
     write(notebooks / "long.ipynb", *CELLS[:2], FRAMES, "sweep.runs", 'sweep.requests.select("ttft_s")', "rows['t_s']")
     document = nbformat.read(notebooks / "long.ipynb", as_version=4)
+    document.cells[0].source = "# How long it takes\n\nSome words."
     document.cells.insert(3, nbformat.v4.new_markdown_cell("Some words.\n\n## What was sampled"))
     nbformat.write(document, notebooks / "long.ipynb")
     build_site([archive], tmp_path / "site")
@@ -148,7 +149,10 @@ def test_a_frame_is_a_whole_table(archive: Path, notebooks: Path, tmp_path: Path
     assert p99 == pytest.approx(sorted(float(row["TTFT p99 (ms)"]) for row in runs))
     assert pl.scan_parquet(archive / "trials" / "*.parquet").collect().height == len(requests)
     assert open_archive(archive).series.height == len(times)
-    assert "What was sampled" in text_of(tmp_path / "site" / "a" / "long.html")
+    page = (tmp_path / "site" / "a" / "long.html").read_text()
+    assert page.count("How long it takes") == 2, "once as the page's title, once in the window's"
+    assert "<h1>How long it takes</h1>" in page
+    assert ">Long</a></li>" in page
 
 
 OVER_ALL = (
@@ -173,7 +177,7 @@ def test_a_notebook_over_several_archives_is_one_page(archive: Path, notebooks: 
     build_site([archive], tmp_path / "site")
     build_site([archive, later], tmp_path / "site", say=said.append)
     folder = tmp_path / "site" / "compare"
-    rows = list(csv.DictReader((folder / "data" / "csv" / "compare-table.csv").read_text().splitlines()))
+    rows = list(csv.DictReader((folder / "data" / "csv" / "compare-all-of-them.csv").read_text().splitlines()))
     executed = (folder / "data" / "notebooks" / "compare.ipynb").read_text()
 
     assert "pages of a stay as they are" in said

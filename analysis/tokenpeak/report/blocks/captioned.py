@@ -164,19 +164,19 @@ def printed_block(output: Any) -> dict[str, Any] | None:
     return Snippets(name="printed", snippets=(Snippet(title="Output", text=text[:LONGEST]),)).payload()
 
 
-def with_names(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def with_names(blocks: list[dict[str, Any]], title: str) -> list[dict[str, Any]]:
     """The blocks with names that differ within a page: they are addresses and files.
 
-    What has no title of its own has that of the heading above it.
+    What has no title of its own has that of the heading above it, or the page's.
     """
     seen: Counter[str] = Counter()
     found = []
-    heading = ""
+    heading = title
     for given in blocks:
         block = given
         if block["kind"] == "prose":
             heading = (_HEADING.findall(block["text"]) or [heading])[-1]
-        if heading and "title" in block and block["title"] == UNTITLED.get(block["kind"]):
+        if "title" in block and block["title"] == UNTITLED.get(block["kind"]):
             block = {**block, "title": heading, "name": slug(heading) or block["name"]}
         if name := block.get("name"):
             seen[name] += 1

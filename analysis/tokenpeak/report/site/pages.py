@@ -1,7 +1,8 @@
 """Pages of the site, each sweep's a notebook each, a user's too, and the parameters that notebooks declare.
 
 A notebook in the working folder's `notebooks/` that is none of ours is a page of each sweep, after ours. One that
-declares the parameter `archives` is one page over all sweeps, in a folder of its own. Its metadata may give a title:
+declares the parameter `archives` is one page over all sweeps, in a folder of its own. Its title is the heading that it
+begins with, or what its metadata says:
 
     "tokenpeak": {"title": "Our nights"}
 
@@ -136,16 +137,20 @@ def _own(notebook: Path, used: set[str]) -> Page:
     words = notebook.stem.replace("_", " ").replace("-", " ").strip().capitalize()
     page = Page(name=name, menu=words, title=words, question="", notebook=notebook, own=True)
     try:
-        given = json.loads(bounded.read_bytes(notebook)).get("metadata", {}).get("tokenpeak", {})
-        title = given.get("title", words)
-    except (ArchiveError, OSError, ValueError, AttributeError, RecursionError) as error:
+        document = json.loads(bounded.read_bytes(notebook))
+        given = document.get("metadata", {}).get("tokenpeak", {})
+        first = "".join(document["cells"][0]["source"]) if document.get("cells") else ""
+        heading = first.partition("\n")[0].removeprefix("# ").strip()[:LONGEST] if first.startswith("# ") else ""
+        title = given.get("title", heading or words)
+        page = replace(page, title=heading or words)
+    except (ArchiveError, OSError, ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
         return replace(page, problem=f"{notebook.name} is no notebook: {shown(str(error), 200)}")
     if unknown := sorted(given.keys() - {"title"}):
         return replace(page, problem=f"{notebook.name}: metadata.tokenpeak has {shown(unknown[0])}. It may have title.")
     if not isinstance(title, str) or not 1 <= len(title.strip()) <= LONGEST:
         problem = f"metadata.tokenpeak.title is {shown(title)}. It must have 1 to {LONGEST} characters."
         return replace(page, problem=f"{notebook.name}: {problem}")
-    return replace(page, menu=title, title=title)
+    return replace(page, menu=given.get("title", words), title=title)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -155,7 +155,7 @@ def blocks_of(page: Page, given: Mapping[str, object], folder: Path, say: Report
             {name: value for name, value in given.items() if name in known},
             own=page.own,
         )
-        return notebook_runner.blocks(executed, own=page.own)
+        return notebook_runner.blocks(executed, own=page.title if page.own else "")
     except TokenpeakError as error:
         if not page.own:
             raise
