@@ -143,6 +143,9 @@ def energy_configs(view: SweepView) -> pl.DataFrame:
 
     `idle` is the share, in percent, that the idle power comes to; `estimated`: from rated power, not measured.
     `low` and `high` as `with_energy_intervals` has them.
+
+    >>> energy_configs(sweep).select("label", pl.col("energy_j_per_output_tok").round(3)).rows()[:1]
+    [('64 / 8192', 0.153)]
     """
     runs = energy_runs(view)
     return (

@@ -138,6 +138,9 @@ def effects(view: SweepView) -> pl.DataFrame:
     Columns: hardware, axis, alternative, among (the alternatives of that mean: those that can be compared), effect
     (null: not estimable), low, high (95%; null where nothing is left to estimate the spread), n (launches), matters
     (the axis matters by its F test), remark.
+
+    >>> effects(sweep).select("alternative", pl.col("effect").round(2), "matters").rows()[:2]
+    [('16', -0.2, True), ('64', 0.26, True)]
     """
     rows = []
     for hardware in view.hardware:
@@ -178,7 +181,10 @@ def beyond(view: SweepView) -> pl.DataFrame:
 
     Columns: hardware, pair, cell (in the order of the pair; `not estimable` where no cell is), effect, low, high and n
     as `effects` has them, of that cell; p_value (F test of the whole pair; null without a test, and where no cell is
-    estimable). The lowest p-value of each hardware first.
+    estimable). The lowest p-value of each hardware first. Of another metric: open the archive by that as `objective`.
+
+    >>> beyond(open_archive(EXAMPLE, objective="energy_j_per_output_tok")).select("pair", "cell").rows()
+    [('max_num_seqs × max_num_batched_tokens', '16 × 2048')]
     """
     rows = []
     for hardware in view.hardware:

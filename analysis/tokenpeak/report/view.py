@@ -66,7 +66,11 @@ class SweepView:
 
     @property
     def parameters(self) -> pl.DataFrame:
-        """A row per parameter: its value here, its unit, what it may be, and who says so."""
+        """A row per parameter: its value here, its unit, what it may be, and who says so.
+
+        >>> sweep.parameters.filter(parameter="objective")["value"].item()
+        'output_tok_per_s'
+        """
         now, allowed, given = values(self.spec), choices(self.spec, self.hardware), self.asked.given()
         if self.asked.hardware:
             now["hardware"] = self.asked.hardware
@@ -84,22 +88,40 @@ class SweepView:
 
     @property
     def trials(self) -> pl.DataFrame:
-        """A row per trial."""
+        """A row per trial.
+
+        >>> sweep.trials.group_by("axis_max_num_seqs").len().sort("len", "axis_max_num_seqs").rows()
+        [('16', 6), ('64', 6)]
+        """
         return self.frames.trials
 
     @property
     def runs(self) -> pl.DataFrame:
-        """A row per run, with `label`, the config in a few words, and `slo_confidence`, that its SLO is kept."""
+        """A row per run, with `label`, the config in a few words, and `slo_confidence`, that its SLO is kept.
+
+        >>> waits = sweep.runs.group_by("level_label").agg(pl.col("ttft_s_p99").median().round(2))
+        >>> waits.sort("level_label").rows()[:2]
+        [('concurrency=32', 1.9), ('rate=16/s', 3.44)]
+        """
         return self.frames.runs
 
     @property
     def requests(self) -> pl.LazyFrame:
-        """A row per request, read when collected."""
+        """A row per request, read when collected.
+
+        >>> long = sweep.requests.filter(pl.col("input_tokens") > 1000, pl.col("phase") == "measured")
+        >>> long.select(pl.len(), pl.col("ttft_s").quantile(0.99, "linear").round(2)).collect().row(0)
+        (407, 5.6)
+        """
         return self.frames.requests
 
     @property
     def series(self) -> pl.DataFrame:
-        """A row per sample of each trial's series."""
+        """A row per sample of each trial's series.
+
+        >>> sweep.series.filter(quantity="gpu0_power_w")["value"].drop_nulls().len()
+        216
+        """
         return self.frames.series
 
     @property
@@ -198,12 +220,20 @@ class SweepView:
         return len({used[each] for each in launched if each in used}) > 1
 
     def objective_runs(self) -> pl.DataFrame:
-        """The rows of `runs` that configs are compared by, invalid ones included; those of holdout runs are not."""
+        """The rows of `runs` that configs are compared by, invalid ones included; those of holdout runs are not.
+
+        >>> sweep.objective_runs()["level_label"].unique().to_list()
+        ['concurrency=32']
+        """
         workload, level = self.spec.objective_run()
         return self.same_requests().filter(pl.col("workload_name") == workload, pl.col("level_label") == level)
 
     def held_runs(self) -> pl.DataFrame:
-        """For each trial of a sweep for rates the run at its sustainable rate, else the objective's."""
+        """For each trial of a sweep for rates the run at its sustainable rate, else the objective's.
+
+        >>> sweep.held_runs().drop_nulls("rate_per_s").group_by("rate_per_s").len().sort("rate_per_s").rows()
+        [(4.0, 6), (8.0, 3)]
+        """
         workload, _ = self.spec.objective_run()
         runs = self.same_requests().filter(pl.col("workload_name") == workload)
         breaks = pl.col("rate_per_s").filter(~pl.col("rate_held")).min().over("trial_id")
@@ -214,7 +244,11 @@ class SweepView:
         return pl.concat([found, self.objective_runs().join(found, on="trial_id", how="anti", maintain_order="left")])
 
     def same_requests(self) -> pl.DataFrame:
-        """The rows of `runs` without those of holdout runs, by which configs are not compared."""
+        """The rows of `runs` without those of holdout runs, by which configs are not compared.
+
+        >>> sweep.same_requests().height
+        48
+        """
         apart = self.trials.filter("holdout")
         return self.runs.join(apart, on="trial_id", how="anti", maintain_order="left")
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import polars as pl
 
 from tokenpeak.report.blocks import display
-from tokenpeak.report.blocks.digits import number, shared_digits
+from tokenpeak.report.blocks.digits import NONE, number, shared_digits
 
 SHOWN, SHOWN_OF_FIGURE = 1000, 100
 """Most rows that a page shows of a table, and of a figure's data: a page stays under two megabytes."""
@@ -230,13 +230,13 @@ def _cells(frame: pl.DataFrame, column: Column, digits: int | None, link_from: s
 
 
 def _cell(column: Column, value: Any, digits: int | None, address: str | None) -> dict[str, Any]:
-    text = number(value, digits) if column.kind == "number" else "–" if value is None else str(value)
+    text = number(value, digits) if column.kind == "number" else NONE if value is None else str(value)
     if column.least is not None and value is not None and 0 <= value < column.least:
         text = f"<{column.least:g}"
     if column.signed and value is not None and value > 0 and re.search(r"[1-9]", text):
         text = f"+{text}"
     cell: dict[str, Any] = {"text": text}
-    if isinstance(value, int | float):
+    if isinstance(value, int | float) and value == value:
         cell["value"] = value
     if address:
         cell["href"] = address

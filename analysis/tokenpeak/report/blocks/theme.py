@@ -30,6 +30,8 @@ CONFIG: dict[str, Any] = {
     "font": FONT,
     "padding": {"left": 16, "right": 16, "top": 4, "bottom": 4},
     "view": {"stroke": None, "continuousWidth": WIDTH},
+    "mark": {"color": ACCENT},
+    "range": {"category": [*SERIES]},
     "axis": {
         "labelColor": QUIET,
         "titleColor": INK,

@@ -180,6 +180,10 @@ def highest_rates(runs: pl.DataFrame) -> pl.DataFrame:
     Columns: config_id, label, holds (null: none did), "confidence" (lowest confidence of the SLO at that rate), breaks
     (null: none did), broken (what did not hold there, null: not known), n (rates judged), untold (rates not judged),
     unjudged (those rates), launches. The true highest rate lies between holds and breaks.
+
+    >>> from tokenpeak.report.load.rates import open_runs
+    >>> highest_rates(open_runs(sweep, sweep.hardware[0], "short")).select("label", "holds", "breaks").rows()[:1]
+    [('64 / 2048', 8.0, 16.0)]
     """
     config = ("config_id", "label")
     decided = (

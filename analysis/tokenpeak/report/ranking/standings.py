@@ -143,10 +143,8 @@ class Ranking:
     @property
     def chosen_words(self) -> str:
         """The decision's config as a table's note calls it."""
-        outcome = self.decision.outcome
-        return {"run": "the one to run", "keep": "the one to keep", "ahead": "the one ahead"}.get(
-            outcome, "the nearest"
-        )
+        words = {"run": "the one to run", "keep": "the one to keep", "ahead": "the one ahead"}
+        return words.get(self.decision.outcome, "the nearest")
 
     @property
     def is_chosen(self) -> pl.Expr:
@@ -187,7 +185,11 @@ def reason_words() -> pl.Expr:
 
 @lru_cache(maxsize=32)
 def rank(view: SweepView, hardware: str) -> Ranking:
-    """The ranking of a sweep's configs on one kind of hardware by the spec's objective."""
+    """The ranking of a sweep's configs on one kind of hardware by the spec's objective.
+
+    >>> rank(sweep, sweep.hardware[0]).frame.select("label", "rank", "group").rows()[:2]
+    [('64 / 8192', 1, 'best'), ('64 / 2048', 2, 'tie')]
+    """
     trials = view.trials.filter(pl.col("hardware") == hardware)
     found = candidates(view, hardware)
     # Configs of one class are one row: that of the config that stands for it.
