@@ -149,12 +149,13 @@ def answer_presets(view: SweepView) -> Sentence:
     counts = Counter(each["output_node"] for each in found if each["tied"] is None).most_common()
     ties = sum(each["tied"] is not None for each in found)
     alone = ", ".join(f"{node} in {count}" for node, count in counts)
-    parts: list[Part] = [f"in {ties} of them presets tie for the highest output throughput"] if ties else []
+    of = "pairs of model and context"
+    tied = f"In {ties} of {len(found)} {of}, presets tie for the highest output throughput"
+    parts: list[Part] = [tied] if ties else [f"Of {len(found)} {of}, the highest output throughput is that of "]
     if counts:
-        parts = ["the highest output throughput is that of ", strong(alone), *(["; ", *parts] if ties else [])]
+        parts += [*(["; in the others it is that of "] if ties else []), strong(alone)]
     return answer(
-        "No config is to be recommended: models differ, and each is compared over presets of hardware. Of "
-        f"{len(found)} pairs of model and context, ",
+        "No config is to be recommended: models differ, and each is compared over presets of hardware. ",
         *parts,
         ".",
     )

@@ -319,6 +319,9 @@ def dash(key: alt.Legend) -> alt.StrokeDash:
     return alt.StrokeDash("series:N", legend=lines, scale=_scale(DASHES))
 
 
+BETWEEN = "Dotted: nothing was measured between two points."
+
+
 def joined(levels: int) -> dict[str, Any]:
     """How a line joins measured points: thin, and dotted between two alone, where nothing says how it goes between."""
     return {"strokeWidth": 1.2} if levels > 2 else {"strokeWidth": 1.2, "strokeDash": [1, 3]}

@@ -132,6 +132,7 @@ def interactivity(view: SweepView, ranked: Ranking) -> Figure | None:
     workload, _ = view.spec.objective_run()
     beaten = (~frame["series"].is_in(list(said)) & frame["front"]).any()
     front = " No point beats a dark grey one in both." if beaten else ""
+    between = f" {charts.BETWEEN}" if frame["level_label"].n_unique() == 2 else ""
     unproven = " Hollow points: quality not proven." if not frame["proven"].all() else ""
     return figure(
         chart(frame, list(said), said, of),
@@ -140,7 +141,7 @@ def interactivity(view: SweepView, ranked: Ranking) -> Figure | None:
         name=f"interactivity-{slug(ranked.hardware)}",
         title=f"Throughput against a user's speed{view.where(ranked.hardware)}",
         caption=f"Each point is a config at a load level of {workload}: up and to the right is better."
-        f"{front}{unproven} {_interval_words(view, ranked)}",
+        f"{front}{unproven}{between} {_interval_words(view, ranked)}",
         span="half",
         scope=slug(ranked.hardware),
     )
