@@ -48,12 +48,12 @@
     const grid = section.querySelector("table");
     const tools = section.querySelector(".tools");
     if (!name || !grid || !tools || !grid.tBodies.length) return;
-    // On a phone, what a run came to stands beside its config.
+    // On a phone, what a run came to stands beside its config and load: without its load, a row says nothing.
     const isPhone = matchMedia("(max-width: 640px)").matches;
     if (isPhone && grid.querySelector("th[data-key=verdict]")) {
-      for (const key of ["output_tok_per_s", "slo", "verdict"]) {
+      for (const key of ["output_tok_per_s", "verdict", "slo", "level_label"]) {
         const at = grid.querySelector(`th[data-key=${key}]`)?.cellIndex;
-        if (at > 1) for (const row of grid.rows) row.cells[0].after(row.cells[at]);
+        if (at > 0) for (const row of grid.rows) row.cells[0].after(row.cells[at]);
       }
     }
     const heads = all("thead th", grid);

@@ -12,7 +12,7 @@ from archive_factory import make_archive
 from tokenpeak import paths
 from tokenpeak.report import open_archive
 from tokenpeak.report.blocks.block import Snippets, Table, Tile
-from tokenpeak.report.compare.front_pages import trend
+from tokenpeak.report.compare.history import trend
 from tokenpeak.report.overview import headline
 from tokenpeak.report.overview.score_card import score_card
 from tokenpeak.report.overview.summary import answers_of, commands

@@ -129,4 +129,4 @@ def test_parameters_are_a_table() -> None:
     assert ("1.1", "you") == (rows["pue"]["value"], rows["pue"]["said by"])
     assert ("max_rate_per_s", "the sweep") == (rows["objective"]["value"], rows["objective"]["said by"])
     assert "rate=1.5/s" in rows["level"]["may be"]
-    assert ("Asked", "pue 1.1") in open_archive(H200, pue=1.1).facts()
+    assert ("Changed for this report", "pue 1.1") in open_archive(H200, pue=1.1).facts()

@@ -71,7 +71,7 @@ def test_arrangements_within_the_noise_tie(tmp_path: Path) -> None:
         for first, tied in zip(cells(highest, "Highest output"), cells(highest, "Tied with"), strict=True)
     ]
 
-    assert "in 4 of them presets tie for the highest output throughput." in words
+    assert "In 4 of 4 pairs of model and context, presets tie for the highest output throughput." in words
     assert "is that of" not in words
     assert [{"2x NVIDIA L4, TP2", "2x NVIDIA L4, TP2 × EP"}] * 4 == pairs
     for row in presets.leaders(view):

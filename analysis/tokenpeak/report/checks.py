@@ -173,11 +173,11 @@ def check_blocks(found: dict[str, Guarded]) -> list[Block]:
                 Column(key="state", title="Result", kind="state"),
                 Column(key="mistake", title="Guards against"),
                 Column(key="looked_at", title="Looked at", kind="number"),
-                Column(key="findings", title="Found", kind="number"),
+                Column(key="findings", title="Defects", kind="number"),
             ],
             name="checks",
             title="Checks of this sweep's own figures",
-            note="Looked at counts runs, trials, axes or pairs, whichever the check is of.",
+            note="Looked at: how many runs, trials, axes or pairs the check covers.",
         )
     ]
     rows = [
@@ -194,4 +194,4 @@ def check_blocks(found: dict[str, Guarded]) -> list[Block]:
 def _state(guard: Guarded) -> str:
     if not guard.looked_at:
         return "nothing to look at"
-    return "found" if guard.findings else "none found"
+    return "defects" if guard.findings else "no defect"

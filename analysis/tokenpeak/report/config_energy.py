@@ -21,7 +21,7 @@ _SOURCES = {
     "estimated_tdp": "estimated (TDP)",
 }
 BOUNDARIES = {
-    "gpu_boards": "GPU boards",
+    "gpu_boards": "GPUs",
     "cpu_package": "CPU package",
     "cpu_and_dram": "CPU and memory",
     "node": "whole node",

@@ -372,9 +372,12 @@ def not_estimable(effects: pl.DataFrame) -> str:
 
 
 def pair_effects(view: SweepView) -> Table:
-    """Table of what pairs of axes do beyond their parts, by their strongest cells."""
+    """Table of what pairs of axes do beyond their parts, by their strongest cells; the rest is counted in its note."""
+    every = beyond(view).with_columns(pl.col("effect", "low", "high") * 100)
+    estimated = every.drop_nulls("effect")
+    left = every.height - estimated.height if estimated.height else 0
     return table(
-        beyond(view).with_columns(pl.col("effect", "low", "high") * 100),
+        estimated if estimated.height else every,
         [
             *([Column(key="hardware", title="Hardware")] if len(view.hardware) > 1 else []),
             Column(key="pair", title="Pair", kind="code"),
@@ -394,5 +397,6 @@ def pair_effects(view: SweepView) -> Table:
         note=(
             "Effect: the pair's strongest cell over what its two values do by themselves. p: F test of the whole pair; "
             f"one in twenty is below {CHANCE} by chance."
+            + (f" {left} of {every.height} are not estimable and not shown." if left else "")
         ),
     )

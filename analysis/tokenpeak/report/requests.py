@@ -241,8 +241,10 @@ def _lines(
         tip = charts.tooltips({"config": "series:N", "x": "x:Q", words: "value:Q", **counted})
         line = base.mark_line(interpolate="step" if step else "linear", strokeWidth=1.8)
         dot = base.mark_point(filled=True, size=26, opacity=0 if step else 1)
-        shape = alt.Undefined if step else charts.shape(key)
-        layers = [line.encode(strokeDash=charts.dash(key)), dot.encode(shape=shape, tooltip=tip)]
+        if step:
+            layers = [line.encode(strokeDash=charts.dash(key)), dot.encode(tooltip=tip)]
+        else:
+            layers = [line, dot.encode(shape=charts.shape(key), tooltip=tip)]
         panels.append(alt.layer(*layers, width=WIDTH, height=HEIGHT))
     return alt.concat(*panels, columns=3, spacing=28, params=charts.parameters(names))
 
@@ -348,7 +350,7 @@ def group_figure(
     x = alt.X("x:Q", title=words, scale=alt.Scale(zero=False, padding=10))
     base = chosen.encode(x=x, color=charts.colour(key))
     bar = base.mark_rule(strokeWidth=2, opacity=0.5).encode(y=alt.Y("low:Q", title="TTFT (ms)"), y2="high:Q")
-    line = base.mark_line().encode(y="value:Q", strokeDash=charts.dash(key))
+    line = base.mark_line(**charts.joined(frame["x"].n_unique())).encode(y="value:Q")
     tip = charts.tooltips({"config": "series:N", words: "x:Q", "TTFT p50 (ms)": "value:Q", "requests": "n:Q"})
     dot = base.mark_point(filled=True, size=45, opacity=1).encode(y="value:Q", shape=charts.shape(key), tooltip=tip)
     drawn = alt.layer(bar, line, dot, params=charts.parameters(names), width=460, height=230)

@@ -41,7 +41,7 @@ def answer_hardware(view: SweepView) -> Sentence:
     ordered = sorted(rows, key=lambda row: row["per_gpu"], reverse=view.higher_is_better)
     first, last = ordered[0], ordered[-1]
     parts: list[Part] = [
-        f"By the config of its decision, {first['hardware']} gives ",
+        f"With the config of its decision, {first['hardware']} gives ",
         strong(f"{number(first['per_gpu'])} {view.metric.unit}"),
     ]
     of = (

@@ -267,7 +267,7 @@ class SweepView:
         if self.slo_words:
             pairs.append(("SLO", self.slo_words))
         if asked := self.asked.given():
-            pairs.append(("Asked", ", ".join(f"{name} {value}" for name, value in asked.items())))
+            pairs.append(("Changed for this report", ", ".join(f"{name} {value}" for name, value in asked.items())))
         counts = ((self.trials.height, "trial"), (self.runs.height, "run"))
         pairs.append(("n", n or ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts)))
         return tuple(pairs)

@@ -16,10 +16,9 @@ def _own_level(raw: Raw, said: str) -> str:
 
 
 @pattern(
-    rf"(?P<hw>{HW}) gives most at (?P<level>{LEVEL}) with ⟦(?P<label>[^⟧]+)⟧ ?: (?P<value>{N}) tok/s, "
-    rf"(?P<user>{N}) tok/s to the "
-    rf"median user\.(?: The fastest median user got (?P<fast>{N}) tok/s, with ⟦(?P<who>[^⟧]+)⟧ at "
-    rf"(?P<where>{LEVEL})\.(?= |$))?"
+    rf"On (?P<hw>{HW}), throughput is highest with ⟦(?P<label>[^⟧]+)⟧ at (?P<level>{LEVEL}): (?P<value>{N}) tok/s, "
+    rf"(?P<user>{N}) tok/s for the median request\."
+    rf"(?: The median request is fastest with ⟦(?P<who>[^⟧]+)⟧ at (?P<where>{LEVEL}): (?P<fast>{N}) tok/s\.(?= |$))?"
 )
 def fastest(site: Site, found: re.Match[str]) -> Figures:
     raw, hw = site.raw, found["hw"]

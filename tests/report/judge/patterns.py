@@ -10,7 +10,7 @@ SENTENCES: Patterns = [
     load.no_curve, energy.least_energy, energy.estimated_energy,
     trials.launches, trials.published, trials.early, trials.drift, trials.checked, trials.hardware, trials.formats,
     fixed("No run that may be ranked has both a throughput and the speed of its requests."),
-    overview.simulated, overview.caution,
+    overview.caution,
 ]  # fmt: skip
 KINDS: dict[str, Patterns] = {
     "sentence": SENTENCES,

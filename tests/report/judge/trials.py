@@ -103,7 +103,7 @@ def checked(site: Site, found: re.Match[str]) -> Figures:
 
 
 @pattern(
-    rf"By the config of its decision, (?P<hw>{HW}) gives (?P<value>{N}) tok/s per GPU, "
+    rf"With the config of its decision, (?P<hw>{HW}) gives (?P<value>{N}) tok/s per GPU, "
     rf"(?P<ratio>{N}) times (?P<other>{HW})\."
     r"(?: Per output token it needs (?P<share>\d+)% (?P<how>less|more) energy\.)?"
 )

@@ -97,6 +97,30 @@ def warning(*parts: Part) -> Sentence:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Badge:
+    """What is known of one matter in a few words; `tone`: worse is against running it, open not known."""
+
+    label: str
+    value: str
+    tone: Literal["", "open", "worse"] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Badges(Block):
+    """What qualifies an answer as badges, with the sentences that a reader opens."""
+
+    badges: tuple[Badge, ...]
+    sentences: tuple[Sentence, ...]
+    kind = "badges"
+
+    def words(self) -> str:
+        """A line per badge and sentence."""
+        return "\n".join(
+            [*(f"{each.label}: {each.value}" for each in self.badges), *(s.words() for s in self.sentences)]
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Steps(Block):
     """What to do next, in this order, a sentence each."""
 
@@ -291,8 +315,6 @@ class Factor:
     source: str
     low: float | None = None
     high: float | None = None
-    has_range: bool = True
-    """Whether it could have one: a reader's own volume has none."""
 
 
 @dataclass(frozen=True, kw_only=True)

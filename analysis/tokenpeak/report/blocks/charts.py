@@ -21,7 +21,7 @@ from tokenpeak.report.blocks.digits import percent, shared_digits
 
 CHARTED = 40
 """Most configs that a chart of dots shows; its table has all."""
-EFFECTS_WIDTH, HEATMAP_ROOM = 210, 1040
+EFFECTS_WIDTH, HEATMAP_ROOM = 170, 1040
 """Pixels: the plot of effects, what the heatmaps of one row may take beside their labels."""
 MOST = 6
 """Configs picked at once: as many as there are colours and shapes for."""
@@ -43,7 +43,6 @@ def dots(
     *,
     title: str,
     reference: tuple[float, str] | None = None,
-    tooltips: Sequence[str] = ("value:Q", "low:Q", "high:Q", "n:Q"),
     zero: bool = False,
     width: int = theme.WIDTH,
 ) -> alt.TopLevelMixin:
@@ -63,7 +62,7 @@ def dots(
     )
     x_scale = alt.Scale(zero=True, nice=True) if zero else alt.Scale(zero=False, nice=True, padding=28)
     ticks = digits.replace("f", "~f") if zero else ",.4~r"
-    axis = alt.Axis(format=ticks, orient="top", tickCount=6, labelOverlap="greedy", labelSeparation=6)
+    axis = alt.Axis(format=ticks, orient="top")
     base = alt.Chart(shown).encode(y=y)
     layers: list[alt.Chart | alt.LayerChart] = []
     group = shown.filter(pl.col("group").is_in(["best", "tie"]))
@@ -83,7 +82,8 @@ def dots(
             .encode(x=alt.X("value:Q"), y=alt.value("height"), text=alt.Text("name:N"))
         )
         layers += [rule, name]
-    if shown["low"].is_not_null().any():
+    ends = {"95% low": "low:Q", "95% high": "high:Q"} if shown["low"].is_not_null().any() else {}
+    if ends:
         layers.append(
             base.transform_filter("isValid(datum.low)")
             .mark_rule(strokeWidth=2, color=theme.QUIET)
@@ -102,7 +102,7 @@ def dots(
             x=alt.X("value:Q", title=title, scale=x_scale, axis=axis),
             color=fill,
             shape=shape,
-            tooltip=[alt.Tooltip(f"{name}") for name in ("label", *tooltips)],
+            tooltip=tooltips({"config": "label:N", title: "value:Q", **ends, "launches": "n:Q"}),
         )
     )
     text = (
@@ -141,7 +141,16 @@ def heatmap(
     y = alt.Y("down:N", sort=list(down_order), title=down)
     base = alt.Chart(frame).encode(x=x, y=y)
     steps = [str(index) for index in range(9)]
-    tip = [alt.Tooltip(name) for name in ("across:N", "down:N", "value:Q", "gain:Q", "n:Q", "why:N")]
+    tip = tooltips(
+        {
+            across: "across:N",
+            down: "down:N",
+            "mean": "value:Q",
+            "difference": "gain:Q",
+            "configs": "n:Q",
+            "remark": "why:N",
+        }
+    )
     filled = (
         base.transform_filter("datum.state === 'value'")
         .mark_rect(stroke=theme.PAPER, strokeWidth=3, cornerRadius=4)
@@ -198,7 +207,7 @@ def effects(frame: pl.DataFrame, *, title: str) -> alt.TopLevelMixin:
     x = alt.X(
         "effect:Q",
         title=title,
-        axis=alt.Axis(labelExpr=sign, tickCount=5, labelOverlap="greedy", labelSeparation=6),
+        axis=alt.Axis(labelExpr=sign),
         scale=alt.Scale(padding=16),
     )
     zero = alt.Chart().mark_rule(color=theme.QUIET, strokeDash=[4, 3]).encode(x=alt.XDatum(0))
@@ -303,9 +312,19 @@ def shape(key: alt.Legend | None) -> alt.Shape:
     return alt.Shape("series:N", legend=key, scale=_scale(theme.SHAPES))
 
 
-def dash(key: alt.Legend | None) -> alt.StrokeDash:
-    """A kind of dashes for each picked config."""
-    return alt.StrokeDash("series:N", legend=key, scale=_scale(DASHES))
+def dash(key: alt.Legend) -> alt.StrokeDash:
+    """A kind of dashes for each picked config, for lines without points; the legend shows a piece of each line."""
+    lines = key.copy()
+    lines.symbolType, lines.symbolSize = "stroke", 500
+    return alt.StrokeDash("series:N", legend=lines, scale=_scale(DASHES))
+
+
+BETWEEN = "Dotted: nothing was measured between two points."
+
+
+def joined(levels: int) -> dict[str, Any]:
+    """How a line joins measured points: thin, and dotted between two alone, where nothing says how it goes between."""
+    return {"strokeWidth": 1.2} if levels > 2 else {"strokeWidth": 1.2, "strokeDash": [1, 3]}
 
 
 def _scale(values: Sequence[Any]) -> alt.Scale:

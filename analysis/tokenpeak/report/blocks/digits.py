@@ -1,6 +1,7 @@
 """Figures as text: as many digits as can be seen, percent and counts."""
 
 import math
+import re
 from collections.abc import Sequence
 
 import polars as pl
@@ -21,7 +22,7 @@ def number(value: float | None, digits: int | None = None) -> str:
     text = f"{value * ROUND_UP:,.{most if digits is None else digits}f}"
     if digits is None and "." in text:
         text = text.rstrip("0").rstrip(".")
-    return "0" if text == "-0" else text.replace("-", "−")
+    return text.replace("-", "−" if re.search(r"[1-9]", text) else "")
 
 
 def percent(share: float, digits: int = 0) -> str:

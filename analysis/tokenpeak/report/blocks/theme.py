@@ -45,6 +45,8 @@ CONFIG: dict[str, Any] = {
         "labelPadding": 4,
         "tickSize": 4,
     },
+    # A first label stands at its tick, and every second one goes where all have no room.
+    "axisX": {"labelFlush": False, "labelOverlap": "parity", "labelSeparation": 6, "tickCount": 6},
     "axisY": {"domain": False, "ticks": False},
     "header": {"labelColor": INK, "titleColor": INK, "labelFontSize": 12, "labelFontWeight": 600, "titleFontSize": 12},
     "legend": {

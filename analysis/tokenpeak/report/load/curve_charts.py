@@ -73,7 +73,7 @@ def _panel(panel: Panel, key: alt.Legend, x_words: str) -> alt.LayerChart | alt.
     # What is not picked answers the pointer: a click picks it.
     quiet = pale.transform_filter("datum.pale").encode(x=x, y=y, tooltip=[tip[0]])
     layers: list[alt.Chart | alt.LayerChart] = [
-        quiet.mark_line(color=theme.FAINT, strokeWidth=1.2, cursor="pointer").encode(detail="series:N"),
+        quiet.mark_line(color=theme.FAINT, cursor="pointer", **charts.joined(len(xs))).encode(detail="series:N"),
         quiet.mark_point(color=theme.FAINT, filled=True, size=14, opacity=1, cursor="pointer"),
     ]
     if frame["from"].is_not_null().any():
@@ -82,7 +82,7 @@ def _panel(panel: Panel, key: alt.Legend, x_words: str) -> alt.LayerChart | alt.
     if frame["arrow"].is_not_null().any():
         arrow = chosen.transform_filter("isValid(datum.arrow)").mark_text(fontSize=13, fontWeight=700, dy=-9)
         layers.append(arrow.encode(x=at, y=y, text="arrow:N", color=colour))
-    line = chosen.mark_line().encode(x=at, y=y, color=colour, strokeDash=charts.dash(key))
+    line = chosen.mark_line(**charts.joined(len(xs))).encode(x=at, y=y, color=colour)
     held = chosen.transform_filter("datum.holds !== false").mark_point(filled=True, size=60, opacity=1)
     layers += [line, held.encode(x=at, y=y, color=colour, shape=shape, tooltip=tip)]
     if frame["holds"].eq(False).any():
@@ -131,7 +131,7 @@ def _is_steep(frame: pl.DataFrame, limit: tuple[float, str] | None) -> bool:
 def _axis(xs: Sequence[float]) -> alt.Axis:
     if len(xs) > TICKS:
         return alt.Axis(tickCount=TICKS, grid=False, format="~g", labelOverlap="greedy")
-    return alt.Axis(values=list(xs), grid=False, format="~g", labelOverlap="greedy", labelSeparation=3)
+    return alt.Axis(values=list(xs), grid=False, format="~g", labelOverlap="greedy")
 
 
 def _tips(frame: pl.DataFrame, words: str, x_words: str) -> list[alt.Tooltip]:

@@ -17,7 +17,7 @@ from tokenpeak.ranking.intervals import t_critical
 from tokenpeak.ranking.ties import WIDEST
 from tokenpeak.report.blocks.block import Figure, Sentence, note
 from tokenpeak.report.blocks.captioned import figure
-from tokenpeak.report.blocks.charts import MOST
+from tokenpeak.report.blocks.charts import BETWEEN, MOST
 from tokenpeak.report.load import curve_charts, rates
 from tokenpeak.report.view import SweepView, metric_word
 
@@ -257,6 +257,8 @@ def _caption(
     ]
     if pale:
         words.append(f"{pale} other config{' is' if pale == 1 else 's are'} pale.")
+    if all(frame["x"].n_unique() == 2 for frame in frames):
+        words.append(BETWEEN)
     if has_unjudged:
         words.append("Runs that could not be judged are not drawn.")
     if points["low"].is_not_null().any() or points["high"].is_not_null().any():

@@ -125,7 +125,7 @@ def load_levels(view: SweepView, ranked: Ranking) -> Table | None:
         name=f"levels-{slug(ranked.hardware)}",
         title=f"Every load level{view.where(ranked.hardware)}",
         tone="tone",
-        note="The marked level decides. Best: of configs that may be run. At a rate, those that keep up are equal.",
+        note="The marked level decides. Best: of configs that may be run. At a rate, all that keep up give the same.",
     )
 
 
@@ -138,13 +138,13 @@ def hidden_loss(view: SweepView, ranked: Ranking) -> Sentence | None:
     if losses.is_empty():
         return None
     row = losses.row(0, named=True)
-    where = f"{row['workload_name']}, {row['level_label']}" if len(view.spec.workloads) > 1 else row["level_label"]
+    of = f" of workload {row['workload_name']}" if len(view.spec.workloads) > 1 else ""
     return warning(
-        f"At {where} it gives only ",
+        f"At {row['level_label']}{of} this config reaches only ",
         strong(f"{number(row['mine'])} tok/s"),
         "; ",
         code(row["best_label"]),
-        f" gives {number(row['best'])}.",
+        f" reaches {number(row['best'])}.",
     )
 
 

@@ -130,8 +130,7 @@ def strip_chart(frame: pl.DataFrame) -> alt.TopLevelMixin:
     short = frame.with_columns(pl.col("x", "end").round(3))
     base = alt.Chart(short).transform_filter(charts.IN_ZOOM)
     y = alt.Y("node:N", title=None, sort=None, axis=alt.Axis(labelColor=theme.INK, labelLimit=160))
-    axis = alt.Axis(tickCount=8, labelOverlap="greedy", labelSeparation=6)
-    x = alt.X("x:Q", title="minutes after the sweep began", scale=alt.Scale(nice=False, zero=False), axis=axis)
+    x = alt.X("x:Q", title="minutes after the sweep began", scale=alt.Scale(nice=False, zero=False))
     fields = {"trial": "trial_id:N", "config": "label:N", "part": "kind:N", "from (min)": "x:Q", "to (min)": "end:Q"}
     cause = {"cause": "cause:N"} if (frame["cause"] != "").any() else {}
     tip = charts.tooltips({**fields, "status": "status:N", **cause})
