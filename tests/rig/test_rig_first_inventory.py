@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("rig")]
 
 TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
+HUB = f"/root/.cache/huggingface/hub/models--{MODEL.replace('/', '--')}"
 ADDRESS = "10.77.0.163"
 GPU = "NVIDIA A100-SXM4-80GB"
 MACHINE = "/opt/vllm/bin"
@@ -35,7 +36,7 @@ class Operator:
     folder: Path
     node: RigNode
 
-    def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
+    def run(self, *words: str, timeout_s: float = 200) -> "subprocess.CompletedProcess[str]":
         """A command of `tokenpeak` in the working folder."""
         # What stands in ~/.ssh/config otherwise, which ssh takes from the real home alone.
         ssh = self.folder / "bin" / "ssh"
@@ -50,7 +51,7 @@ class Operator:
         }
         argv = [TOKENPEAK, *words]
         return subprocess.run(
-            argv, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=200, check=False
+            argv, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False
         )
 
     def found(self, *hosts: str) -> tuple[dict[str, Any], str, str]:
@@ -71,6 +72,9 @@ def machine(rig_folder: Path) -> Iterator[RigNode]:
         made.testnode("up", ADDRESS, f"{made.key}.pub")
         made.sh(sys.executable, "-m", "tokenpeak.sim.install", MACHINE, "--gpu", GPU, "--count", "2")
         made.sh("ln", "-s", f"{MACHINE}/nvidia-smi", "/usr/local/bin/nvidia-smi")
+        made.sh("mkdir", "-p", f"{HUB}/refs", f"{HUB}/snapshots/one")
+        made.write(f"{HUB}/refs/main", "one")
+        made.write(f"{HUB}/snapshots/one/config.json", "{}")
         # A small server that users without access to the simulator can start.
         made.sh("mkdir", "-p", Path(SMALL).parent.as_posix())
         hang = 'parser.add_argument("--hang"'
@@ -205,7 +209,7 @@ def test_tune_asks_and_ends_with_a_decision(operator: Operator) -> None:
         "systemctl", "show", "-P", "NRestarts", "-P", "ExecMainStartTimestampMonotonic", "prod"
     )
     other = operator.run(*words, "Qwen/Qwen3-8B", "--yes")
-    done = operator.run(*words, "--yes")
+    done = operator.run(*words, "--yes", timeout_s=900)
     status = operator.run("status", "--inventory", ADDRESS)
 
     assert 2 == asked.returncode, asked.stdout
