@@ -209,8 +209,9 @@ def test_tune_asks_and_ends_with_a_decision(operator: Operator) -> None:
         "systemctl", "show", "-P", "NRestarts", "-P", "ExecMainStartTimestampMonotonic", "prod"
     )
     other = operator.run(*words, "Qwen/Qwen3-8B", "--yes")
+    another = operator.run("tune", "--host", "root@10.77.0.164")
     done = operator.run(*words, "--yes", timeout_s=900)
-    status = operator.run("status", "--inventory", ADDRESS)
+    status = operator.run("status", "--inventory", "tuned")
 
     assert 2 == asked.returncode, asked.stdout
     assert f"production: systemd prod.service serves {MODEL}" in asked.stdout
@@ -218,6 +219,7 @@ def test_tune_asks_and_ends_with_a_decision(operator: Operator) -> None:
     assert "Nobody can be asked here. Give --yes to begin." in asked.stderr
     assert "0" == untouched.splitlines()[0]
     assert f"is for {MODEL}" in other.stderr
+    assert "has no host 10.77.0.164. Give another name by --inventory." in another.stderr
     assert 0 == done.returncode, done.stdout + done.stderr
     assert "Site: " in done.stdout
     assert f"{ADDRESS}: Production (systemd prod.service) serves {MODEL}. No trial has the node.\n" == status.stdout
@@ -230,5 +232,5 @@ def test_tune_begins_nothing_on_a_guess(operator: Operator) -> None:
 
     assert 2 == done.returncode
     assert "PROBLEM tokenpeak_production: Nobody manages process" in done.stdout
-    assert f"Settle this in {operator.folder}/inventory/{ADDRESS}" in done.stderr.replace("\n", " ")
+    assert f"Settle this in {operator.folder}/inventory/tuned" in done.stderr.replace("\n", " ")
     assert answers(operator.node)

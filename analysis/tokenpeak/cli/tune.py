@@ -8,6 +8,7 @@ import click
 from tokenpeak import paths
 from tokenpeak.cli.init import begin_again, write_inventory
 from tokenpeak.errors import InputError
+from tokenpeak.paths import is_name
 from tokenpeak.terminal import echo, echo_lines
 
 _THIS_MACHINE = "localhost"
@@ -16,6 +17,7 @@ _THIS_MACHINE = "localhost"
 @click.command(short_help="Tune one machine: look at it, ask, sweep, show.")
 @click.argument("model", required=False)
 @click.option("--host", default=_THIS_MACHINE, help="[USER@]HOST as ssh takes it; this machine when absent.")
+@click.option("--inventory", "inventory_name", help="Name of what is kept; by the host when absent.")
 @click.option("--port", default=8000, show_default=True, help="Where production answers there.")
 @click.option("--engine", help="vLLM's program there, where it lies in no usual place.")
 @click.option("--sweep", "sweep_name", help="Sweep spec; one that fits the GPUs when absent.")
@@ -25,6 +27,7 @@ def tune(
     ctx: click.Context,
     model: str | None,
     host: str,
+    inventory_name: str | None,
     port: int,
     engine: str | None,
     sweep_name: str | None,
@@ -36,15 +39,26 @@ def tune(
     MODEL is a name on the hub, or a folder there. Looks at the machine, says what it would do and for how long
     production is down, and asks. What was found is kept as an inventory, for `status`, `restore` and the next sweep.
     """
-    name = "this-machine" if host == _THIS_MACHINE else host.rpartition("@")[2]
+    address = host.rpartition("@")[2]
+    name = inventory_name or _name_of(address)
     folder = paths.INVENTORIES / name
     if not folder.is_dir():
         written = _look(name, host, port, model, engine)
         if written.resolve() != folder.resolve():
             begin_again(*sys.argv[1:])
+    elif f"    {address}:" not in (folder / "hosts.yml").read_text().splitlines():
+        raise InputError(f"{folder} has no host {address}. Give another name by --inventory.")
     else:
         echo(f"As {folder} says, which was written or corrected before.")
     _begin(ctx, name, folder, model, sweep_name, is_agreed=yes)
+
+
+def _name_of(address: str) -> str:
+    """An inventory's name, which stands in addresses of pages: without a domain or a network's numbers."""
+    if address == _THIS_MACHINE:
+        return "this-machine"
+    first = address.partition(".")[0]
+    return "tuned" if first.isdecimal() or not is_name(first) else first
 
 
 def _look(name: str, host: str, port: int, model: str | None, engine: str | None) -> Path:
