@@ -21,7 +21,7 @@ PLAY = """
       ansible.builtin.command: "true"
 """
 PART = """
-- name: "Install {{ part }} …"
+- name: "Install for some minutes: {{ part }}"
   ansible.builtin.command: "true"
 """
 
@@ -37,4 +37,4 @@ def test_the_begin_of_a_long_task_is_said(tmp_path: Path, monkeypatch: pytest.Mo
 
     run_playbook("long.yml", read_inventory("cpu"), on_long_task=lambda node, task: said.append((node, task)))
 
-    assert [("cpu", "Install torch …"), ("cpu", "Install others …")] == said
+    assert [("cpu", "Install for some minutes: torch"), ("cpu", "Install for some minutes: others")] == said

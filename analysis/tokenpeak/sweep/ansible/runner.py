@@ -60,8 +60,8 @@ _ROUND = "next_trial"
 """The action with which a host's round begins."""
 _CHANNEL = "channel"
 _NOTE = "note_failure"
-LONG = "…"
-"""What the name of a task ends with that takes minutes."""
+LONG = "some minutes"
+"""In the name of a task that takes so long."""
 OnRound = Callable[[str, int | None, NodeResult], None]
 """Takes host, number of the round and what came of it; without a number, why the host asks for no more."""
 _ANSWERS = {**{name: command.answer for name, command in COMMANDS.items()}, "survey": SurveyAnswer}
@@ -138,7 +138,7 @@ class _Collector:
             self._turn(kind, node, result)
         if kind == "start":
             title = _title(data)
-            if self._on_long_task is not None and title.endswith(LONG):
+            if self._on_long_task is not None and LONG in title:
                 self._on_long_task(node, title)
             return
         step: Step | None = result.get("tokenpeak_step") if action in _STEPS else None
@@ -231,7 +231,7 @@ def run_playbook(
     `inventory`. Tasks with one of `skip_tags` are left out.
     `forks`: how many hosts have a task at a time, if not as many as ansible.cfg says.
     `on_round` is called where the playbook begins with a host again.
-    `on_long_task` is called with node and task where one begins whose name ends with LONG.
+    `on_long_task` is called with node and task where one begins in whose name LONG is.
     All of them and `cancelled` are called from this thread; once `cancelled` answers True, Ansible is killed within
     half a second and what it had started on nodes is left to them. Raises NodeError when Ansible itself could not run.
     """
