@@ -384,12 +384,7 @@ def pair_effects(view: SweepView) -> Table:
             Column(key="cell", title="Strongest cell"),
             *EFFECT_COLUMNS,
             Column(
-                key="p_value",
-                title="p",
-                kind="number",
-                digits=3,
-                least=0.001,
-                help="Chance of as much, if it did nothing.",
+                key="p_value", title="p", kind="number", digits=3, least=0.001, help="Chance of it, if without effect"
             ),
         ],
         name="pairs",
