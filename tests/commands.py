@@ -19,7 +19,6 @@ def typed(*words: str, **environment: str | None) -> "subprocess.CompletedProces
         patch.setattr(sys, "argv", ["tokenpeak", *words])
         # As main sets it, and for the command alone.
         patch.setenv("PYTHONSAFEPATH", "1")
-        patch.setattr(sys, "excepthook", sys.excepthook)
         try:
             main()
         except SystemExit as end:

@@ -3,6 +3,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from commands import typed
 from tokenpeak.errors import suggestion
 
@@ -41,3 +43,32 @@ def test_plain_c_locale_is_no_trouble(tmp_path: Path) -> None:
         "tokenpeak: Inventory sim has no node 'none'. Known: sim-a100, sim-a100-2, sim-h100, sim-h100-2.\n"
         == done.stderr
     )
+
+
+def _fails(*_: object, **__: object) -> None:
+    raise KeyError("model of 10.20.30.40")
+
+
+def test_unexpected_error_is_a_line_and_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What no command expected is one line and a file to send, without addresses, and has a status of its own."""
+    monkeypatch.setattr("tokenpeak.cli.plan.read_inventory", _fails)
+    done = typed("plan", "--inventory", "sim", TOKENPEAK_STATE=str(tmp_path))
+    (file,) = (tmp_path / "defects").iterdir()
+    written = file.read_text()
+
+    assert 70 == done.returncode
+    assert f"tokenpeak: a defect of TokenPeak's own, KeyError: 'model of 10.20.30.40'. Send {file}" in done.stderr
+    assert 1 == done.stderr.count("\n")
+    assert "tokenpeak plan --inventory sim" in written
+    assert "analysis/tokenpeak/cli/plan.py" in written
+    assert "10.20.30.40" not in written
+
+
+def test_unexpected_error_is_printed_where_nothing_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a place for the file, the traceback is printed: it is not lost."""
+    monkeypatch.setattr("tokenpeak.cli.plan.read_inventory", _fails)
+    done = typed("plan", "--inventory", "sim", TOKENPEAK_STATE="/sys/tokenpeak")
+
+    assert 70 == done.returncode
+    assert "Traceback" in done.stderr
+    assert "Send the lines above" in done.stderr.splitlines()[-1]

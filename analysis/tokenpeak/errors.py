@@ -42,6 +42,8 @@ class ExitStatus(IntEnum):
     """The measurement is invalid, or not comparable."""
     FENCED = 5
     """Another controller has the sweep: one that was stopped touches nothing any more, one that would resume waits."""
+    DEFECT = 70
+    """An error that TokenPeak did not expect: its last line names the file to send."""
     INTERRUPTED = 130
     """Ended by Ctrl-C, SIGTERM or a closed terminal, in order."""
 

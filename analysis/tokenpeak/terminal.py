@@ -4,11 +4,7 @@ A name, a log line or an error may come from a node, an engine, an archive or an
 hidden in it: it retitles its window, rewrites lines above, answers as if the user had typed.
 """
 
-import sys
-import traceback
 from collections.abc import Iterable
-from types import TracebackType
-from typing import Any
 
 import click
 
@@ -44,8 +40,3 @@ def echo_lines(lines: Iterable[str]) -> None:
 def echo_text(text: str, *, err: bool = False) -> None:
     """Print a text of several lines: JSON, a table, an error. Whoever makes it keeps others' words in their lines."""
     click.echo(words.no_command(visible(text)), err=err)
-
-
-def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> Any:
-    """Print an error that nothing caught."""
-    sys.stderr.write(words.no_command(visible("".join(traceback.format_exception(kind, error, trace)))))

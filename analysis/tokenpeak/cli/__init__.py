@@ -11,7 +11,7 @@ from tokenpeak.errors import ExitStatus, TokenpeakError, suggestion
 from tokenpeak.files import refusal
 from tokenpeak.own_place import require_unmoved, require_working_folder
 from tokenpeak.paths import HOME, IS_INSTALLED, ROOT, state_dir
-from tokenpeak.terminal import echo, echo_text, excepthook
+from tokenpeak.terminal import echo, echo_text
 
 COMMANDS: dict[str, str] = {
     "init": "init",
@@ -103,7 +103,7 @@ def tokenpeak() -> None:
 
 
 def main() -> None:
-    """Run the command line; an error that a user can act on is printed without a traceback."""
+    """Run the command line; an error is a line on standard error, and no traceback."""
     # Whatever Python is started from here on, multiprocessing's among them, loads no module of the current folder: that
     # may be another user's.
     os.environ["PYTHONSAFEPATH"] = "1"
@@ -113,7 +113,6 @@ def main() -> None:
     # NumPy's matrices here are small, and where others want the processors, threads that share one wait for each other:
     # at a load of 40 on two, 47 s instead of 0.9 s for matrices of 200. It is read when NumPy is loaded.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    sys.excepthook = excepthook
     try:
         tokenpeak(standalone_mode=True)
     except TokenpeakError as error:
@@ -121,6 +120,14 @@ def main() -> None:
         sys.exit(error.exit_status)
     except OSError as error:
         if (words := refusal(error)) is None:
-            raise
+            sys.exit(_defect(error))
         echo(f"tokenpeak: {words}", err=True)
         sys.exit(ExitStatus.ERROR)
+    except Exception as error:  # whatever it was, a user gets a line and a file to send
+        sys.exit(_defect(error))
+
+
+def _defect(error: Exception) -> ExitStatus:
+    from tokenpeak.cli.defect import report_defect
+
+    return report_defect(error)
