@@ -161,11 +161,16 @@ class Deployment:
         rank picks is not read.
         """
         model, ranks = self.model, self.expert_ranks
-        share = model.experts_read(tokens * ranks) / ranks
-        return sum(
-            size * share if part.role == "experts" else size
-            for part, size in model.stored_bytes(self.dtype, self.weights)
-            if part.role in ("layer", "experts", "replicated")
+        routed, others = self._matrix_bytes
+        return others + routed * model.experts_read(tokens * ranks) / ranks
+
+    @cached_property
+    def _matrix_bytes(self) -> tuple[float, float]:
+        """Bytes of the experts that tokens are routed to, and of the layers' other matrices."""
+        parts = self.model.stored_bytes(self.dtype, self.weights)
+        return (
+            sum(size for part, size in parts if part.role == "experts"),
+            sum(size for part, size in parts if part.role in ("layer", "replicated")),
         )
 
 

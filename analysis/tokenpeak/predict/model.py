@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -92,32 +92,32 @@ class ModelFacts:
     """As the checkpoint says; None for a 16- or 32-bit checkpoint."""
     source: str = ""
 
-    @property
+    @cached_property
     def parameters(self) -> int:
         """All parameters."""
         return sum(each.parameters for each in self.stored)
 
-    @property
+    @cached_property
     def active_parameters(self) -> int:
         """Parameters that one token of text meets; all of the decoder unless it is a mixture of experts."""
         return self.parameters - self.tower_parameters - self.linear_parameters + self.active_linear_parameters
 
-    @property
+    @cached_property
     def output_matrix_parameters(self) -> int:
         """Read for each step that samples a token, tied or not."""
         return self.hidden * self.vocabulary
 
-    @property
+    @cached_property
     def sliding_window(self) -> int | None:
         """Tokens that layers with a window or chunk attend to; None without such layers."""
         return next((each.reach for each in self.kept if each.reach), None)
 
-    @property
+    @cached_property
     def windowed_layers(self) -> int:
         """Layers with a window or chunk."""
         return sum(each.layers for each in self.kept if each.reach)
 
-    @property
+    @cached_property
     def attention_layers(self) -> int:
         """Layers that attend to tokens, rather than to a state."""
         return sum(each.layers for each in self.kept if each.state is None)
@@ -183,12 +183,12 @@ class ModelFacts:
             decode = 2 * self.mla.kv_lora_rank + self.mla.rope_head_size
         return 2.0 * self.attention_layers * self.heads * (prefill * prefill_pairs + decode * decode_context_tokens)
 
-    @property
+    @cached_property
     def expert_parameters(self) -> int:
         """Of all experts that tokens are routed to, without shared ones and routers; 0 without experts."""
         return sum(each.parameters for each in self.stored if each.role == "experts")
 
-    @property
+    @cached_property
     def active_expert_parameters(self) -> int:
         """Of the experts that one token is routed to."""
         return self.expert_parameters - (self.linear_parameters - self.active_linear_parameters)
