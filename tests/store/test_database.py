@@ -1,5 +1,6 @@
 """Postgres holds what the frames hold, however often they are loaded."""
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from archive_factory import make_archive
 from tokenpeak.errors import ArchiveError, DatabaseError, InputError
+from tokenpeak.paths import ARCHIVES
 from tokenpeak.report import open_archive
 from tokenpeak.report.ranking.standings import rank
 from tokenpeak.store.database import DatabaseChoice, choose, open_database
@@ -136,6 +138,20 @@ def test_ranking_view_says_what_the_pages_say(fresh: DatabaseChoice, tmp_path: P
     assert [(*row[:3], row[4:]) for row in shown] == [(*row[:3], row[4:]) for row in ranked]
     assert [row[3] for row in shown] == pytest.approx([row[3] for row in ranked])
     assert [row[3] for row in ranked] == [row[2] for row in configs]
+
+
+def test_published_energy_is_in_sql(fresh: DatabaseChoice) -> None:
+    """An import that gives energy per token and no joules of a run has a row for each config, as its page has."""
+    archive = ARCHIVES / "v100-deepseek-r1-32b"
+    with open_database(fresh) as database:
+        database.ingest(open_frames(archive))
+    found = rows(fresh, "SELECT energy_j_per_output_tok FROM v_energy ORDER BY 1")
+    with (archive / "source" / "ranking.csv").open() as file:
+        published = [
+            float(row["published_w_per_token"]) for row in csv.DictReader(file) if row["published_w_per_token"]
+        ]
+
+    assert [(pytest.approx(each),) for each in published] == found
 
 
 def of_another_shape(choice: DatabaseChoice, by: str = "0.0.1") -> None:

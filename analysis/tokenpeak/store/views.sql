@@ -88,7 +88,7 @@ SELECT
     r.cost_currency, r.output_tok_per_s, r.verdict,
     r.energy_low_j, r.energy_high_j
 FROM runs r
-WHERE r.energy_j IS NOT NULL;
+WHERE r.energy_j IS NOT NULL OR r.energy_j_per_output_tok IS NOT NULL;
 
 -- Configs of the matrix and what became of them, the dropped ones with their reason.
 CREATE VIEW v_configs AS
