@@ -7,13 +7,15 @@ import polars as pl
 
 from archive_factory import make_archive
 from tokenpeak import paths
+from tokenpeak.records import StartupFacts
 from tokenpeak.report import SweepView, open_archive
 from tokenpeak.report.blocks.block import plain
 from tokenpeak.report.overview import headline, summary
 from tokenpeak.report.overview.score_card import score_card
 from tokenpeak.report.overview.summary import next_steps
 from tokenpeak.report.ranking import ranking_blocks
-from tokenpeak.report.ranking.standings import Ranking, rank
+from tokenpeak.report.ranking.standings import ROOM, Ranking, rank
+from tokenpeak.store.archive import find_archives
 
 
 def said(view: SweepView, ranked: Ranking) -> str:
@@ -90,3 +92,29 @@ def test_latencies_are_shown_at_the_percentiles_that_the_slo_limits(tmp_path: Pa
             assert [f"ttft_s_{percentile}", f"tpot_s_{percentile}"] == [
                 key for key in on if key.startswith(("ttft_s", "tpot_s"))
             ]
+
+
+def test_kv_cache_of_each_config_is_what_its_launches_state() -> None:
+    """The table has GiB, tokens and requests that fit as the engines' logs have them, where those state any."""
+    archive = paths.ROOT / "analysis" / "landscapes" / "search-h100.tar.zst"
+    view = open_archive(archive)
+    ranked = rank(view, view.hardware[0])
+    titles = [column.title for column in ranking_blocks.ranking_table(view, ranked).columns]
+    stated: dict[str, list[StartupFacts]] = {}
+    (stored,) = find_archives([archive])
+    for trial in stored.trials():
+        stated.setdefault(trial.config.name, []).append(trial.startup)
+
+    assert {"KV cache of one GPU", "KV cache", "Requests that fit"} <= set(titles)
+    for row in ranked.frame.filter(state="ok").iter_rows(named=True):
+        own = stated[row["config_name"]]
+        for key in ROOM:
+            assert min(getattr(each, key) for each in own) <= row[key] <= max(getattr(each, key) for each in own)
+
+
+def test_kv_cache_that_no_log_states_has_no_column() -> None:
+    """A published table without it has none on its page."""
+    view = open_archive(paths.ARCHIVES / "v100-deepseek-r1-32b")
+    shown = ranking_blocks.ranking_table(view, rank(view, view.hardware[0]))
+
+    assert not [column for column in shown.columns if "KV cache" in column.title or "fit" in column.title]

@@ -8,6 +8,7 @@ import polars as pl
 
 from tokenpeak.metrics import PER_GPU
 from tokenpeak.paths import slug
+from tokenpeak.predict.hardware import GIB
 from tokenpeak.ranking.objective import column_of
 from tokenpeak.report.blocks import charts, theme
 from tokenpeak.report.blocks.block import Column, Figure, Part, Sentence, Table, answer, strong, table
@@ -217,6 +218,7 @@ def ranking_table(view: SweepView, ranked: Ranking) -> Table:
     axes = [Column(key=f"axis_{axis}", title=axis, kind="code", hidden=True) for axis in view.axes]
     scale = 1000.0 if view.metric.name in MILLI else 1.0
     frame = frame.with_columns(pl.col("objective", "low", "high", "objective_holdout", "objective_unproven") * scale)
+    frame = frame.with_columns(kv_cache_gib=pl.col("kv_cache_bytes") / GIB)
     unit = "ms" if scale != 1.0 else view.metric.unit
     rests_on = "Launches with a result" if view.launches_known else "Published figures; launches are not known"
     against = f"Against {ranked.baseline.words if ranked.baseline and ranked.baseline.config_id else 'median'}"
@@ -246,6 +248,7 @@ def ranking_table(view: SweepView, ranked: Ranking) -> Table:
             *([Column(key="slo", title="SLO", kind="state", help=SLO)] if frame["slo"].is_not_null().any() else []),
             *(replace(column, hidden=True) for column in confidence_column(frame)),
             *[metric_column(name, currency=view.spec.energy.currency, hidden=name not in shown) for name in measured],
+            *_room_columns(frame),
             *([Column(key="also", title="Stands for")] if frame["also"].is_not_null().any() else []),
             *([Column(key="why", title="Why not")] if frame["why"].is_not_null().any() else []),
             Column(key="details", title="Why not, in full", hidden=True),
@@ -260,6 +263,23 @@ def ranking_table(view: SweepView, ranked: Ranking) -> Table:
         "The 95% columns are intervals of means; bars of the figure compare configs.",
         span="wide",
     )
+
+
+def _room_columns(frame: pl.DataFrame) -> list[Column]:
+    """The KV cache of each config, as far as engines' logs state it."""
+    columns = [
+        Column(key="kv_cache_gib", title="KV cache of one GPU", unit="GiB", kind="number", digits=2, hidden=True),
+        Column(key="kv_cache_tokens", title="KV cache", unit="tokens", kind="number", hidden=True),
+        Column(
+            key="max_concurrency",
+            title="Requests that fit",
+            kind="number",
+            digits=1,
+            hidden=True,
+            help="Requests of the full context that fit the KV cache, from the engine's log",
+        ),
+    ]
+    return [column for column in columns if frame[column.key].is_not_null().any()]
 
 
 def _top(view: SweepView, ranked: Ranking) -> str:

@@ -44,6 +44,9 @@ MEASURED = (
 )
 """Columns of the objective's run that a ranking carries: geometric means over launches, of engine counts plain ones."""
 
+ROOM = ("kv_cache_bytes", "kv_cache_tokens", "max_concurrency")
+"""Columns of trials that a ranking carries: the KV cache that the engine's log states, medians over launches."""
+
 
 def measured_columns(view: SweepView) -> tuple[str, ...]:
     """MEASURED with the latencies at the percentiles that the SLO limits."""
@@ -68,8 +71,8 @@ class Ranking:
     where each launch was, interrupted), why (in a few words), details (in sentences), trial_id (the config's first
     trial), slo_met (in every launch), slo_confidence (by the requests of all launches), quality (pass, fail, unknown or
     null) with quality_reason, objective_unproven (what the objective is of a config whose answers failed or are not
-    proven) and those of `measured_columns`: means over launches, beside a rate those of its launch. A holdout run has
-    no part in these; its result has columns of its own.
+    proven), those of `measured_columns`: means over launches, beside a rate those of its launch, and those of ROOM. A
+    holdout run has no part in these; its result has columns of its own.
     """
 
     hardware: str
@@ -213,6 +216,7 @@ def rank(view: SweepView, hardware: str) -> Ranking:
             for name in measured
         ),
         pl.when(has.any()).then(pl.col("slo_met").filter(has).all(ignore_nulls=False)).alias("slo_met"),
+        pl.col(*ROOM).filter(has).median(),
         pl.col("objective_holdout").drop_nulls().first(),
         pl.col("slo_met")
         .filter(pl.col("objective_holdout").is_not_null())

@@ -13,6 +13,7 @@ import altair as alt
 import numpy as np
 import polars as pl
 
+from tokenpeak.predict.hardware import GIB
 from tokenpeak.report.blocks import charts, theme
 from tokenpeak.report.blocks.block import Column, Figure, Sentence, answer, strong
 from tokenpeak.report.blocks.captioned import figure
@@ -39,7 +40,7 @@ WIDTH = 800
 HEIGHT = 56
 POINTS = 400
 """Most samples that a line is drawn from; more are thinned to each stretch's least and most."""
-GIB = 2**30
+
 LANES: tuple[tuple[str, str, str, float], ...] = (
     ("requests_running", "Running", "requests", 1.0),
     ("requests_waiting", "Waiting", "requests", 1.0),
