@@ -75,7 +75,7 @@ TWO_GPUS = pl.col("node").is_in(["gpu-medium", "mi210x2", "H100X2"])
 
 VERDICTS: dict[str, Verdict] = {
     **dict.fromkeys(("C1", "C2", "C3", "C4", "C8", "C9", "C10", "C11", "C15", "C19", "C20", "C21"), "contradicted"),
-    **dict.fromkeys(("C23", "C24", "C26", "C27"), "contradicted"),
+    **dict.fromkeys(("C23", "C24", "C26", "C27", "C28"), "contradicted"),
     **dict.fromkeys(("C7", "C12", "C13", "C14", "C18", "C22"), "supported"),
     **dict.fromkeys(("C6", "C16", "C17"), "not_supported"),
     **dict.fromkeys(("C5", "C25"), "undecided"),
@@ -89,6 +89,7 @@ DOCTORED: dict[str, tuple[Doctor, Verdict]] = {
     "C12": (trials(objective=where(pl.col("config_name") == "moderate", "objective", 2.5)), "contradicted"),
     "C18": (runs(output_tok_per_s=where(PIPELINE & TWO_GPUS, "output_tok_per_s", 700.0)), "contradicted"),
     "C25": (without_eager, "contradicted"),
+    "C28": (given(worst=1, patterns=[{"gpu_memory_utilization": 0.85, "max_model_len": 16384}]), "supported"),
 }
 """Claims of each kind, a change of what each rests on, and the verdict on that."""
 

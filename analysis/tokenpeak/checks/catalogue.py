@@ -35,6 +35,7 @@ CLAIM_CHECKS: Mapping[str, ClaimCheck] = {
     "needs_flag": limits.needs_flag,
     "plateau": spread.plateau,
     "best_against_worst": spread.best_against_worst,
+    "shared_pattern": spread.shared_pattern,
     "highest_rate": spread.highest_rate,
     "boundary_spread": spread.boundary_spread,
     "stated_changes": spread.stated_changes,

@@ -65,6 +65,27 @@ def best_against_worst(
     return settled(lines, holds=holds, corrected=corrected)
 
 
+def shared_pattern(evidence: Evidence, *, worst: int, patterns: Sequence[Mapping[str, object]]) -> CheckOutcome:
+    """Whether each of the worst configs has one of the patterns of settings, and how many of the others have one."""
+    column = evidence.objective
+    runs = evidence.objective_runs().filter(pl.col(column).is_not_null()).sort(column)
+    if runs.height <= worst:
+        return undecided(f"Only {runs.height} rows are published.")
+
+    def having(frame: pl.DataFrame) -> set[str]:
+        return {name for pattern in patterns for name in evidence.select(pattern, frame)["config_name"]}
+
+    last, others = runs.head(worst), runs.tail(-worst)
+    found, also = having(last), having(others)
+    lines = [
+        f"{figure(value)}: {name} has {'one' if name in found else 'none'} of the patterns."
+        for name, value in last.select("config_name", column).iter_rows()
+    ]
+    lines.append(f"Of the {others.height} better configs, {len(also)} have one.")
+    corrected = f"{len(found)} of the worst {worst} and {len(also)} of the {others.height} others have one"
+    return settled(lines, holds=len(found) == worst and not also, corrected=corrected)
+
+
 def highest_rate(evidence: Evidence, *, baseline: str) -> CheckOutcome:
     """Whether no config held the SLO at a higher rate than the baseline's best launch."""
     rates = _rates(evidence)
