@@ -1,11 +1,12 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
-from tokenpeak.errors import LoadError
+from tokenpeak.errors import LoadError, WorkloadError
 from tokenpeak.loadgen.assignment import RequestTemplate
 from tokenpeak.loadgen.prompts import UNKNOWN, Prompts, make
 from tokenpeak.spec.schema import read_workload
@@ -179,3 +180,46 @@ def test_workload_file(tmp_path: Path) -> None:
 
     with pytest.raises(LoadError, match=r"output_token: unknown key. Did you mean output_tokens"):
         read_workload(path)
+
+
+def served_share(prompts: list[list[int]], block: int) -> float:
+    """Share of prompt tokens that a cache of whole blocks serves, which keeps everything, but no prompt's last token."""
+    seen: set[tuple[int, ...]] = set()
+    served = 0
+    for prompt in prompts:
+        blocks = [tuple(prompt[: end + block]) for end in range(0, len(prompt) - block + 1, block)]
+        hits = next((at for at, each in enumerate(blocks) if each not in seen), len(blocks))
+        served += min(hits, (len(prompt) - 1) // block) * block
+        seen.update(blocks)
+    return served / sum(map(len, prompts))
+
+
+@pytest.mark.parametrize("block", [16, 128])
+@pytest.mark.parametrize("rate", [0.0, 0.2, 0.5, 0.8])
+@pytest.mark.parametrize("length", [1000, {"distribution": "lognormal", "mean": 1000, "std": 600, "low": 300}])
+def test_prefix_hit_rate_is_produced(length: int | dict[str, Any], rate: float, block: int) -> None:
+    """A cache of whole blocks serves the share that was asked for, within 2 points, whatever the lengths."""
+    workload = SyntheticWorkload.model_validate(
+        {"name": "x", "input_tokens": length, "output_tokens": 1, "prefix_hit_rate": rate}
+    )
+    vocabulary = replace(UNKNOWN, block_tokens=block)
+    made = make(workload, "m", vocabulary, number=200, seed=0, salt="s").templates
+
+    assert rate == pytest.approx(served_share([body(ask)["prompt"] for ask in made], block), abs=0.02)
+
+
+def test_prefix_hit_rate_that_blocks_do_not_allow() -> None:
+    """Prompts shorter than a block share nothing, which is said rather than done."""
+    workload = SyntheticWorkload(name="x", input_tokens=100, output_tokens=1, prefix_hit_rate=0.5)
+    vocabulary = replace(UNKNOWN, block_tokens=128)
+
+    with pytest.raises(WorkloadError, match=r"blocks of 128 tokens.*100 tokens reach 0\.00 at most"):
+        make(workload, "m", vocabulary, number=20, seed=0, salt="s")
+
+
+def test_another_run_shares_no_beginning() -> None:
+    """What a run's requests share is its own: the cache of the run before serves none of it."""
+    workload = SyntheticWorkload(name="x", input_tokens=64, output_tokens=1, prefix_hit_rate=0.5)
+    first, second = (body(prompts(workload, salt=salt).templates[0])["prompt"] for salt in ("a", "b"))
+
+    assert first[:16] != second[:16]

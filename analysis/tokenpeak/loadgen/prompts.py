@@ -5,14 +5,16 @@ text, they are words that the engine counts as one token each; the chat template
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 
+from tokenpeak.errors import WorkloadError
 from tokenpeak.http_answer import HttpAnswerError, ask
 from tokenpeak.loadgen.assignment import Conversation, RequestTemplate, Turn
 from tokenpeak.loadgen.datasets import read_samples, read_trace, salted
@@ -28,6 +30,8 @@ from tokenpeak.spec.workload import (
 
 SAFE_IDS = tuple(range(200, 800))
 TOKENS_LIMIT_BYTES = 1 << 20
+METRICS_LIMIT_BYTES = 8 << 20
+_BLOCK_SIZE = re.compile(r'^vllm:cache_config_info\{[^}]{0,4000}\bblock_size="([1-9]\d{0,5})"', re.MULTILINE)
 ID_LIMIT = 1 << 31
 
 _WORDS = tuple((Path(__file__).parent / "words.txt").read_text().split())
@@ -39,13 +43,28 @@ class Vocabulary:
 
     ids: tuple[int, ...]
     words: tuple[str, ...]
+    block_tokens: int = 16
+    """Tokens of a block of the engine's prefix cache, which it serves whole."""
 
 
 UNKNOWN = Vocabulary(ids=SAFE_IDS, words=_WORDS)
 
 
 async def learn(client: httpx.AsyncClient, model: str) -> Vocabulary:
-    """The vocabulary as the server's `/tokenize` shows it; UNKNOWN where it has none."""
+    """The vocabulary as the server's `/tokenize` shows it, else UNKNOWN's; blocks as its `/metrics` shows them."""
+    return replace(await _tokens(client, model), block_tokens=await _block_tokens(client))
+
+
+async def _block_tokens(client: httpx.AsyncClient) -> int:
+    try:
+        answer = await ask(client, "/metrics", limit_bytes=METRICS_LIMIT_BYTES)
+        found = _BLOCK_SIZE.search(answer.text) if answer.status == httpx.codes.OK else None
+    except (HttpAnswerError, ValueError):
+        found = None
+    return int(found[1]) if found else UNKNOWN.block_tokens
+
+
+async def _tokens(client: httpx.AsyncClient, model: str) -> Vocabulary:
 
     async def tokenize(text: str) -> list[int] | None:
         try:
@@ -77,6 +96,8 @@ async def learn(client: httpx.AsyncClient, model: str) -> Vocabulary:
 Messages = tuple[Mapping[str, Any], ...]
 
 SALT_IDS = 6
+HIT_RATE_STEP = 0.01
+"""By how much a workload may fall short of its hit rate because blocks are served whole."""
 POOL = 4096
 """Distinct requests made ahead for a run without a fixed number; later ones repeat them with a salt of their own."""
 
@@ -155,13 +176,15 @@ def _text_template(
     )
 
 
-def _id_template(workload: Workload, model: str, ids: Sequence[int], output_tokens: int, seed: int) -> RequestTemplate:
-    """A request whose prompt is token ids; its first few are its salt."""
+def _id_template(
+    workload: Workload, model: str, ids: Sequence[int], output_tokens: int, seed: int, *, shared: int = 0
+) -> RequestTemplate:
+    """A request whose prompt is token ids; the first few behind those that it shares with others are its salt."""
     options = json.dumps(_options(workload, model, output_tokens, seed), separators=(",", ":"))
-    salted = min(SALT_IDS, len(ids) - 1)
+    salted = min(shared + SALT_IDS, len(ids) - 1)
     return RequestTemplate(
-        prefix=(options[:-1] + ',"prompt":[').encode(),
-        salt="".join(f"{token}," for token in ids[:salted]).encode(),
+        prefix=(options[:-1] + ',"prompt":[' + "".join(f"{token}," for token in ids[:shared])).encode(),
+        salt="".join(f"{token}," for token in ids[shared:salted]).encode(),
         suffix=(",".join(map(str, ids[salted:])) + "]}").encode(),
         output_tokens=output_tokens,
     )
@@ -199,9 +222,15 @@ def make(
         if isinstance(workload, SyntheticWorkload):
             given, asked = (lengths(each, count, random) for each in (workload.input_tokens, workload.output_tokens))
             pairs = list(zip(given, asked, strict=True))
+            begins = shared_tokens(given, workload.prefix_hit_rate, vocabulary.block_tokens)
         else:
             pairs = [(entry.input_tokens, entry.output_tokens) for entry in read_trace(workload)[:count]]
-        templates = [_synthetic(workload, model, vocabulary, *pair, seed, words) for pair in pairs]
+            begins = [0] * len(pairs)
+        beginning = words.choice(np.array(vocabulary.ids), max(begins, default=0)).tolist()
+        templates = [
+            _synthetic(workload, model, vocabulary, *pair, seed, words, beginning[:begin])
+            for pair, begin in zip(pairs, begins, strict=True)
+        ]
     return Prompts(templates=tuple(templates), resalt=workload.salt)
 
 
@@ -248,8 +277,32 @@ def _synthetic(
     output_tokens: int,
     seed: int,
     random: np.random.Generator,
+    beginning: Sequence[int],
 ) -> RequestTemplate:
     if workload.endpoint == "chat":
         return _text_template(workload, model, " " + _words(input_tokens, vocabulary, random), output_tokens, seed, "")
-    ids = random.choice(np.array(vocabulary.ids), input_tokens)
-    return _id_template(workload, model, ids.tolist(), output_tokens, seed)
+    ids = random.choice(np.array(vocabulary.ids), input_tokens - len(beginning)).tolist()
+    return _id_template(workload, model, [*beginning, *ids], output_tokens, seed, shared=len(beginning))
+
+
+def shared_tokens(prompts: Sequence[int], hit_rate: float, block_tokens: int) -> list[int]:
+    """How many tokens each prompt begins with as the others do, so that this share of all tokens can be cached.
+
+    Whole blocks, and never the last token of a prompt, which the engine computes in any case. WorkloadError where the
+    prompts are too short for the share.
+    """
+    shared: list[int] = []
+    tokens = taken = 0
+    for prompt in prompts:
+        tokens += prompt
+        most = (prompt - 1) // block_tokens
+        blocks = min(most, max(0, round((hit_rate * tokens - taken) / block_tokens)))
+        taken += blocks * block_tokens
+        shared.append(blocks * block_tokens)
+    if tokens and hit_rate - taken / tokens > HIT_RATE_STEP and hit_rate * tokens - taken > block_tokens:
+        raise WorkloadError(
+            f"A prefix_hit_rate of {hit_rate:g} cannot be reached: the engine caches blocks of {block_tokens} tokens, "
+            f"so that prompts of {tokens / len(prompts):.0f} tokens reach {taken / tokens:.2f} at most. Give longer "
+            "ones, or a lower rate."
+        )
+    return shared

@@ -114,7 +114,7 @@ class _Lengths:
 
 
 def _lengths(workload: Workload) -> _Lengths:
-    hits = workload.expected_prefix_hit_rate or 0.0
+    hits = workload.intended_hit_rate or 0.0
     if isinstance(workload, FixedWorkload):
         prompt, output = max(1, round(len(workload.prompt.split()) * TOKENS_PER_WORD)), workload.output_tokens
         return _Lengths(

@@ -18,7 +18,7 @@ from tokenpeak.records import OVERLOADED, ClientHealth, EngineCounters, Reason, 
 from tokenpeak.results.run_summary import per_request, token_moments
 from tokenpeak.results.steady_state import steady_state_of
 from tokenpeak.spec.slo import Slo
-from tokenpeak.spec.workload import ClosedLoad, LoadLevel, OpenLoad, SyntheticWorkload, Workload
+from tokenpeak.spec.workload import ClosedLoad, LoadLevel, OpenLoad, Workload
 
 DISPATCH_FLOOR_S = 0.010
 LOOP_LAG_FLOOR_S = 0.020
@@ -222,9 +222,7 @@ def _tokens(evidence: RunEvidence) -> Reason | None:
 
 def _prefix_cache(evidence: RunEvidence) -> Reason | None:
     rate = evidence.engine.prefix_cache_hit_rate if evidence.engine is not None else None
-    expected = evidence.workload.expected_prefix_hit_rate
-    if expected is None and isinstance(evidence.workload, SyntheticWorkload):
-        expected = 0.0
+    expected = evidence.workload.intended_hit_rate
     if rate is None or expected is None or abs(rate - expected) <= CACHE_TOLERANCE:
         return None
     text = f"The prefix cache served {rate:.0%} of the prompt tokens where the workload means {expected:.0%}."

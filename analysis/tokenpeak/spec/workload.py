@@ -59,6 +59,11 @@ class _Workload(Declaration):
     expected_prefix_hit_rate: float | None = Field(default=None, ge=0, le=1)
     """Share of prompt tokens that the prefix cache should serve; None: not checked."""
 
+    @property
+    def intended_hit_rate(self) -> float | None:
+        """Share of prompt tokens that the prefix cache should serve; None: not known."""
+        return self.expected_prefix_hit_rate
+
 
 class FixedWorkload(_Workload):
     """One prompt for all requests."""
@@ -80,6 +85,19 @@ class SyntheticWorkload(_Workload):
     """Prompt tokens of a request: a number, or a distribution."""
     output_tokens: Length
     """Tokens to generate for a request: a number, or a distribution."""
+    prefix_hit_rate: float = Field(default=0.0, ge=0, lt=1)
+    """Share of prompt tokens that a prefix cache can serve: requests begin alike, in whole blocks of the cache."""
+
+    @model_validator(mode="after")
+    def _exact(self) -> "SyntheticWorkload":
+        if self.prefix_hit_rate and self.endpoint == "chat":
+            raise ValueError("prefix_hit_rate needs endpoint: completions, where a prompt's tokens are exact")
+        return self
+
+    @property
+    def intended_hit_rate(self) -> float:
+        """Share of prompt tokens that the prefix cache should serve: what was expected, else what is produced."""
+        return self.prefix_hit_rate if self.expected_prefix_hit_rate is None else self.expected_prefix_hit_rate
 
 
 class DatasetWorkload(_Workload):
