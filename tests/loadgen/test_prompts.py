@@ -5,6 +5,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from pydantic import ValidationError
 
 from tokenpeak.errors import LoadError, WorkloadError
 from tokenpeak.loadgen.assignment import RequestTemplate
@@ -159,6 +160,28 @@ def test_conversations_share_starters() -> None:
     assert {3} == {len(each.turns) for each in conversations}
 
 
+def test_starters_of_a_file(tmp_path: Path) -> None:
+    """Chats begin with the file's texts in turn, behind the run's salt; a row without a text is named."""
+    path = tmp_path / "starters.jsonl"
+    path.write_text('{"text": "Rome was"}\n{"text": "The Nile is"}\n')
+    workload = ConversationWorkload(name="x", starters=str(path), turns=1, turn_input_tokens=5, output_tokens=4)
+    begun = [each.starter for each in prompts(workload, number=3).conversations]
+    path.write_text('{"text": "Rome was"}\n{"words": 3}\n')
+
+    assert ["s1 Rome was", "s1 The Nile is", "s1 Rome was"] == begun
+    with pytest.raises(WorkloadError, match="entry 2, needs a text"):
+        prompts(workload)
+
+
+@pytest.mark.parametrize("keys", [{"starters": 3}, {"starters": "a.jsonl", "starter_tokens": 5}])
+def test_starters_are_made_or_read(keys: dict[str, Any]) -> None:
+    """A number needs a length, and a file has its own."""
+    with pytest.raises(ValidationError, match="file of starters"):
+        ConversationWorkload.model_validate(
+            {"name": "x", "turns": 1, "turn_input_tokens": 5, "output_tokens": 4} | keys
+        )
+
+
 def test_trace_prompts(tmp_path: Path) -> None:
     """Each entry of a trace is a request of its lengths, in order of time."""
     path = tmp_path / "trace.jsonl"
@@ -183,7 +206,7 @@ def test_workload_file(tmp_path: Path) -> None:
 
 
 def served_share(prompts: list[list[int]], block: int) -> float:
-    """Share of prompt tokens that a cache of whole blocks serves, which keeps everything, but no prompt's last token."""
+    """Share of prompt tokens that an endless cache of whole blocks serves; a prompt's last token never."""
     seen: set[tuple[int, ...]] = set()
     served = 0
     for prompt in prompts:

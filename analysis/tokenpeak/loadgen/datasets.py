@@ -15,7 +15,7 @@ import polars as pl
 from tokenpeak import bounded
 from tokenpeak.errors import WorkloadError, suggestion
 from tokenpeak.paths import shown
-from tokenpeak.spec.workload import DatasetWorkload, TraceWorkload
+from tokenpeak.spec.workload import ConversationWorkload, DatasetWorkload, TraceWorkload
 
 KEPT = ("role", "content", "name", "tool_calls", "tool_call_id")
 """Fields of a message; of others' notes in it (costs, dates, ids) a server knows nothing."""
@@ -242,6 +242,20 @@ def _jsonl(path: Path) -> list[dict[str, Any]]:
         if len(rows) > MOST_ROWS:
             raise WorkloadError(f"{path} has more than {MOST_ROWS:,} lines. Take a part of it.")
     return rows
+
+
+def read_starters(workload: ConversationWorkload) -> list[str]:
+    """The beginnings of chats in the workload's file; raises WorkloadError naming file and line."""
+    path = Path(str(workload.starters)).expanduser()
+    if not path.exists():
+        raise WorkloadError(f"The starters {path} of workload {workload.name!r} do not exist; correct their path.")
+    texts = [row.get("text") for row in _jsonl(path)]
+    for number, text in enumerate(texts, 1):
+        if not isinstance(text, str) or not text:
+            raise WorkloadError(f"{path}, entry {number}, needs a text, which is {shown(text)}.")
+    if not texts:
+        raise WorkloadError(f"The starters {path} are empty.")
+    return [str(text) for text in texts]
 
 
 def read_trace(workload: TraceWorkload) -> list[TraceEntry]:

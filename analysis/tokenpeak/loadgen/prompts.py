@@ -17,7 +17,7 @@ import numpy as np
 from tokenpeak.errors import WorkloadError
 from tokenpeak.http_answer import HttpAnswerError, ask
 from tokenpeak.loadgen.assignment import Conversation, RequestTemplate, Turn
-from tokenpeak.loadgen.datasets import read_samples, read_trace, salted
+from tokenpeak.loadgen.datasets import read_samples, read_starters, read_trace, salted
 from tokenpeak.spec.workload import (
     ConversationWorkload,
     DatasetWorkload,
@@ -245,10 +245,11 @@ def _conversations(
     seed: int,
 ) -> Prompts:
     """Conversations that share starters in turn; each opens with a salt of the run, not of its own."""
-    starters = [
-        mark + _words(tokens, vocabulary, words)
-        for tokens in lengths(workload.starter_tokens, workload.starters, random)
-    ]
+    if isinstance(workload.starters, int) and workload.starter_tokens is not None:
+        sizes = lengths(workload.starter_tokens, workload.starters, random)
+        starters = [mark + _words(tokens, vocabulary, words) for tokens in sizes]
+    else:
+        starters = [mark + text for text in read_starters(workload)]
     conversations = []
     for number in range(-(-count // workload.turns)):
         inputs = lengths(workload.turn_input_tokens, workload.turns, random)

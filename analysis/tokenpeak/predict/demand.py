@@ -148,13 +148,15 @@ def _lengths(workload: Workload) -> _Lengths:
 
 def _conversation(workload: ConversationWorkload, hits: float) -> _Lengths:
     """Each turn brings all before it again; what is new of it, are the last answer and the turn's own words."""
-    first, more, out = _mean(workload.starter_tokens), _mean(workload.turn_input_tokens), _mean(workload.output_tokens)
+    # How long texts of a file are, is not looked up: a plan reads no data.
+    first = _mean(workload.starter_tokens) if workload.starter_tokens is not None else DATASET_INPUT_TOKENS
+    more, out = _mean(workload.turn_input_tokens), _mean(workload.output_tokens)
     turns = workload.turns
     inputs = [first + more + turn * (more + out) for turn in range(turns)]
     whole = fmean(inputs)
     new = more + (turns - 1) / turns * out
     longest = _sum(
-        _most(workload.starter_tokens),
+        _most(workload.starter_tokens) if workload.starter_tokens is not None else None,
         *[_most(workload.turn_input_tokens)] * turns,
         *[_most(workload.output_tokens)] * (turns - 1),
     )
@@ -172,8 +174,12 @@ def _conversation(workload: ConversationWorkload, hits: float) -> _Lengths:
 def _shared(workload: Workload) -> int | None:
     """Tokens that a prefix cache may go on holding for requests to come, beside what runs."""
     if isinstance(workload, ConversationWorkload):
+        if workload.starter_tokens is None or not isinstance(workload.starters, int):
+            return None
         longest = _most(workload.starter_tokens)
         return None if longest is None else workload.starters * longest
+    if isinstance(workload, SyntheticWorkload) and (most := _most(workload.input_tokens)) is not None:
+        return round(workload.prefix_hit_rate * most)
     return None if isinstance(workload, DatasetWorkload) else 0
 
 

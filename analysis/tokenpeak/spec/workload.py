@@ -126,10 +126,10 @@ class ConversationWorkload(_Workload):
 
     kind: Literal["conversation"] = "conversation"
     """Says that requests are turns of chats."""
-    starters: PositiveInt
-    """How many different beginnings the chats share, such as system prompts."""
-    starter_tokens: Length
-    """Length of a beginning."""
+    starters: PositiveInt | str
+    """How many different beginnings the chats share, such as system prompts; or a JSONL file of them, each a `text`."""
+    starter_tokens: Length | None = None
+    """Length of a beginning that is made; None: a file has them."""
     turns: PositiveInt
     """Requests of a chat."""
     turn_input_tokens: Length
@@ -138,6 +138,12 @@ class ConversationWorkload(_Workload):
     """Tokens to generate in a turn."""
     think_time_s: float = Field(default=0.0, ge=0)
     """Pause between an answer and the next turn."""
+
+    @model_validator(mode="after")
+    def _beginnings(self) -> "ConversationWorkload":
+        if isinstance(self.starters, int) == (self.starter_tokens is None):
+            raise ValueError("give a number of starters with starter_tokens, or a file of starters without")
+        return self
 
 
 class TraceWorkload(_Workload):
