@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,50 @@ def test_conversations_share_starters() -> None:
     assert 4 == len(conversations)
     assert 2 == len({each.starter for each in conversations})
     assert {3} == {len(each.turns) for each in conversations}
+
+
+def jsonl(path: Path, *prompts: str) -> str:
+    """A file of prompts."""
+    path.write_text("".join(json.dumps({"prompt": text, "answer": "a"}) + "\n" for text in prompts))
+    return str(path)
+
+
+def test_datasets_are_merged_and_matched(tmp_path: Path) -> None:
+    """Prompts of several files, those alone in which the expression is found."""
+    first = jsonl(tmp_path / "a.jsonl", "Spring in Java", "Rust traits", "javascript tips")
+    second = jsonl(tmp_path / "b.jsonl", "React hooks", "COBOL")
+    workload = DatasetWorkload(name="x", paths=(first, second), match="(?i)java|react", output_tokens=2, salt=False)
+
+    assert {"Spring in Java", "javascript tips", "React hooks"} == {each["prompt"] for each in bodies(workload)}
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({}, "path, paths or hub"),
+        ({"path": "a.jsonl", "match": "("}, "no regular expression"),
+    ],
+)
+def test_dataset_has_a_source(keys: dict[str, Any], message: str) -> None:
+    """A dataset without one, or with an expression that is none, is refused as it is read."""
+    with pytest.raises(ValidationError, match=message):
+        DatasetWorkload.model_validate({"name": "x"} | keys)
+
+
+def test_nothing_matches(tmp_path: Path) -> None:
+    """An expression that no prompt has is named."""
+    path = jsonl(tmp_path / "a.jsonl", "Rust traits")
+
+    with pytest.raises(WorkloadError, match=r"no prompt in which 'COBOL' is found"):
+        prompts(DatasetWorkload(name="x", path=path, match="COBOL", output_tokens=2))
+
+
+def test_hub_needs_its_library() -> None:
+    """Without the datasets library, which is an extra, the sentence says how to come by it."""
+    if find_spec("datasets") is not None:
+        pytest.skip("the library is installed")
+    with pytest.raises(WorkloadError, match=r"pip install 'tokenpeak\[hub\]'"):
+        prompts(DatasetWorkload(name="x", hub="acme/chats", output_tokens=2))
 
 
 def test_starters_of_a_file(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ reference. A chat log's row has `messages`. Lengths of texts are estimated at fo
 `usage` says what they were.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ import polars as pl
 
 from tokenpeak import bounded
 from tokenpeak.errors import WorkloadError, suggestion
+from tokenpeak.loadgen.hub import hub_rows
 from tokenpeak.paths import shown
 from tokenpeak.spec.workload import ConversationWorkload, DatasetWorkload, TraceWorkload
 
@@ -121,20 +123,20 @@ def estimated_tokens(text: str) -> int:
 
 
 def read_samples(workload: DatasetWorkload) -> list[DatasetSample]:
-    """The file's prompts within the workload's length limits; raises WorkloadError naming file, row and column."""
-    path = Path(workload.path).expanduser()
-    if not path.exists():
-        raise WorkloadError(f"The dataset {path} of workload {workload.name!r} does not exist; correct its path.")
-    kind = {".parquet": "parquet", ".jsonl": "jsonl", ".json": "sharegpt"}.get(path.suffix)
-    if kind is None:
-        raise WorkloadError(f"{path} does not end in .json, .jsonl or .parquet, which say what it holds; rename it.")
-    pairs = _conversations(path) if kind == "sharegpt" else _rows(path, kind, workload)
-    samples, unanswered = [], 0
-    for asked, answer in pairs:
+    """The dataset's prompts that match, within the length limits; raises WorkloadError naming file, row and column."""
+    sources: list[tuple[str, list[Row]]] = [(name, _file(Path(name).expanduser(), workload)) for name in workload.files]
+    sources += [(name, _of_hub(name, workload)) for name in workload.names]
+    where = " and ".join(name for name, _ in sources)
+    match = re.compile(workload.match) if workload.match is not None else None
+    samples, unanswered, matching = [], 0, 0
+    for name, (asked, answer) in ((name, row) for name, rows in sources for row in rows):
         chat = asked if isinstance(asked, Chat) else None
         if chat is not None and workload.endpoint != "chat":
-            raise WorkloadError(f"{path} holds chats: give workload {workload.name!r} endpoint: chat.")
+            raise WorkloadError(f"{name} holds chats: give workload {workload.name!r} endpoint: chat.")
         prompt = chat.text if chat is not None else str(asked)
+        if match is not None and not match.search(prompt):
+            continue
+        matching += 1
         tokens = estimated_tokens(prompt)
         if tokens > (workload.max_input_tokens or tokens):
             continue
@@ -149,14 +151,34 @@ def read_samples(workload: DatasetWorkload) -> list[DatasetSample]:
         samples.append(DatasetSample(prompt=prompt, output_tokens=output, messages=messages))
     if not samples:
         more = " None of its chats has an answer: give output_tokens." if unanswered else ""
-        raise WorkloadError(f"{path} holds no prompt within the length limits of workload {workload.name!r}.{more}")
+        if not matching:
+            raise WorkloadError(f"{where} holds no prompt in which {workload.match!r} is found.")
+        raise WorkloadError(f"{where} holds no prompt within the length limits of workload {workload.name!r}.{more}")
     return samples
 
 
-def _conversations(path: Path) -> list[Row]:
-    """The conversations of a JSON file: of ShareGPT, or chats."""
-    data = bounded.read_bytes(path, LARGEST_BYTES, error=WorkloadError)
-    entries = bounded.parse_json(data, path, nan="null", most=LARGEST_BYTES, error=WorkloadError)
+def _file(path: Path, workload: DatasetWorkload) -> list[Row]:
+    if not path.exists():
+        raise WorkloadError(f"The dataset {path} of workload {workload.name!r} does not exist; correct its path.")
+    if path.suffix not in (".parquet", ".jsonl", ".json"):
+        raise WorkloadError(f"{path} does not end in .json, .jsonl or .parquet, which say what it holds; rename it.")
+    if path.suffix == ".json":
+        data = bounded.read_bytes(path, LARGEST_BYTES, error=WorkloadError)
+        return _conversations(bounded.parse_json(data, path, nan="null", most=LARGEST_BYTES, error=WorkloadError), path)
+    named = [name for name in (workload.prompt_column, workload.output_column) if name]
+    rows = _parquet(path, named) if path.suffix == ".parquet" else _jsonl(path)
+    return _rows(rows, str(path), workload)
+
+
+def _of_hub(name: str, workload: DatasetWorkload) -> list[Row]:
+    rows = hub_rows(name, workload.split, MOST_ROWS)
+    if rows and workload.prompt_column not in rows[0] and {"conversations", "conversation"} & rows[0].keys():
+        return _conversations(rows, name)
+    return _rows(rows, name, workload)
+
+
+def _conversations(entries: object, place: str | Path) -> list[Row]:
+    """The conversations of a list of entries: of ShareGPT, or chats."""
     pairs: list[Row] = []
     for entry in entries if isinstance(entries, list) else []:
         if isinstance(entry, dict) and (chat := chat_of(entry.get(CHATS))):
@@ -173,24 +195,23 @@ def _conversations(path: Path) -> list[Row]:
             pairs.append((utterances[0][1], utterances[1][1] or None))
     if not pairs:
         raise WorkloadError(
-            f"{path} holds no ShareGPT conversation that begins with a human turn and an answer, and no chat."
+            f"{place} holds no ShareGPT conversation that begins with a human turn and an answer, and no chat."
         )
     return pairs
 
 
-def _rows(path: Path, kind: str, workload: DatasetWorkload) -> list[Row]:
-    named = [name for name in (workload.prompt_column, workload.output_column) if name]
-    rows = _parquet(path, named) if kind == "parquet" else _jsonl(path)
+def _rows(rows: Sequence[Mapping[str, Any]], place: str, workload: DatasetWorkload) -> list[Row]:
+    output = [workload.output_column] if workload.output_column else []
     pairs: list[Row] = []
     for number, row in enumerate(rows, 1):
         asked_in = CHATS if workload.prompt_column not in row and CHATS in row else workload.prompt_column
-        for column in (asked_in, *named[1:]):
+        for column in (asked_in, *output):
             if column not in row:
-                raise WorkloadError(f"{path}, row {number}, has no column {column!r}. {suggestion(column, row)}")
+                raise WorkloadError(f"{place}, row {number}, has no column {column!r}. {suggestion(column, row)}")
         asked, answer = row[asked_in], row[workload.output_column] if workload.output_column else None
         chat = chat_of(asked) if isinstance(asked, list) else None
         if isinstance(asked, list | dict) and chat is None:
-            raise WorkloadError(f"{path}, row {number}: {asked_in!r} is no list of messages with roles and texts.")
+            raise WorkloadError(f"{place}, row {number}: {asked_in!r} is no list of messages with roles and texts.")
         if chat is not None and not workload.output_column:
             answer = chat.answer
         pairs.append((chat or str(asked), answer if isinstance(answer, int | str) else None))

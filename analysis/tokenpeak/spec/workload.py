@@ -3,6 +3,7 @@
 Every model is frozen, refuses unknown keys, and carries its units in its names.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -101,7 +102,7 @@ class SyntheticWorkload(_Workload):
 
 
 class DatasetWorkload(_Workload):
-    """Prompts sampled from a file: ShareGPT's `.json`, `.jsonl` or `.parquet`; or chats, rows with `messages`.
+    """Prompts sampled from files or datasets of the hub: ShareGPT's `.json`, `.jsonl` or `.parquet`; or chats.
 
     Of a chat, all that stands before the last answer is asked again, and an answer of that one's length is asked for.
     Chats need `endpoint: chat`.
@@ -109,8 +110,16 @@ class DatasetWorkload(_Workload):
 
     kind: Literal["dataset"] = "dataset"
     """Says that prompts are sampled from a file."""
-    path: str
+    path: str | None = None
     """The file."""
+    paths: tuple[str, ...] = ()
+    """Several files, whose prompts are merged."""
+    hub: tuple[str, ...] | str = ()
+    """Datasets of the hub by name, merged likewise; they need the datasets library (the extra `hub`)."""
+    split: str = "train"
+    """Which split of them."""
+    match: str | None = None
+    """A regular expression: prompts in which it is not found are left out; `(?i)` before it ignores case."""
     prompt_column: str = "prompt"
     """Column of the prompts, in JSONL and Parquet."""
     output_column: str | None = None
@@ -119,6 +128,26 @@ class DatasetWorkload(_Workload):
     """Tokens to generate for a request, where the file does not say."""
     max_input_tokens: PositiveInt | None = None
     """Longer prompts are left out."""
+
+    @model_validator(mode="after")
+    def _sourced(self) -> "DatasetWorkload":
+        if not (self.files or self.names):
+            raise ValueError("give the dataset's path, paths or hub")
+        try:
+            re.compile(self.match or "")
+        except re.error as error:
+            raise ValueError(f"match {self.match!r} is no regular expression: {error}") from error
+        return self
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """All files."""
+        return (*([self.path] if self.path is not None else []), *self.paths)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All datasets of the hub."""
+        return (self.hub,) if isinstance(self.hub, str) else self.hub
 
 
 class ConversationWorkload(_Workload):

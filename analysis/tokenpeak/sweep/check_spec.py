@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from tokenpeak import paths
 from tokenpeak.errors import ArchiveError, InputError, LoadError, TokenpeakError, suggestion
-from tokenpeak.loadgen.datasets import read_samples, read_trace
+from tokenpeak.loadgen.datasets import read_samples, read_starters, read_trace
 from tokenpeak.quality.answers import read_passes
 from tokenpeak.quality.measure import read_tasks
 from tokenpeak.quality.sweep_quality import reference_file
@@ -22,7 +22,7 @@ from tokenpeak.spec.energy import FACTORS
 from tokenpeak.spec.mistakes import LocatedYaml, Mistake, complaints, unreadable
 from tokenpeak.spec.schema import DescribedSchema
 from tokenpeak.spec.sweep import SweepSpec, read_spec
-from tokenpeak.spec.workload import DatasetWorkload, TraceWorkload
+from tokenpeak.spec.workload import AnyWorkload, ConversationWorkload, DatasetWorkload, TraceWorkload
 from tokenpeak.vllm.flags import flag_table, size
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -129,17 +129,37 @@ def unreadable_files(spec: SweepSpec, *, workloads: bool = True) -> Iterator[tup
         except LoadError as error:
             yield error, ("quality", "tasks")
     for index, workload in enumerate(plan.workload for plan in spec.workloads if workloads):
-        if not isinstance(workload, DatasetWorkload | TraceWorkload):
-            continue
-        here = workload.model_copy(update={"path": str(paths.HOME / Path(workload.path).expanduser())})
         try:
-            read_samples(here) if isinstance(here, DatasetWorkload) else read_trace(here)
+            _read(workload)
         except LoadError as error:
-            key = next((key for key in ("prompt_column", "output_column") if _names(error, here, key)), "path")
+            keys = ("prompt_column", "output_column")
+            key = next((key for key in keys if _names(error, workload, key)), _file_key(workload))
             yield error, ("workloads", index, "workload", key)
 
 
-def _names(error: LoadError, workload: DatasetWorkload | TraceWorkload, key: str) -> bool:
+def _read(workload: AnyWorkload) -> None:
+    """Read the files that a workload names; datasets of the hub are not fetched."""
+    if isinstance(workload, DatasetWorkload) and workload.files:
+        files = tuple(_here(file) for file in workload.files)
+        read_samples(workload.model_copy(update={"path": None, "paths": files, "hub": ()}))
+    elif isinstance(workload, TraceWorkload):
+        read_trace(workload.model_copy(update={"path": _here(workload.path)}))
+    elif isinstance(workload, ConversationWorkload) and isinstance(workload.starters, str):
+        read_starters(workload.model_copy(update={"starters": _here(workload.starters)}))
+
+
+def _here(file: str) -> str:
+    return str(paths.HOME / Path(file).expanduser())
+
+
+def _file_key(workload: AnyWorkload) -> str:
+    """The key under which a workload names its file."""
+    if isinstance(workload, ConversationWorkload):
+        return "starters"
+    return "paths" if isinstance(workload, DatasetWorkload) and workload.path is None else "path"
+
+
+def _names(error: LoadError, workload: AnyWorkload, key: str) -> bool:
     """Whether the error is about the column that this key of the workload names."""
     return f"has no column {getattr(workload, key, None)!r}" in str(error)
 

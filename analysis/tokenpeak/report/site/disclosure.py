@@ -162,8 +162,11 @@ RULES: dict[type[Any], dict[str, FieldRule]] = {
     records.Restoration: _rules(MODEL="model", FREE="message"),
     workload.FixedWorkload: {**_WORKLOAD, **_rules(FREE="prompt")},
     workload.SyntheticWorkload: _WORKLOAD,
-    workload.DatasetWorkload: {**_WORKLOAD, **_rules(FILE="path", TEXT="prompt_column output_column")},
-    workload.ConversationWorkload: _WORKLOAD,
+    workload.DatasetWorkload: {
+        **_WORKLOAD,
+        **_rules(FILE="path paths", TEXT="prompt_column output_column hub split match"),
+    },
+    workload.ConversationWorkload: {**_WORKLOAD, **_rules(FILE="starters")},
     workload.TraceWorkload: {**_WORKLOAD, **_rules(FILE="path")},
     workload.ExternalWorkload: {**_WORKLOAD, **_rules(FREE="description")},
     SweepSpec: _rules(WORD="name study highest axes", FREE="description", TEXT="window"),
