@@ -20,6 +20,7 @@ _WHOLE = {
     "gpu_hours": "GPU-hours",
     "max_concurrency": "requests",
     "max_downtime": "s, or a span",
+    "prefix_hit_rate": "share",
     "price_per_node_hour": "currency/h",
     "pue": "kWh/kWh",
     "starters": "beginnings",
