@@ -147,6 +147,17 @@ def test_conversation_resends_its_history(tmp_path: Path) -> None:
     assert [0, 1, 2] == [turn.turn for turn in record.turns]
 
 
+def test_conversations_are_offered_at_the_rate(tmp_path: Path) -> None:
+    """At 50 requests/s in chats of three turns, a chat begins every 60 ms, and every request is sent."""
+    level = {"rate_per_s": 50, "requests": 30, "arrivals": "constant"}
+    with serving(Listener()) as url:
+        measure(url, tmp_path, level, {**CONVERSATION, "turns": 3})
+    sent = requests(tmp_path)
+
+    assert 30 == sent.height
+    assert [0.06 * chat for chat in range(10)] == pytest.approx(sent.filter(turn=0)["due_s"].sort().to_list())
+
+
 def test_think_time_passes_between_turns(tmp_path: Path) -> None:
     """A turn is due its think time after the answer before it."""
     with serving(Listener()) as url:

@@ -174,7 +174,8 @@ class RequestSource:
         self._assignment = assignment
         self._cap_changes = deque(assignment.caps[1:])
         self._next = 0
-        self._conversations_begun = 0
+        self._begun = 0
+        """Requests that the timetable has begun: all, or the first turns of conversations."""
         self._measured_from: float | None = None
         self._stopped = False
 
@@ -183,7 +184,7 @@ class RequestSource:
         assignment = self._assignment
         if assignment.due_s is None:
             return self._all_sent()
-        return self._stopped or self._next >= len(assignment.due_s) or self._reached_number()
+        return self._stopped or self._begun >= len(assignment.due_s) or self._reached_number()
 
     def _all_sent(self) -> bool:
         return self._stopped or self._reached_number() or (self._assignment.duration_s is not None and self._is_over())
@@ -211,9 +212,9 @@ class RequestSource:
         conversations = self._assignment.conversations
         exchange = self._exchange(due)
         if conversations:
-            exchange.conversation = ConversationState(conversations[self._conversations_begun % len(conversations)])
+            exchange.conversation = ConversationState(conversations[self._begun % len(conversations)])
             exchange.turn = 0
-            self._conversations_begun += 1
+        self._begun += 1
         return exchange
 
     def due(self, now: float) -> Iterator[Exchange]:
@@ -225,8 +226,8 @@ class RequestSource:
             moment, exchange = self.later.pop(0)
             exchange.due = moment
             yield exchange
-        while due_s is not None and not self.exhausted() and self.start + due_s[self._next] <= now:
-            yield self.take(self.start + due_s[self._next])
+        while due_s is not None and not self.exhausted() and self.start + due_s[self._begun] <= now:
+            yield self.take(self.start + due_s[self._begun])
 
     def next_moment(self) -> float | None:
         """When something is due next; None when nothing is but what a free slot makes due."""
@@ -236,7 +237,7 @@ class RequestSource:
         if self.later:
             moments.append(self.later[0][0])
         if self._assignment.due_s is not None and not self.exhausted():
-            moments.append(self.start + self._assignment.due_s[self._next])
+            moments.append(self.start + self._assignment.due_s[self._begun])
         return min(moments, default=None)
 
     def following(self, exchange: Exchange) -> Exchange | None:
