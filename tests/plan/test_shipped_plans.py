@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -33,3 +34,18 @@ def test_sweep_is_planned_on_every_inventory(sweep: str) -> None:
             continue
         document = json.loads(done.stdout)
         assert document["theoretical"] == len(document["feasible"]) + len(document["dropped"]) > 0, inventory
+
+
+def test_a_model_and_an_axis_over_checkpoints_are_planned(tmp_path: Path) -> None:
+    """The baseline serves the spec's own model, which no alternative of the axis does."""
+    sweep = tmp_path / "checkpoints.yml"
+    sweep.write_text(
+        "{model: {name: mistralai/Mistral-7B-Instruct-v0.2}, axes: {weights: ["
+        "{name: awq, model: {name: TheBloke/Mistral-7B-Instruct-v0.2-AWQ}}, "
+        "{name: v3, model: {name: mistralai/Mistral-7B-Instruct-v0.3}}]}, workloads: [{workload: "
+        "{kind: synthetic, name: s, input_tokens: 100, output_tokens: 50}, levels: [{concurrency: 8, requests: 64}]}]}"
+    )
+    done = typed("plan", "--inventory", "t4", "--sweep", str(sweep), "--format", "json")
+
+    assert 0 == done.returncode, done.stderr
+    assert json.loads(done.stdout)["theoretical"] > 2

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from resolved import answers, inventory_request
 
+from commands import typed
 from node_models import named
 from tokenpeak import paths
 from tokenpeak.errors import InventoryError
@@ -211,3 +212,13 @@ def test_declared_facts_are_of_the_chosen_boards(given: dict[str, object], label
 
     assert facts is not None
     assert label == facts.hardware
+
+
+@pytest.mark.integration
+def test_a_probe_of_one_node_keeps_what_is_known_of_the_others(tmp_path: Path) -> None:
+    """Nodes are probed one by one: each has its facts afterwards."""
+    for node in ("sim-a100", "sim-h100"):
+        assert 0 == typed("probe", "--inventory", "sim", "--node", node, TOKENPEAK_STATE=str(tmp_path)).returncode
+    kept = json.loads((tmp_path / "probes" / "sim.json").read_text())
+
+    assert {"sim-a100", "sim-h100"} == {facts["node"] for facts in kept}

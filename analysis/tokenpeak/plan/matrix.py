@@ -136,8 +136,9 @@ def model_facts_of(spec: SweepSpec, nodes: Sequence[NodeFacts]) -> dict[str, Mod
     """
     own = dict.fromkeys(same[0].model for same in kinds_of(spec, nodes).values())
     names = dict.fromkeys(config.model.name for model in own for config in configs(spec, model))
-    # A baseline leaves an axis over models to the inventory.
-    names |= dict.fromkeys(model.name for model in own if model is not None)
+    # A baseline leaves an axis over models to the inventory, or to the spec.
+    also = [model.name for model in (*own, spec.model, spec.fixed.model) if model is not None and model.name]
+    names |= dict.fromkeys(also)
     return {name: model_facts(name) for name in names}
 
 

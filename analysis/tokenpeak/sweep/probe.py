@@ -276,7 +276,13 @@ def _keep(inventory_name: str, facts: Sequence[NodeFacts]) -> None:
         return
     path = _facts_path(inventory_name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps([fact.model_dump(mode="json") for fact in facts]))
+    try:
+        before = last_facts(inventory_name)
+    except NodeError:
+        before = ()
+    # Of nodes that were not probed now, the last probe stands.
+    known = {fact.node: fact for fact in (*before, *facts)}
+    write_atomically(path, json.dumps([fact.model_dump(mode="json") for fact in known.values()]))
 
 
 def _facts_path(inventory_name: str) -> Path:
