@@ -152,3 +152,20 @@ def test_no_verdict_without_the_reference() -> None:
     assert "not measured yet" in early.verdict.reason
     assert {"unknown"} == {found.verdict.status for found in broken}
     assert all("out of memory" in found.verdict.reason for found in broken)
+
+
+def of_model(name: str, model: str) -> Config:
+    """A config that serves a model of this name."""
+    return config(name).model_copy(update={"model": ModelName(name=model, served_name="m")})
+
+
+def test_another_model_is_compared_with_nothing() -> None:
+    """Answers of a smaller model are its own: no launch is measured for it, and it has no verdict."""
+    small = of_model("small", "meta-llama/Llama-3.2-3B-Instruct")
+    beside = SweepAnswers(plan(config("production"), config("fp8", kv_cache_dtype="fp8"), small), QualitySpec())
+    alone = SweepAnswers(plan(config("large"), small), QualitySpec())
+
+    assert beside.job("fp8", []) is not None
+    assert beside.job("small", []) is None
+    assert alone.reference is None
+    assert not alone.is_needed

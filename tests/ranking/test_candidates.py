@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from archive_factory import config_of, make_archive, sweep_spec
-from tokenpeak.ranking.candidates import Launch, decided, launches_of_records, launches_of_rows
+from tokenpeak.ranking.candidates import Candidates, Launch, decided, launches_of_records, launches_of_rows
 from tokenpeak.ranking.comparisons import Candidate
-from tokenpeak.records import Plan, PlannedConfig
+from tokenpeak.ranking.decision_words import headline, plain
+from tokenpeak.records import ModelName, Plan, PlannedConfig
 from tokenpeak.report import open_archive
 from tokenpeak.spec.slo import Slo
 
@@ -115,3 +116,51 @@ def test_records_and_rows_give_the_same_decision(tmp_path: Path) -> None:
     how: dict[str, Any] = {"plan": view.plan_for(hardware), "quality": {}, "engine_version": "0.32.0"}
 
     assert decided(view.spec, records, **how).all == decided(view.spec, rows, **how).all
+
+
+LARGE, SMALL, NARROW = (
+    "meta-llama/Llama-3.1-8B-Instruct",
+    "meta-llama/Llama-3.2-3B-Instruct",
+    "neuralmagic/Meta-Llama-3.1-8B-Instruct-FP8",
+)
+
+
+def of_models(*names: str, current: bool = False) -> Candidates:
+    """The decision among configs that serve these models, the first the slowest; it runs now, or nothing does."""
+    configs = [
+        config_of({}, name="production" if current and not place else name).model_copy(
+            update={"config_id": str(place), "model": ModelName(name=name, served_name="m")}
+        )
+        for place, name in enumerate(names)
+    ]
+    planned = tuple(PlannedConfig(config=each, config_class=each.config_id) for each in configs)
+    own = Plan(hardware="GPU", nodes=("a",), theoretical=len(configs), feasible=planned)
+    launches = [
+        Launch(config_id=each.config_id, node="a", value=100.0 * (place + 1) + again, slo_met=None)
+        for place, each in enumerate(configs)
+        for again in range(3)
+    ]
+    spec = sweep_spec()
+    spec = spec.model_copy(update={"search": spec.search.model_copy(update={"baseline": ("production",)})})
+    return decided(spec, launches, plan=own, quality={}, engine_version="0.32.0")
+
+
+def test_a_smaller_model_is_no_setting_of_what_runs_now() -> None:
+    """Twice as fast, it is kept back as another model, and what runs now is kept."""
+    found = of_models(LARGE, SMALL, current=True)
+
+    assert ["same", "another_model"] == [each.answers for each in found.all]
+    assert ("keep", "0") == (found.decision.outcome, found.decision.config)
+
+
+def test_a_checkpoint_in_another_format_is_the_same_model() -> None:
+    """Its answers are to be compared; it is no other model."""
+    assert ["same", "not_compared"] == [each.answers for each in of_models(LARGE, NARROW, current=True).all]
+
+
+def test_a_sweep_over_models_recommends_none() -> None:
+    """With nothing that runs now, no model is a setting of another, and the headline says so."""
+    decision = of_models(LARGE, SMALL).decision
+
+    assert ("not_known", None) == (decision.outcome, decision.config)
+    assert "compares models, not settings" in plain(headline(decision, "what runs now"), {})

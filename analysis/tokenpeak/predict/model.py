@@ -200,6 +200,24 @@ class ModelFacts:
         return 1.0 - math.pow(1.0 - self.experts.active / self.experts.total, tokens)
 
 
+def are_other_models(first: str, second: str) -> bool:
+    """Whether two names are of models of other shapes; checkpoints of one model in other formats are not.
+
+    False too where the shape of one is not known.
+    """
+    shapes = {_shape(name) for name in {first, second}}
+    return None not in shapes and len(shapes) > 1
+
+
+@cache
+def _shape(name: str) -> tuple[int, ...] | None:
+    try:
+        facts = model_facts(name)
+    except FactsError:
+        return None
+    return (facts.layers, facts.hidden, facts.heads, facts.vocabulary) if facts is not None else None
+
+
 def kept_bytes(kept: LayerCache, width: float, tensor_parallel: int) -> float:
     """Bytes of keys and values that one layer keeps of a token on one GPU; 0 of a state."""
     shards = max(1, kept.heads // tensor_parallel) if kept.heads else 1

@@ -9,12 +9,13 @@ launch is too, where there is one, for its noise floor.
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
 from tokenpeak import paths
 from tokenpeak.errors import FactsError, PlanError, suggestion
 from tokenpeak.plan.baseline import DEFAULTS, PRODUCTION
-from tokenpeak.predict.model import ModelFacts, model_facts
+from tokenpeak.predict.model import ModelFacts, are_other_models, model_facts
 from tokenpeak.predict.quantization import METHODS
 from tokenpeak.quality.answers import floor_of
 from tokenpeak.quality.verdict import Reference, judge
@@ -43,6 +44,7 @@ def choose_reference(plan: Plan, spec: QualitySpec) -> ReferenceChoice | None:
     Raises PlanError for the name of no config of the plan.
     """
     known = {planned.config.name: planned for planned in plan.feasible}
+    models = {planned.config.model.name for planned in plan.feasible}
     if not known or reference_file(spec) is not None:
         return None
     if spec.reference is not None:
@@ -57,6 +59,9 @@ def choose_reference(plan: Plan, spec: QualitySpec) -> ReferenceChoice | None:
         if len(served) == 2 and precision_bits(served[0].config) != precision_bits(served[1].config):
             why += ", of higher precision than the other of production and defaults"
         return ReferenceChoice(planned=best, why=why)
+    if any(are_other_models(*pair) for pair in combinations(sorted(models), 2)):
+        # Nothing runs now, and no model's answers are those that another should give.
+        return None
     first = min(
         plan.feasible,
         key=lambda planned: (
@@ -126,8 +131,8 @@ def with_reference_first(spec: SweepSpec, plans: Sequence[Plan]) -> tuple[SweepS
         return spec, ()
     baseline, notes = list(spec.search.baseline), []
     for plan in plans:
-        alike = {planned.answers for planned in plan.feasible}
         chosen = choose_reference(plan, quality)
+        alike = {planned.answers for planned in _comparable(plan, chosen)}
         if chosen is None or len(alike) < 2:
             continue
         first = {planned.answers for planned in plan.feasible if planned.config.name in baseline}
@@ -141,6 +146,14 @@ def with_reference_first(spec: SweepSpec, plans: Sequence[Plan]) -> tuple[SweepS
         return spec, tuple(notes)
     search = spec.search.model_copy(update={"baseline": tuple(baseline)})
     return spec.model_copy(update={"search": search}), tuple(notes)
+
+
+def _comparable(plan: Plan, reference: ReferenceChoice | None) -> list[PlannedConfig]:
+    """The plan's configs whose answers can be compared with the reference's: those of its model, in any format."""
+    if reference is None:
+        return list(plan.feasible)
+    own = reference.planned.config.model.name
+    return [planned for planned in plan.feasible if not are_other_models(planned.config.model.name, own)]
 
 
 REFERENCE_LAUNCHES = 2
@@ -167,16 +180,18 @@ class SweepAnswers:
         self._plan = plan
         self._spec = spec
         self._recorded = recorded
+        self.reference: ReferenceChoice | None = None if recorded is not None else choose_reference(plan, spec)
         self._alike: dict[str, list[PlannedConfig]] = {}
-        for planned in plan.feasible:
+        for planned in _comparable(plan, self.reference):
             self._alike.setdefault(planned.answers or planned.config.config_id, []).append(planned)
         self._key = {planned.config.config_id: key for key, alike in self._alike.items() for planned in alike}
-        self.reference: ReferenceChoice | None = None if recorded is not None else choose_reference(plan, spec)
 
     @property
     def is_needed(self) -> bool:
         """Whether any config may answer otherwise than the reference."""
-        return len(self._alike) > 1 or (self._recorded is not None and bool(self._alike))
+        if self._recorded is not None:
+            return bool(self._alike)
+        return self.reference is not None and len(self._alike) > 1
 
     @property
     def words(self) -> str:

@@ -8,11 +8,13 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Any
 
 from tokenpeak.metrics import metric_of
 from tokenpeak.plan.baseline import DEFAULTS
 from tokenpeak.predict.demand import objective_run
+from tokenpeak.predict.model import are_other_models
 from tokenpeak.ranking.comparisons import Answers, Candidate, Hold
 from tokenpeak.ranking.decision import Decision, decide
 from tokenpeak.ranking.intervals import CONFIDENCE, assurance
@@ -170,6 +172,9 @@ def decided(
         config_id: setting_changes(configs[config_id], beside, engine_version) if config_id in configs else 0
         for config_id in dict.fromkeys(launch.config_id for launch in launches)
     }
+    models = {each.model.name for config_id, each in configs.items() if config_id in launched}
+    # With nothing that runs now, several models have none of which the others could be settings.
+    is_mixed = beside is None and any(are_other_models(*pair) for pair in combinations(sorted(models), 2))
     of = representatives(plan, changes, now.config_id if now is not None else None)
     own: dict[str, list[Launch]] = defaultdict(list)
     for launch in launches:
@@ -182,7 +187,7 @@ def decided(
             nodes=[launch.node for launch in each],
             hold=_hold(spec, each, confidence[config_id]),
             excess=max((launch.excess for launch in each if launch.excess is not None), default=None),
-            answers=_answers(configs.get(config_id), beside, quality.get(config_id)),
+            answers="another_model" if is_mixed else _answers(configs.get(config_id), beside, quality.get(config_id)),
             workloads=_of_all([launch.workloads for launch in each]),
             latency=_of_all([launch.latency for launch in each]),
             changes=changes[config_id],
@@ -261,6 +266,8 @@ def hold_confidence(slo: Slo, launches: Sequence[Launch]) -> float | None:
 
 def _answers(config: Config | None, beside: Config | None, status: str | None) -> Answers:
     """What is known of a config's answers beside those of what runs now, by precision, model and speculation."""
+    if config is not None and beside is not None and are_other_models(config.model.name, beside.model.name):
+        return "another_model"
     if status in ("pass", "fail"):
         return "passed" if status == "pass" else "failed"
     if config is None:

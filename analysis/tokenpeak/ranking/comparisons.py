@@ -15,7 +15,7 @@ from tokenpeak.ranking.ties import Verdicts, winner_group
 
 Hold = Literal["no_limit", "held", "not_proven", "broken"]
 """Of the SLO: held with confidence, in the figures alone, or not in a launch; no_limit: nothing was limited."""
-Answers = Literal["same", "passed", "not_compared", "failed"]
+Answers = Literal["same", "passed", "not_compared", "failed", "another_model"]
 """same: the config computes as what runs now does, so its answers need no comparison."""
 Merit = Literal["alone", "workloads", "latency", "settings"]
 """What set the config apart from the others of its group, the last of several."""

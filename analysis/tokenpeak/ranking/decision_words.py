@@ -32,6 +32,8 @@ def current_words(name: str | None) -> str:
 
 def headline(decision: Decision, current: str) -> Words:
     """What to do, without a stop; `current` names what runs now, such as `production` or `the engine's defaults`."""
+    if decision.config is None and decision.faster and all(each.answers == "another_model" for each in decision.faster):
+        return ("Nothing to recommend: the sweep compares models, not settings of one",)
     if decision.config is None:
         return ("Not known: no config that may be run gave a result",)
     config = Named(decision.config)
@@ -78,6 +80,7 @@ KEPT_BACK = {
         "its answers were not compared (quality: {reference: …} in the sweep compares them)",
     ),
     "failed": ("answers failed", "its answers failed"),
+    "another_model": ("another model", "it serves another model, which is no setting of this one"),
     "not_proven": ("SLO not proven", "too few requests show that it holds the SLO"),
 }
 """What keeps a config back: in a table, and in a sentence."""
