@@ -38,6 +38,8 @@ process_start_time_seconds 1.7e+09
 V0 = """\
 # TYPE vllm:gpu_cache_usage_perc gauge
 vllm:gpu_cache_usage_perc{model_name="m"} 0.5
+vllm:num_requests_swapped{model_name="m"} 3.0
+vllm:cpu_cache_usage_perc{model_name="m"} 0.25
 """
 
 
@@ -58,7 +60,7 @@ def test_engines_of_one_server_are_one() -> None:
     }
 
     assert expected == parse(V1)
-    assert {"kv_cache_usage": 0.5} == parse(V0)
+    assert {"kv_cache_usage": 0.5, "requests_swapped": 3.0, "cpu_cache_usage": 0.25} == parse(V0)
 
 
 def test_counters_are_of_the_span_and_gauges_of_what_lies_inside() -> None:
@@ -73,7 +75,7 @@ def test_counters_are_of_the_span_and_gauges_of_what_lies_inside() -> None:
                 preemptions=2,
                 requests_running=90,
             ),
-            sample(11.0, requests_running=1, kv_cache_usage=0.2),
+            sample(11.0, requests_running=1, kv_cache_usage=0.2, requests_swapped=4, cpu_cache_usage=0.1),
             sample(
                 14.0,
                 prompt_tokens=500,
@@ -92,6 +94,7 @@ def test_counters_are_of_the_span_and_gauges_of_what_lies_inside() -> None:
     assert 2.0 == found.running_mean
     assert 3.0 == found.running_max
     assert 0.2 == found.kv_cache_usage_max
+    assert (4.0, 0.1) == (found.swapped_max, found.cpu_cache_usage_mean)
     assert (None, None) == (found.generation_tok_per_s, found.waiting_mean)
 
 

@@ -196,6 +196,12 @@ class EngineCounters(Record):
     waiting_max: float | None = None
     kv_cache_usage_mean: float | None = None
     kv_cache_usage_max: float | None = None
+    swapped_mean: float | None = None
+    swapped_max: float | None = None
+    """Requests whose KV cache was moved to the host's memory, which V0 alone does."""
+    cpu_cache_usage_mean: float | None = None
+    cpu_cache_usage_max: float | None = None
+    """Share of that memory in use, of V0."""
     draft_acceptance_rate: float | None = None
     """Accepted ÷ drafted tokens of speculative decoding; None where nothing was drafted."""
     draft_accepted_length: float | None = None

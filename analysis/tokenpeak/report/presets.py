@@ -1,26 +1,86 @@
-"""Presets of hardware side by side for each model and context: what is highest, and what failed."""
+"""Presets side by side for each model and context: what is highest, and what failed.
+
+A preset of a publication is one of its nodes; of a sweep of one's own it is a kind of hardware with an arrangement of
+its GPUs, such as TP2.
+"""
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import product
 
+import altair as alt
 import polars as pl
 
-from tokenpeak.report.blocks.block import Column, Sentence, Table, answer, strong, table
+from tokenpeak.report.blocks import theme
+from tokenpeak.report.blocks.block import Column, Figure, Sentence, Table, answer, strong, table
+from tokenpeak.report.blocks.captioned import figure
 from tokenpeak.report.blocks.metric_columns import trial_href
 from tokenpeak.report.view import SweepView
 
 PARALLELISM = "parallelism"
 MODEL, CONTEXT = "model", "max_model_len"
+REQUEST = "request_output_tok_per_s_mean"
+PARALLEL = {
+    "tensor_parallel_size": "TP",
+    "pipeline_parallel_size": "PP",
+    "data_parallel_size": "DP",
+    "enable_expert_parallel": "EP",
+}
+"""Flags of parallelism and how an arrangement abbreviates them."""
 
 
 def has_presets(view: SweepView) -> bool:
-    """The archive is a publication that compares several nodes over models and contexts."""
-    return view.record.imported is not None and {MODEL, CONTEXT} <= view.axes.keys() and len(view.record.nodes) > 1
+    """The sweep compares presets over models and contexts: several models, on several nodes or arrangements."""
+    if not {MODEL, CONTEXT} <= view.axes.keys() or len(view.axes[MODEL]) < 2:
+        return False
+    return len(view.record.nodes) > 1 or bool(parallel_axes(view))
+
+
+def parallel_axes(view: SweepView) -> list[str]:
+    """The axes of several alternatives that are flags of parallelism, or whose alternatives set them."""
+    return [
+        axis
+        for axis, alternatives in view.spec.axes.items()
+        if len(view.axes.get(axis, ())) > 1
+        and (axis in PARALLEL or any(PARALLEL.keys() & each.flags.keys() for each in alternatives))
+    ]
+
+
+def arrangement(choices: Sequence[tuple[str, str | None]]) -> str:
+    """An arrangement in a word, such as `TP2 × PP4`; what is one or off is left out."""
+    parts = [
+        PARALLEL[axis] if value == "true" else f"{PARALLEL[axis]}{value}"
+        for axis, value in choices
+        if value not in (None, "1", "false")
+    ]
+    return " × ".join(parts) or "one GPU"
+
+
+def arrangements_of(view: SweepView) -> dict[str, str]:
+    """The arrangement of each config that the plans have, by its id."""
+    configs = {each.config.config_id: each.config for plan in view.record.plans for each in plan.feasible}
+    return {
+        config_id: arrangement(
+            [(flag, str(value).lower()) for flag in PARALLEL if (value := config.flags.get(flag)) is not None]
+        )
+        for config_id, config in configs.items()
+    }
+
+
+def results(view: SweepView) -> pl.DataFrame:
+    """The runs under the objective's load, with the `preset` of each."""
+    runs = view.objective_runs()
+    if view.record.imported is not None:
+        return runs.with_columns(preset=pl.col("node"))
+    arranged = pl.col("config_id").replace_strict(arrangements_of(view), default="one GPU", return_dtype=pl.String)
+    return runs.filter(pl.col("verdict") != "invalid").with_columns(
+        preset=pl.format("{}, {}", "hardware", arranged) if parallel_axes(view) else pl.col("hardware")
+    )
 
 
 def rows(view: SweepView, model: str, context: str) -> pl.DataFrame:
-    """The first launch on each node under the objective's load; pipeline-parallel arms are left out."""
-    runs = view.objective_runs().filter(
+    """The first launch of each preset under the objective's load; published pipeline-parallel arms are left out."""
+    runs = results(view).filter(
         pl.col(f"axis_{MODEL}") == model, pl.col(f"axis_{CONTEXT}") == context, pl.col("replicate") == 0
     )
     if PARALLELISM in view.axes:
@@ -38,14 +98,14 @@ def leaders(view: SweepView) -> list[dict[str, object]]:
         output = tried.row(0, named=True)
         prompt = tried.sort("input_tok_per_s", descending=True, nulls_last=True, maintain_order=True).row(0, named=True)
         failed = tried.filter(pl.col("requests_failed") > 0).sort("requests_failed", descending=True)
-        counts = [f"{node} ({count})" for node, count in failed.select("node", "requests_failed").iter_rows()]
+        counts = [f"{node} ({count})" for node, count in failed.select("preset", "requests_failed").iter_rows()]
         found.append(
             {
                 "model": model,
                 "context": int(context),
-                "output_node": output["node"],
+                "output_node": output["preset"],
                 "output": output["output_tok_per_s"],
-                "prompt_node": prompt["node"],
+                "prompt_node": prompt["preset"],
                 "prompt": prompt["input_tok_per_s"],
                 "failed": ", ".join(counts) or None,
             }
@@ -88,7 +148,8 @@ def every(view: SweepView) -> Table:
     """All results, those of one model and context together with the highest output first."""
     order = {name: index for index, name in enumerate(view.axes[MODEL])}
     frame = (
-        view.objective_runs()
+        results(view)
+        .filter(pl.col(f"axis_{MODEL}").is_not_null())
         .with_columns(
             pl.col(f"axis_{CONTEXT}").cast(pl.Int64),
             href=trial_href(pl.col("trial_id")),
@@ -99,18 +160,65 @@ def every(view: SweepView) -> Table:
     return table(
         frame,
         [
-            Column(key="node", title="Preset", kind="code"),
+            Column(key="preset", title="Preset", kind="code"),
             Column(key=f"axis_{MODEL}", title="Model", kind="code"),
             Column(key=f"axis_{CONTEXT}", title="Context", unit="tokens", kind="number"),
-            Column(key=f"axis_{PARALLELISM}", title="Parallelism", kind="code"),
+            *(
+                [Column(key=f"axis_{PARALLELISM}", title="Parallelism", kind="code")]
+                if PARALLELISM in view.axes
+                else []
+            ),
             Column(key="output_tok_per_s", title="Output", unit="tok/s", kind="number", digits=2),
             Column(key="input_tok_per_s", title="Prompt", unit="tok/s", kind="number", digits=2),
+            *(
+                [Column(key=REQUEST, title="One request", unit="tok/s", kind="number", digits=2)]
+                if frame[REQUEST].is_not_null().any()
+                else []
+            ),
             Column(key="latency_s_mean", title="Mean latency", unit="s", kind="number", digits=2),
             Column(key="requests_failed", title="Requests failed", kind="number"),
             Column(key="hardware", title="Hardware"),
         ],
         name="presets",
         title="Every result, by context and model",
-        hrefs={"node": "href"},
+        hrefs={"preset": "href"},
         note="In order of output throughput within a context and model; different models do not rank.",
     )
+
+
+def bars(view: SweepView) -> list[Figure]:
+    """The output throughput of each preset as bars, a figure for each context and a panel for each model."""
+    found = []
+    for context in view.axes[CONTEXT]:
+        frames = [rows(view, model, context) for model in view.axes[MODEL]]
+        measured = [frame for frame in frames if frame["output_tok_per_s"].is_not_null().any()]
+        if not measured:
+            continue
+        frame = pl.concat(measured).select(
+            pl.col(f"axis_{MODEL}").alias("model"), "preset", value="output_tok_per_s", prompt="input_tok_per_s"
+        )
+        order = frame["preset"].unique(maintain_order=True).sort().to_list()
+        chart = (
+            alt.Chart(frame)
+            .mark_bar(color=theme.SERIES[0], height={"band": 0.7})
+            .encode(
+                y=alt.Y("preset:N", title=None, sort=order, axis=alt.Axis(labelLimit=260, labelColor=theme.INK)),
+                x=alt.X("value:Q", title="Output throughput (tok/s)"),
+                tooltip=["model:N", "preset:N", alt.Tooltip("value:Q", title="tok/s", format=",.4~r")],
+            )
+            .properties(width=theme.WIDTH // 2, height=alt.Step(18))
+            .facet(facet=alt.Facet("model:N", title=None, sort=list(view.axes[MODEL])), columns=1)
+            .resolve_scale(x="independent", y="independent")
+        )
+        found.append(
+            figure(
+                chart,
+                frame,
+                {"model": "Model", "preset": "Preset", "value": "Output (tok/s)", "prompt": "Prompt (tok/s)"},
+                name=f"presets-{context}",
+                title=f"Output throughput at a context of {int(context):,}",
+                caption=f"Each panel is a model, each bar a preset; models have scales of their own. "
+                f"{view.lone_words('One launch each').capitalize()}, so no interval.",
+            )
+        )
+    return found

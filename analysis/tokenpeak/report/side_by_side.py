@@ -10,7 +10,15 @@ from tokenpeak.paths import slug
 from tokenpeak.plan.matrix import own_models
 from tokenpeak.report.blocks.block import Block, Column, Part, Sentence, Table, answer, code, note, strong, table
 from tokenpeak.report.blocks.digits import number, percent
-from tokenpeak.report.presets import CONTEXT, MODEL, PARALLELISM
+from tokenpeak.report.presets import (
+    CONTEXT,
+    MODEL,
+    PARALLEL,
+    PARALLELISM,
+    arrangement,
+    arrangements_of,
+    parallel_axes,
+)
 from tokenpeak.report.ranking.standings import rank
 from tokenpeak.report.view import SweepView, latency_words
 
@@ -19,13 +27,6 @@ FORMATS = ("quantization", "dtype", "kv_cache_dtype")
 MODELS = ("model", "checkpoint")
 OF_NODE = ("tok/s", "req/s")
 """Units of what an engine's GPUs give together; a latency, or the speed of one request, is no sum over them."""
-PARALLEL = {
-    "tensor_parallel_size": "TP",
-    "pipeline_parallel_size": "PP",
-    "data_parallel_size": "DP",
-    "enable_expert_parallel": "EP",
-}
-"""Axes of parallelism and how an arrangement abbreviates them."""
 
 
 def answer_hardware(view: SweepView) -> Sentence:
@@ -209,19 +210,9 @@ def _against_first(view: SweepView, hardware: str, axis: str, choices: Sequence[
     return rows
 
 
-def arrangement(choices: Sequence[tuple[str, str | None]]) -> str:
-    """An arrangement in a word, such as `TP2 × PP4`; what is one or off is left out."""
-    parts = [
-        PARALLEL[axis] if value == "true" else f"{PARALLEL[axis]}{value}"
-        for axis, value in choices
-        if value not in (None, "1", "false")
-    ]
-    return " × ".join(parts) or "one GPU"
-
-
 def arrangements(view: SweepView) -> list[Block]:
     """Each arrangement against the others, by the runs that are equal in all else; nothing where there is but one."""
-    axes = [axis for axis in PARALLEL if len(view.axes.get(axis, ())) > 1]
+    axes = parallel_axes(view)
     if not axes:
         return []
     frame = _compared(view, axes)
@@ -236,7 +227,11 @@ def _compared(view: SweepView, axes: Sequence[str]) -> pl.DataFrame:
     A config outside the grid has no arrangement that is known here; means are geometric, as in the ranking.
     """
     runs = view.same_requests().filter(pl.any_horizontal(pl.col(f"axis_{axis}").is_not_null() for axis in view.axes))
-    words = [arrangement([(axis, row[f"axis_{axis}"]) for axis in axes]) for row in runs.iter_rows(named=True)]
+    named, arranged = [axis for axis in axes if axis in PARALLEL], arrangements_of(view)
+    words = [
+        arranged.get(row["config_id"]) or arrangement([(axis, row[f"axis_{axis}"]) for axis in named])
+        for row in runs.iter_rows(named=True)
+    ]
     others = [f"axis_{axis}" for axis in view.axes if axis not in axes]
     same = ["hardware", "workload_name", "level_label", *others]
     found = (
@@ -284,6 +279,8 @@ def _arrangement_table(frame: pl.DataFrame) -> Table:
 
 def of_presets(view: SweepView) -> list[Block]:
     """Tensor against pipeline parallel on each preset of hardware, where the sweep has both."""
+    if view.record.imported is None:
+        return arrangements(view)
     if PARALLELISM not in view.axes:
         return []
     return [_preset_answer(view), _preset_table(view)]

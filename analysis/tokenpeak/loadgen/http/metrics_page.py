@@ -33,7 +33,11 @@ _GAUGES = {
     "requests_running": ("vllm:num_requests_running",),
     "requests_waiting": ("vllm:num_requests_waiting",),
     "kv_cache_usage": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
+    # V0's own
+    "requests_swapped": ("vllm:num_requests_swapped",),
+    "cpu_cache_usage": ("vllm:cpu_cache_usage_perc",),
 }
+_SHARES = ("kv_cache_usage", "cpu_cache_usage")
 _COUNTERS = {
     "prompt_tokens": ("vllm:prompt_tokens",),
     "generation_tokens": ("vllm:generation_tokens",),
@@ -76,8 +80,8 @@ def parse(text: str) -> dict[str, float]:
                 continue
             sums[key] = sums.get(key, 0.0) + sample.value
             counts[key] = counts.get(key, 0) + 1
-    if "kv_cache_usage" in sums:
-        sums["kv_cache_usage"] /= counts["kv_cache_usage"]
+    for share in sums.keys() & {*_SHARES}:
+        sums[share] /= counts[share]
     return {key: value for key, value in sums.items() if key not in broken}
 
 
@@ -218,6 +222,7 @@ def counters(samples: list[Sample]) -> EngineCounters | None:
 
     queries, hits, preemptions = grew("prefix_cache_queries"), grew("prefix_cache_hits"), grew("preemptions")
     running, waiting, kv = gauge("requests_running"), gauge("requests_waiting"), gauge("kv_cache_usage")
+    swapped, cpu = gauge("requests_swapped"), gauge("cpu_cache_usage")
     drafts, drafted, accepted = grew("drafts"), grew("draft_tokens"), grew("accepted_tokens")
     return EngineCounters(
         prompt_tok_per_s=rate("prompt_tokens"),
@@ -230,6 +235,10 @@ def counters(samples: list[Sample]) -> EngineCounters | None:
         waiting_max=waiting[1],
         kv_cache_usage_mean=kv[0],
         kv_cache_usage_max=kv[1],
+        swapped_mean=swapped[0],
+        swapped_max=swapped[1],
+        cpu_cache_usage_mean=cpu[0],
+        cpu_cache_usage_max=cpu[1],
         draft_acceptance_rate=None if not drafted or accepted is None else accepted / drafted,
         draft_accepted_length=None if not drafts or accepted is None else 1 + accepted / drafts,
     )

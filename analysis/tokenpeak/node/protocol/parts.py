@@ -71,8 +71,9 @@ class Series:
     """Samples on one clock, and a column of equal length for each quantity.
 
     `t_s` are seconds after the trial's start; in a node's answer, unix seconds of the node. Names carry units:
-    requests_running, requests_waiting, kv_cache_usage (0..1), gpu0_power_w, gpu0_sm_clock_mhz, gpu0_temperature_c,
-    gpu0_vram_used_bytes, gpu0_utilization (0..1), gpu0_slowed (0 or 1) and so on. None: no sample.
+    requests_running, requests_waiting, requests_swapped, kv_cache_usage, cpu_cache_usage (0..1), gpu0_power_w,
+    gpu0_sm_clock_mhz, gpu0_temperature_c, gpu0_vram_used_bytes, gpu0_utilization (0..1), gpu0_slowed (0 or 1) and so
+    on. None: no sample.
     """
 
     t_s: tuple[float, ...] = bound(field.several(instant_s, field.SAMPLES_LIMIT), ())

@@ -45,6 +45,8 @@ LANES: tuple[tuple[str, str, str, float], ...] = (
     ("requests_running", "Running", "requests", 1.0),
     ("requests_waiting", "Waiting", "requests", 1.0),
     ("kv_cache_usage", "KV cache", "%", 100.0),
+    ("requests_swapped", "Swapped", "requests", 1.0),
+    ("cpu_cache_usage", "CPU cache", "%", 100.0),
     ("power_w", "Power", "W", 1.0),
     ("sm_clock_mhz", "SM clock", "MHz", 1.0),
     ("temperature_c", "Temperature", "°C", 1.0),
