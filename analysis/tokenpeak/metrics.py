@@ -103,6 +103,14 @@ METRICS: tuple[Metric, ...] = (
         distribution=True,
     ),
     Metric(
+        name="request_input_tok_per_s",
+        title="Prompt speed of a request",
+        unit="tok/s per request",
+        direction="higher",
+        formula="prompt tokens ÷ latency, of each request",
+        distribution=True,
+    ),
+    Metric(
         name="ttft_s",
         title="Time to first token",
         unit="s",

@@ -129,6 +129,8 @@ class RunSummary(Record):
     tpot_s: Distribution
     itl_s: Distribution
     latency_s: Distribution
+    request_input_tok_per_s: Distribution = Distribution(n=None)
+    """Unknown in archives written before it was recorded."""
     __pydantic_extra__: dict[str, Distribution] = Field(init=False)
     """Further metrics over requests, as metrics.py declares them."""
     model_config = ConfigDict(extra="allow")

@@ -19,7 +19,7 @@ from tokenpeak.report.view import SweepView
 
 PARALLELISM = "parallelism"
 MODEL, CONTEXT = "model", "max_model_len"
-REQUEST = "request_output_tok_per_s_mean"
+OF_REQUESTS = {"request_output_tok_per_s_mean": "Output of a request", "request_input_tok_per_s_mean": "Its prompt"}
 PARALLEL = {
     "tensor_parallel_size": "TP",
     "pipeline_parallel_size": "PP",
@@ -171,9 +171,9 @@ def every(view: SweepView) -> Table:
             Column(key="output_tok_per_s", title="Output", unit="tok/s", kind="number", digits=2),
             Column(key="input_tok_per_s", title="Prompt", unit="tok/s", kind="number", digits=2),
             *(
-                [Column(key=REQUEST, title="One request", unit="tok/s", kind="number", digits=2)]
-                if frame[REQUEST].is_not_null().any()
-                else []
+                Column(key=key, title=title, unit="tok/s", kind="number", digits=2)
+                for key, title in OF_REQUESTS.items()
+                if frame[key].is_not_null().any()
             ),
             Column(key="latency_s_mean", title="Mean latency", unit="s", kind="number", digits=2),
             Column(key="requests_failed", title="Requests failed", kind="number"),

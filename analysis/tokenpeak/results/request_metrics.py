@@ -18,6 +18,7 @@ REQUEST_METRICS: dict[str, Callable[[pl.Expr], pl.Expr]] = {
     "tpot_s": lambda _: pl.when(_TOKENS > 1).then((_LAST - pl.col("first_token_s")) / (_TOKENS - 1)),
     "latency_s": lambda began: _LAST - began,
     "request_output_tok_per_s": lambda began: _TOKENS / (_LAST - began),
+    "request_input_tok_per_s": lambda began: pl.col("input_tokens") / (_LAST - began),
 }
 """Metric → its value by when the request began to count: when it was due (open loop) or sent (closed loop)."""
 
