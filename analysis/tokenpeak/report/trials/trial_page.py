@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from tokenpeak.errors import PlanError
 from tokenpeak.metrics import with_derived
 from tokenpeak.node.protocol.parts import LEFT_DOWN
 from tokenpeak.predict.correction import measured_as_predicted
@@ -24,6 +25,7 @@ from tokenpeak.report.trials.time_axis import time_axis
 from tokenpeak.report.view import LAUNCH, SweepView, engine_words, metric_word
 from tokenpeak.spec.workload import ClosedLoad
 from tokenpeak.store.archive import Archive
+from tokenpeak.vllm.command import paste_command
 from tokenpeak.vllm.explanation import LEAKED
 
 ACCESS = re.compile(r'"(?:GET|POST) /\S* HTTP/')
@@ -68,12 +70,28 @@ def trial_pages(view: SweepView) -> Iterator[tuple[str, dict[str, Any]]]:
                 "predictions": predictions(view, trial),
                 "slo": [slo_sentence(run) for run in trial.runs],
                 "window": [window_sentence(run) for run in trial.runs],
+                "command": _command(view, trial),
                 "requests": archive.requests_path(trial_id).is_file(),
                 "log": _log_end(archive, trial_id),
                 "split": split(trial),
                 "afterwards": _afterwards(trial.restoration) if trial.restoration is not None else "",
             },
         )
+
+
+def _command(view: SweepView, trial: TrialRecord) -> tuple[str, str]:
+    """The engine's command line, and a note of how it is known."""
+    if trial.argv:
+        return " ".join(trial.argv), ""
+    if view.record.imported is None:
+        return "The engine was not launched.", ""
+    is_vllm = trial.config.engine_version is None or trial.config.engine_version[:1].isdigit()
+    if is_vllm and (trial.config.flags or trial.config.env):
+        try:
+            return paste_command(trial.config), "By its settings; the source gives no command."
+        except PlanError:
+            pass
+    return "The source does not give it.", ""
 
 
 def _afterwards(found: Restoration) -> str:
