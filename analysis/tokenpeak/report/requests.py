@@ -48,7 +48,7 @@ def chosen(view: SweepView, ranked: Ranking, most: int) -> list[str]:
 
 
 def requests_of(view: SweepView, ranked: Ranking) -> pl.DataFrame:
-    """Measured requests of the objective's run: series (the label), trial_id, keys of WORDS, input_tokens, turn.
+    """Measured requests of the objective's run: series (the label), trial_id, keys of WORDS, tokens, turn.
 
     Configs of one class are one, as in the ranking. Empty where the archive has none.
     """
@@ -73,6 +73,7 @@ def requests_of(view: SweepView, ranked: Ranking) -> pl.DataFrame:
             "series",
             "trial_id",
             "input_tokens",
+            "output_tokens",
             "turn",
             ttft_s=pl.col("first_token_s") - start,
             tpot_s=pl.when(pl.col("output_tokens") > 1).then(
@@ -298,6 +299,42 @@ def quantile_table(view: SweepView, hardware: str, frame: pl.DataFrame) -> Table
         ],
         name=f"quantiles-table-{slug(hardware)}",
         title=f"Quantiles of requests{view.where(hardware)}",
+        scope=slug(hardware),
+    )
+
+
+def turns_table(view: SweepView, hardware: str, requests: pl.DataFrame) -> Table | None:
+    """A row per config and turn of its chats: tokens, TTFT and latency; None where no chat has several turns."""
+    if requests.is_empty() or requests["turn"].n_unique() < 2:
+        return None
+    names = requests["series"].unique(maintain_order=True).to_list()
+    order = pl.col("series").replace_strict(names, range(len(names)), return_dtype=pl.Int64)
+    found = (
+        requests.group_by("series", "turn", maintain_order=True)
+        .agg(
+            pl.col("input_tokens", "output_tokens").mean(),
+            (pl.col("ttft_s").median() * 1000).alias("ttft_50"),
+            *((pl.col(key).quantile(0.95, "linear") * 1000).alias(f"{key[:-2]}_95") for key in ("ttft_s", "latency_s")),
+            pl.len().cast(pl.Int64).alias("n"),
+        )
+        .with_columns(pl.col("turn") + 1)
+        .sort(order, "turn")
+    )
+    return table(
+        found,
+        [
+            Column(key="series", title="Config", unit=" / ".join(view.axes), kind="code"),
+            Column(key="turn", title="Turn", kind="number"),
+            Column(key="input_tokens", title="Prompt, mean", unit="tokens", kind="number"),
+            Column(key="output_tokens", title="Answer, mean", unit="tokens", kind="number"),
+            Column(key="ttft_50", title="TTFT p50", unit="ms", kind="number"),
+            Column(key="ttft_95", title="TTFT p95", unit="ms", kind="number"),
+            Column(key="latency_95", title="Latency p95", unit="ms", kind="number"),
+            Column(key="n", title="Requests", kind="number"),
+        ],
+        name=f"turns-{slug(hardware)}",
+        title=f"Turns of chats{view.where(hardware)}",
+        note="Over the requests of all launches.",
         scope=slug(hardware),
     )
 

@@ -19,7 +19,8 @@ SELECT
     r.verdict, r.slo_met, r.duration_s, r.requests_sent, r.requests_ok, r.requests_failed, r.input_tokens,
     r.output_tokens, r.request_per_s, r.output_tok_per_s, r.total_tok_per_s, r.goodput_request_per_s,
     r.request_output_tok_per_s_p50, r.ttft_s_p50, r.ttft_s_p95, r.ttft_s_p99, r.tpot_s_p50, r.tpot_s_p95, r.tpot_s_p99,
-    r.itl_s_p50, r.itl_s_p99, r.latency_s_p50, r.latency_s_p95, r.latency_s_p99, t.choices
+    r.itl_s_p50, r.itl_s_p99, r.latency_s_p50, r.latency_s_p95, r.latency_s_p99, t.choices, r.input_tok_per_s,
+    r.request_output_tok_per_s_mean, r.request_input_tok_per_s_mean, r.ttft_s_mean
 FROM runs r JOIN sweeps s USING (sweep_id) JOIN trials t USING (sweep_id, trial_id);
 
 -- Configs by the geometric mean of their objective over launches, without holdout runs; the site ranks by it too.
