@@ -118,3 +118,16 @@ def test_kv_cache_that_no_log_states_has_no_column() -> None:
     shown = ranking_blocks.ranking_table(view, rank(view, view.hardware[0]))
 
     assert not [column for column in shown.columns if "KV cache" in column.title or "fit" in column.title]
+
+
+def test_published_memory_and_quality_have_columns() -> None:
+    """The T4's table: weights in GiB, and what it says of each format's quality."""
+    view = open_archive(paths.ARCHIVES / "t4-mistral7b")
+    ranked = rank(view, view.hardware[0])
+    titles = {column.title for column in ranking_blocks.ranking_table(view, ranked).columns if not column.hidden}
+    stated = ranked.frame.select("label", "stated_quality", pl.col("weights_bytes") / 1e9)
+
+    assert {"Quality, as stated", "Weights of one GPU"} <= titles
+    assert [("awq-4bit", "-2%", 4.5), ("float16", "best", 14.0), ("gguf-llama.cpp", "-5%", 4.0)] == [
+        row for row in sorted(stated.rows()) if row[0] != "gptq-4bit"
+    ]

@@ -159,6 +159,7 @@ def _trials(
                     started_at=started_at,
                     duration_s=None,
                     startup=startup,
+                    stated_quality=next((run.stated_quality for run in runs if run.stated_quality), None),
                     runs=tuple(_run(index, run, source, imported_at) for index, run in enumerate(runs)),
                     provenance=provenance,
                 ),

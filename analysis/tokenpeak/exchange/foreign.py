@@ -59,6 +59,7 @@ class ForeignRun:
     slo_met: bool | None = None
     energy: Energy | None = None
     startup: StartupFacts = UNKNOWN_START
+    stated_quality: str | None = None
     requests: pl.DataFrame | None = None
     """Columns of records.REQUEST_COLUMNS, run_index left to the assembly."""
     reasons: tuple[Reason, ...] = (NOT_JUDGED,)

@@ -76,6 +76,8 @@ class TableEntry(_Strict):
     level: dict[str, Value] = {}
     fields: dict[str, Value]
     slo_met: Value = None
+    quality: Value = None
+    """What the source says of the answers, in its own words."""
     ignored: dict[str, str] = {}
     """Column → why it has no place."""
 
@@ -271,6 +273,7 @@ def _run(table: TableEntry, mapping: Mapping_, row: dict[str, str], place: str) 
             level=ExternalLoad.model_validate({"external": True, **_known(table.level, row, place)}),
             summary=summary_of(values),
             startup=startup_of(values),
+            stated_quality=text(table.quality),
             slo_met=met,
             energy=energy_of(values, "estimated_tdp"),
         )
@@ -297,7 +300,7 @@ def _values(table: TableEntry) -> dict[str, Value]:
         ("level.", table.level),
     )
     values = {prefix + name: value for prefix, values in groups for name, value in values.items()}
-    names = ("node", "config", "model", "engine_version", "replicate", "slo_met")
+    names = ("node", "config", "model", "engine_version", "replicate", "slo_met", "quality")
     return values | {name: value for name in names if (value := getattr(table, name)) is not None}
 
 

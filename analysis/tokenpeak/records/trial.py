@@ -83,6 +83,8 @@ class TrialRecord(Record):
     runs: tuple[RunRecord, ...] = ()
     quality: QualityMeasurement | None = None
     """That its answers were measured after the load, beside it in a file of their own; None where they were not."""
+    stated_quality: str | None = None
+    """What the source of an import says of its answers, in its own words; None: it says nothing, or is ours."""
     left_out: str | None = None
     """Why runs beside the objective's were not made; None: all were, as far as the trial went."""
     series: Series = Series()

@@ -224,6 +224,7 @@ TRIALS = SqlTable(
         text("engine_digest", "sha256 of the image, or of the command's file, that was started"),
         text("quality", "pass, fail or unknown: whether its config's answers are as the reference's; null: no verdict"),
         text("quality_reason", "Why, in a sentence"),
+        text("stated_quality", "What the source of an import says of its answers, in its own words"),
         *_interval_columns("quality_kl", "Divergence of its prefill from the reference"),
         number("quality_top1_agreement", "Share of tokens whose likeliest token is the reference's"),
         number("quality_perplexity_ratio", "Perplexity of the texts to it ÷ to the reference"),

@@ -218,7 +218,7 @@ def ranking_table(view: SweepView, ranked: Ranking) -> Table:
     axes = [Column(key=f"axis_{axis}", title=axis, kind="code", hidden=True) for axis in view.axes]
     scale = 1000.0 if view.metric.name in MILLI else 1.0
     frame = frame.with_columns(pl.col("objective", "low", "high", "objective_holdout", "objective_unproven") * scale)
-    frame = frame.with_columns(kv_cache_gib=pl.col("kv_cache_bytes") / GIB)
+    frame = frame.with_columns(kv_cache_gib=pl.col("kv_cache_bytes") / GIB, weights_gib=pl.col("weights_bytes") / GIB)
     unit = "ms" if scale != 1.0 else view.metric.unit
     rests_on = "Launches with a result" if view.launches_known else "Published figures; launches are not known"
     against = f"Against {ranked.baseline.words if ranked.baseline and ranked.baseline.config_id else 'median'}"
@@ -248,7 +248,12 @@ def ranking_table(view: SweepView, ranked: Ranking) -> Table:
             *([Column(key="slo", title="SLO", kind="state", help=SLO)] if frame["slo"].is_not_null().any() else []),
             *(replace(column, hidden=True) for column in confidence_column(frame)),
             *[metric_column(name, currency=view.spec.energy.currency, hidden=name not in shown) for name in measured],
-            *_room_columns(frame),
+            *_room_columns(frame, hidden=view.record.imported is None),
+            *(
+                [Column(key="stated_quality", title="Quality, as stated")]
+                if frame["stated_quality"].is_not_null().any()
+                else []
+            ),
             *([Column(key="also", title="Stands for")] if frame["also"].is_not_null().any() else []),
             *([Column(key="why", title="Why not")] if frame["why"].is_not_null().any() else []),
             Column(key="details", title="Why not, in full", hidden=True),
@@ -265,9 +270,10 @@ def ranking_table(view: SweepView, ranked: Ranking) -> Table:
     )
 
 
-def _room_columns(frame: pl.DataFrame) -> list[Column]:
-    """The KV cache of each config, as far as engines' logs state it."""
+def _room_columns(frame: pl.DataFrame, *, hidden: bool) -> list[Column]:
+    """Weights and KV cache of each config, as far as engines' logs or a publication state them."""
     columns = [
+        Column(key="weights_gib", title="Weights of one GPU", unit="GiB", kind="number", digits=2, hidden=hidden),
         Column(key="kv_cache_gib", title="KV cache of one GPU", unit="GiB", kind="number", digits=2, hidden=True),
         Column(key="kv_cache_tokens", title="KV cache", unit="tokens", kind="number", hidden=True),
         Column(

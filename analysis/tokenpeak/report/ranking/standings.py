@@ -49,8 +49,8 @@ MEASURED = (
 )
 """Columns of the objective's run that a ranking carries: geometric means over launches, of engine counts plain ones."""
 
-ROOM = ("kv_cache_bytes", "kv_cache_tokens", "max_concurrency")
-"""Columns of trials that a ranking carries: the KV cache that the engine's log states, medians over launches."""
+ROOM = ("weights_bytes", "kv_cache_bytes", "kv_cache_tokens", "max_concurrency")
+"""Columns of trials that a ranking carries: weights and KV cache by the engine's log, medians over launches."""
 
 
 def measured_columns(view: SweepView) -> tuple[str, ...]:
@@ -75,9 +75,9 @@ class Ranking:
     gain_low and gain_high where the baseline is a config), group (best, tie or empty), state (ok, invalid, failed or,
     where each launch was, interrupted), why (in a few words), details (in sentences), trial_id (the config's first
     trial), slo_met (in every launch), slo_confidence (by the requests of all launches), quality (pass, fail, unknown or
-    null) with quality_reason, objective_unproven (what the objective is of a config whose answers failed or are not
-    proven), those of `measured_columns`: means over launches, beside a rate those of its launch, and those of ROOM. A
-    holdout run has no part in these; its result has columns of its own.
+    null) with quality_reason, stated_quality (in a publication's words), objective_unproven (what the objective is of a
+    config whose answers failed or are not proven), those of `measured_columns`: means over launches, beside a rate
+    those of its launch, and those of ROOM. A holdout run has no part in these; its result has columns of its own.
     """
 
     hardware: str
@@ -209,7 +209,7 @@ def rank(view: SweepView, hardware: str) -> Ranking:
     frame = joined.group_by("config_id", maintain_order=True).agg(
         pl.col("label", "config_name", "trial_id", *axes).sort_by("is_mate", maintain_order=True).first(),
         pl.col("label").filter("is_mate").unique(maintain_order=True).alias("alike"),
-        pl.col("quality", "quality_reason").drop_nulls().first(),
+        pl.col("quality", "quality_reason", "stated_quality").drop_nulls().first(),
         pl.col("objective_unproven").filter(~pl.col("holdout")).log().mean().exp(),
         has.sum().cast(pl.Int64).alias("n"),
         pl.len().cast(pl.Int64).alias("launches"),

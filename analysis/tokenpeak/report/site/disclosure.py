@@ -106,7 +106,7 @@ RULES: dict[type[Any], dict[str, FieldRule]] = {
         WORD="sweep_id", NODE="production_downtime_s open_downtime_s unrestored left_out_nodes", FREE="problems"
     ),
     records.TrialRecord: _rules(
-        WORD="sweep_id trial_id config_class", NODE="node", TEXT="hardware left_out", ARGV="argv"
+        WORD="sweep_id trial_id config_class", NODE="node", TEXT="hardware left_out stated_quality", ARGV="argv"
     ),
     records.ApplyRecord: _rules(
         WORD="apply_id sweep_id", NODE="node", PRIVATE="who", TEXT="failed_in", FREE="message", VERSION="engine_version"
