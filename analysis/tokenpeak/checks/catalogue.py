@@ -133,9 +133,9 @@ class Judged:
 
 def read_claims(path: Path) -> tuple[Claim, ...]:
     """The claims of a claims.yml; none when there is no such file. FactsError says what is wrong in it."""
-    if not path.is_file():
+    raw = _read(path)
+    if raw is None:
         return ()
-    raw = bounded.read_yaml(path, error=FactsError)
     try:
         claims = tuple(Claim.model_validate(item) for item in raw["claims"])
     except (ValidationError, KeyError, TypeError) as error:
@@ -146,6 +146,22 @@ def read_claims(path: Path) -> tuple[Claim, ...]:
                 f"{path}: {claim.id} asks for a check {claim.check!r}. {suggestion(claim.check, CLAIM_CHECKS)}"
             )
     return claims
+
+
+def claims_about(sweep: str, folder: Path) -> tuple[Claim, ...]:
+    """The published claims, of archives in a folder, that name a sweep as one that measures the same; none: no file."""
+    paths = sorted(folder.glob("*/claims.yml"))
+    return next((read_claims(path) for path in paths if sweep in ((_read(path) or {}).get("sweeps") or ())), ())
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """A file's content; None without one. FactsError for one that holds no keys."""
+    if not path.is_file():
+        return None
+    raw = bounded.read_yaml(path, error=FactsError)
+    if not isinstance(raw, dict):
+        raise FactsError(f"{path} is no list of claims: it needs a key claims.")
+    return raw
 
 
 def judge(claim: Claim, evidence: Evidence) -> Judged:

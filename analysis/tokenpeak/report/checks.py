@@ -6,8 +6,9 @@ from functools import lru_cache
 
 import polars as pl
 
-from tokenpeak.checks.catalogue import GUARDS, Judged, guarded, judge, read_claims
+from tokenpeak.checks.catalogue import GUARDS, Judged, claims_about, guarded, judge, read_claims
 from tokenpeak.checks.evidence import VERDICT_WORDS, Evidence, Guarded
+from tokenpeak.paths import ARCHIVES
 from tokenpeak.report.blocks.block import Block, Column, Part, Sentence, Table, answer, strong, table
 from tokenpeak.report.view import SweepView
 
@@ -45,9 +46,12 @@ def evidence(view: SweepView) -> Evidence:
 
 
 def judged(view: SweepView) -> list[Judged]:
-    """Each claim that lies beside the archive, with its verdict."""
+    """Each claim that lies beside the archive, with its verdict; of a sweep of one's own, those that name the sweep."""
     seen = evidence(view)
-    return [judge(claim, seen) for claim in read_claims(view.path / CLAIMS_FILE)]
+    claims = read_claims(view.path / CLAIMS_FILE)
+    if not claims and view.record.imported is None:
+        claims = claims_about(view.record.name, ARCHIVES)
+    return [judge(claim, seen) for claim in claims]
 
 
 @lru_cache(maxsize=4)
