@@ -3,11 +3,11 @@ import math
 import pytest
 
 from tokenpeak.predict.demand import demand
+from tokenpeak.spec.lengths import LengthDistribution
 from tokenpeak.spec.workload import (
     ClosedLoad,
     ConversationWorkload,
     DatasetWorkload,
-    LengthDistribution,
     OpenLoad,
     SyntheticWorkload,
 )

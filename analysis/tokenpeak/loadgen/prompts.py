@@ -18,12 +18,11 @@ from tokenpeak.errors import WorkloadError
 from tokenpeak.http_answer import HttpAnswerError, ask
 from tokenpeak.loadgen.assignment import Conversation, RequestTemplate, Turn
 from tokenpeak.loadgen.datasets import read_samples, read_starters, read_trace, salted
+from tokenpeak.spec.lengths import Length, LengthDistribution
 from tokenpeak.spec.workload import (
     ConversationWorkload,
     DatasetWorkload,
     FixedWorkload,
-    Length,
-    LengthDistribution,
     SyntheticWorkload,
     Workload,
 )

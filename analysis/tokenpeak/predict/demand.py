@@ -8,6 +8,7 @@ from statistics import NormalDist, fmean, pstdev
 
 from tokenpeak.errors import SpecError
 from tokenpeak.records import RunRecord
+from tokenpeak.spec.lengths import Length, LengthDistribution
 from tokenpeak.spec.sweep import SweepSpec, WorkloadPlan
 from tokenpeak.spec.workload import (
     AnyLevel,
@@ -18,8 +19,6 @@ from tokenpeak.spec.workload import (
     ExternalLoad,
     ExternalWorkload,
     FixedWorkload,
-    Length,
-    LengthDistribution,
     LoadLevel,
     MaxRateLoad,
     OpenLoad,
