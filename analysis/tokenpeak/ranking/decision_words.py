@@ -101,6 +101,9 @@ def faster_words(faster: Sequence[Faster], *, higher_is_better: bool) -> list[Wo
     word = "higher" if higher_is_better else "lower"
     found: list[Words] = []
     for reason, (first, *others) in of.items():
+        if reason == "another_model" and first.ratio is None:
+            # The headline has said that models are compared.
+            continue
         _, why = KEPT_BACK[reason]
         more = f"; the same holds for {len(others)} more" if others else ""
         said = " may not be run" if first.ratio is None else f" measured {abs(first.ratio - 1):.1%} {word}"
