@@ -70,6 +70,7 @@ SESSIONS: dict[str, Session] = {
     "how-to/without-root": Session(walk="researcher"),
     "how-to/v100": Session(),
     "how-to/rate-under-slo": Session(prepare=servers),
+    "how-to/own-prompts": Session(prepare=servers),
     "how-to/nightly-window": Session(prepare=a_working_folder),
     "how-to/ci-gate": Session(walk="ci_job"),
     "how-to/read-an-archive": Session(walk="analyst"),

@@ -93,12 +93,11 @@ def test_sharegpt(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_dataset_columns(kind: str, tmp_path: Path) -> None:
     """Columns are mapped, and prompts outside the length limits are left out."""
-    frame = pl.DataFrame({"q": ["short one", "x" * 4000], "n": [5, 6]})
+    frame = pl.DataFrame({"q": ["hi", "short one", "x" * 4000], "n": [4, 5, 6]})
     path = tmp_path / f"data.{kind}"
     frame.write_ndjson(path) if kind == "jsonl" else frame.write_parquet(path)
-    workload = DatasetWorkload(
-        name="x", path=str(path), prompt_column="q", output_column="n", max_input_tokens=100, salt=False
-    )
+    limits = {"min_input_tokens": 2, "max_input_tokens": 100}
+    workload = DatasetWorkload(name="x", path=str(path), prompt_column="q", output_column="n", salt=False, **limits)
 
     assert [("short one", 5)] == [(request["prompt"], request["max_tokens"]) for request in bodies(workload)]
 

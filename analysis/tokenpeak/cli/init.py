@@ -16,7 +16,7 @@ from tokenpeak.paths import is_name
 from tokenpeak.sweep.inventory.nodes import inventory_names
 from tokenpeak.terminal import echo, echo_lines
 
-_SWEEPS = ("quick", "rates")
+_SWEEPS = ("quick", "rates", "presets-model-context")
 """Sweeps for any inventory."""
 _SWEEP_SCHEMA, _VARIABLES_SCHEMA = "sweep.schema.json", "group_vars.schema.json"
 
@@ -151,6 +151,8 @@ def _files(inventories: tuple[str, ...]) -> Iterator[tuple[Path, Path | str]]:
         for source in sorted(path for path in folder.rglob("*.yml")):
             yield Path("inventory") / source.relative_to(paths.EXAMPLE_INVENTORIES), source
             sweeps |= dict.fromkeys(_default_sweeps(source))
+        # `a100x8-llama70b` is for a100, and not for a10.
+        sweeps |= dict.fromkeys(path.stem for path in sorted(paths.EXAMPLE_SWEEPS.glob(f"{inventory}[-x]*.yml")))
     for name in sweeps:
         yield Path("sweeps") / f"{name}.yml", paths.EXAMPLE_SWEEPS / f"{name}.yml"
     # Named in the first line of each sweep and of each group_vars/all.yml, for editors.

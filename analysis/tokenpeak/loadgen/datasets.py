@@ -138,7 +138,7 @@ def read_samples(workload: DatasetWorkload) -> list[DatasetSample]:
             continue
         matching += 1
         tokens = estimated_tokens(prompt)
-        if tokens > (workload.max_input_tokens or tokens):
+        if not workload.min_input_tokens <= tokens <= (workload.max_input_tokens or tokens):
             continue
         output = workload.output_tokens
         if output is None and answer is not None:

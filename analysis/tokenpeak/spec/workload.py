@@ -97,6 +97,8 @@ class DatasetWorkload(_Workload):
     """Column of reference answers, whose lengths are then asked for; None: `output_tokens` for all."""
     output_tokens: PositiveInt | None = None
     """Tokens to generate for a request, where the file does not say."""
+    min_input_tokens: PositiveInt = 1
+    """Shorter prompts are left out."""
     max_input_tokens: PositiveInt | None = None
     """Longer prompts are left out."""
 
