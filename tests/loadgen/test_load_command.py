@@ -76,6 +76,34 @@ def test_exit_status(slo: str, answer: Answer, status: ExitStatus) -> None:
     assert status == done.returncode, done.stdout + done.stderr
 
 
+def test_rate_with_a_bound_on_requests_in_flight(tmp_path: Path) -> None:
+    """Requests that are due beyond the bound wait here: a server of 0.1 s an answer gives two of them 20 a second."""
+    output = tmp_path / "run.json"
+    with serving(slow) as url:
+        arguments = [url, "--model", "m", "--rate", "100", "--max-concurrency", "2", "--requests", "20"]
+        CliRunner().invoke(load, [*arguments, "--arrivals", "constant", "--output", str(output)])
+
+    summary = json.loads(output.read_text())["summary"]
+    assert 20 == summary["requests_ok"]
+    assert 1.0 <= summary["duration_s"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--rate", "-3"], "-3.0 is not in the range x>0"),
+        (["--concurrency", "0"], "0 is not in the range x>=1"),
+        (["--concurrency", "4", "--max-concurrency", "2"], "--max-concurrency is of --rate"),
+    ],
+)
+def test_amounts_that_are_none_are_refused(options: list[str], words: str) -> None:
+    """By option and value, before anything is sent."""
+    done = CliRunner().invoke(load, ["http://127.0.0.1:9", *options])
+
+    assert ExitStatus.USAGE == done.exit_code
+    assert words in done.output
+
+
 def test_unknown_limit_is_an_error() -> None:
     """A limit that no SLO knows is refused before anything is sent, with the nearest."""
     done = typed("load", "http://127.0.0.1:9", "--max-rate-under", "ttft_p98_ms=5")

@@ -20,13 +20,16 @@ if TYPE_CHECKING:
 
 
 OUTPUT_TOKENS = 128
+AT_LEAST_ONE = click.IntRange(min=1)
+ABOVE_ZERO = click.FloatRange(min=0, min_open=True)
 
 
 @click.command(name="load", short_help="Offer a load to a server and measure how it is served.")
 @click.argument("url", required=False)
 @click.option("--model", help="The name that requests ask for; the one that the server serves when not given.")
-@click.option("--concurrency", type=int, help="Requests in flight (closed loop).")
-@click.option("--rate", type=float, help="Requests due per second (open loop).")
+@click.option("--concurrency", type=AT_LEAST_ONE, help="Requests in flight (closed loop).")
+@click.option("--rate", type=ABOVE_ZERO, help="Requests due per second (open loop).")
+@click.option("--max-concurrency", type=AT_LEAST_ONE, help="With --rate: more than so many wait in the client.")
 @click.option(
     "--arrivals",
     type=click.Choice(["constant", "poisson"]),
@@ -37,18 +40,20 @@ OUTPUT_TOKENS = 128
 @click.option(
     "--max-rate-under", help="Search the highest rate within limits, such as ttft_p99_ms=1000,tpot_p99_ms=60."
 )
-@click.option("--requests", type=int, help="How many requests are measured.")
+@click.option("--requests", type=AT_LEAST_ONE, help="How many requests are measured.")
 @click.option(
     "--duration",
-    type=float,
+    type=ABOVE_ZERO,
     help="For how many seconds requests are sent. An answer may take longer: the run ends when each has ended, has "
     "sent nothing for 120 s, or after 900 s in all.",
 )
-@click.option("--warmup-requests", type=int, default=0, show_default=True, help="Sent first and not counted.")
-@click.option("--input-tokens", type=int, default=128, show_default=True, help="Prompt tokens of a request.")
+@click.option(
+    "--warmup-requests", type=click.IntRange(min=0), default=0, show_default=True, help="Sent first and not counted."
+)
+@click.option("--input-tokens", type=AT_LEAST_ONE, default=128, show_default=True, help="Prompt tokens of a request.")
 @click.option(
     "--output-tokens",
-    type=int,
+    type=AT_LEAST_ONE,
     help=f"Generated tokens of a request; {OUTPUT_TOKENS} unless given, and as many as the answers of chat logs had.",
 )
 @click.option(
@@ -132,6 +137,8 @@ def _job(url: str, folder: Path, given: dict[str, Any]) -> Any:
 
     if sum(given[name] is not None for name in ("concurrency", "rate", "max_rate_under")) != 1:
         raise click.UsageError("Give one of --concurrency, --rate and --max-rate-under.")
+    if given["max_concurrency"] is not None and given["rate"] is None:
+        raise click.UsageError("--max-concurrency is of --rate; --concurrency alone is a closed loop.")
     workload: Any
     if given["workload_path"] is not None:
         workload = read_workload(given["workload_path"]).model_dump()
@@ -167,7 +174,7 @@ def _job(url: str, folder: Path, given: dict[str, Any]) -> Any:
             level["concurrency"] = given["concurrency"]
             level["requests"] = level["requests"] or (None if given["duration"] else 4 * given["concurrency"])
         else:
-            level |= {"rate_per_s": given["rate"], **arrivals}
+            level |= {"rate_per_s": given["rate"], "max_concurrency": given["max_concurrency"], **arrivals}
     run = {
         "run_index": 0,
         "workload": workload,
