@@ -77,7 +77,7 @@ def test_walk_of_the_effort_with_datasets(author: Reader, start_engine: StartEng
         f"tokenpeak load {engine.url} --workload code.yml --rate 10 --max-concurrency 10 --requests 50 --seed 42"
     ).said
 
-    has_all(offered, ["50", "TTFT", "TPOT", "ITL", "p99", "Verdict: valid"])
+    has_all(offered, ["50 of 50", "Time to first token", "Inter-token latency", "p99", "Verdict: valid"])
 
 
 def test_walk_of_the_plan_with_an_slo(author: Reader) -> None:

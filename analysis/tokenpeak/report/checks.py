@@ -66,10 +66,12 @@ def answer_claims(view: SweepView, claims: list[Judged], found: dict[str, Guarde
     if claims:
         counts = Counter(each.outcome.verdict for each in claims)
         words = ", ".join(f"{counts[verdict]} {words}" for verdict, words in VERDICT_WORDS.items() if counts[verdict])
-        parts += [
-            f"Of {len(claims)} claims that the source makes, the data, arithmetic and physics say: ",
-            strong(words),
-        ]
+        of = (
+            f"Of {len(claims)} claims that the source makes, the data, arithmetic and physics say: "
+            if view.record.imported is not None
+            else f"Of {len(claims)} claims that were published about such a sweep, this one's own trials say: "
+        )
+        parts += [of, strong(words)]
         parts.append(". ")
     findings = sum(len(each.findings) for each in found.values())
     looked = sum(each.looked_at > 0 for each in found.values())
@@ -135,7 +137,7 @@ def _overview(claims: list[Judged]) -> Table:
         name="claims",
         title="Claims and verdicts",
         hrefs={"id": "href"},
-        note="Claims are given in our words; the computations below use the archive's own figures.",
+        note="Claims are given in our words; the computations below use this archive's figures.",
     )
 
 
