@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+import yaml
 from tests.docs.reader import Reader
 from tests.sim.running_engine import StartEngine
 from tests.walks.authors import change_sweep, simulate_nodes
@@ -37,9 +38,9 @@ def trials(somebody: Reader) -> list[dict[str, Any]]:
 
 
 def page(somebody: Reader, name: str) -> str:
-    """A page of the site's one sweep."""
-    [found] = somebody.folder.glob(f"site/build/*/{name}.html")
-    return found.read_text()
+    """A page of the one sweep."""
+    [archive] = somebody.folder.glob("results/*/sweep.json")
+    return (somebody.folder / "site" / "build" / archive.parent.name / f"{name}.html").read_text()
 
 
 def has_all(text: str, words: Sequence[str]) -> None:
@@ -50,7 +51,7 @@ def has_all(text: str, words: Sequence[str]) -> None:
 def test_walk_of_the_article_on_v100(author: Reader) -> None:
     """Table, winner's command, energy and the article's own claims, of trials on four V100."""
     simulate_nodes(author, "four", like="v100", gpus=4, version="0.8.5.post1", model={"name": QWEN})
-    change_sweep(author, "v100-deepseek-r1-32b", search={"strategy": "adaptive", "trials": 3, "baseline": []})
+    change_sweep(author, "v100-deepseek-r1-32b", search={"strategy": "grid", "trials": 3, "baseline": []})
 
     planned = author.type("tokenpeak plan --inventory four --sweep v100-deepseek-r1-32b").said
     author.type("tokenpeak sweep --inventory four --sweep v100-deepseek-r1-32b")
@@ -61,7 +62,7 @@ def test_walk_of_the_article_on_v100(author: Reader) -> None:
     has_all(page(author, "index"), ["vllm serve", "--tensor-parallel-size 4"])
     has_all(page(author, "ranking"), ["Energy per output token"])
     has_all(page(author, "energy"), ["kWh", "CO₂", "Water"])
-    has_all(page(author, "checks"), ["C1", "21.8 tok/s"])
+    has_all(page(author, "claims"), ["C1", "21.8 tok/s"])
     assert energy.count("\n") >= 3
 
 
@@ -85,8 +86,15 @@ def test_walk_of_the_plan_with_an_slo(author: Reader) -> None:
     model = {"name": "nvidia/Llama-3.1-70B-Instruct-FP8", "served_name": "llama-70b"}
     simulate_nodes(author, "one", like="h200", gpus=1, version="0.14.1", model=model)
     path = author.folder / "sweeps" / "h200-llama70b-fp8.yml"
-    path.write_text(path.read_text().replace("budget_s: 1500", "budget_s: 90"))
-    change_sweep(author, "h200-llama70b-fp8", search={"strategy": "grid", "baseline": [], "trials": 2})
+    path.write_text(path.read_text().replace("output_tokens: 830", "output_tokens: 40"))
+    chats = yaml.safe_load(path.read_text())["workloads"][0]["workload"]
+    levels = [{"rate_per_s": rate, "requests": 110, "warmup_requests": 5} for rate in (5, 25)]
+    change_sweep(
+        author,
+        "h200-llama70b-fp8",
+        workloads=[{"workload": chats, "levels": levels}],
+        search={"strategy": "grid", "baseline": [], "trials": 2, "replicates": 1},
+    )
 
     author.type("tokenpeak check")
     author.type("tokenpeak sweep --inventory one --sweep h200-llama70b-fp8")
