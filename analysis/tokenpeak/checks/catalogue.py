@@ -23,11 +23,13 @@ CLAIM_CHECKS: Mapping[str, ClaimCheck] = {
     "kv_cache_size": limits.kv_cache_size,
     "kv_capacity": limits.kv_capacity,
     "weights_size": limits.weights_size,
+    "cache_added": limits.cache_added,
     "gap_comparison": tokens.gap_comparison,
     "matched_pairs": pairs.matched,
     "best_of_each": pairs.best_of_each,
     "scaling": pairs.scaling,
     "steady_gain": tokens.steady_gain,
+    "cause_in_prefill": tokens.cause_in_prefill,
     "independent": independence.independent,
     "measures_hardware": limits.measures_hardware,
     "binding_resource": limits.binding_resource,
@@ -39,6 +41,7 @@ CLAIM_CHECKS: Mapping[str, ClaimCheck] = {
     "highest_rate": spread.highest_rate,
     "boundary_spread": spread.boundary_spread,
     "stated_changes": spread.stated_changes,
+    "stated_ranges": spread.stated_ranges,
     "best_of_both": spread.best_of_both,
 }
 

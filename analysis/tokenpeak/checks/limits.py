@@ -101,6 +101,20 @@ def binding_resource(evidence: Evidence, *, where: Mapping[str, object], column:
     return settled(lines, holds=largest == stated, corrected=corrected)
 
 
+def cache_added(evidence: Evidence, *, before: str, after: str, stated_gib: float, stated_largest: str) -> CheckOutcome:
+    """Whether a config's KV cache is larger than another's by the stated GiB, and which config has the largest."""
+    trials = evidence.trials.filter(pl.col("kv_cache_bytes").is_not_null())
+    sizes = {str(name): float(size) / GIB for name, size in trials.select("config_name", "kv_cache_bytes").iter_rows()}
+    if before not in sizes or after not in sizes:
+        return undecided(f"{len(sizes)} configs have a known KV cache.", corrected="not published for both")
+    added = sizes[after] - sizes[before]
+    largest = max(sizes, key=lambda name: sizes[name])
+    lines = [f"{name}: {size:.2f} GiB." for name, size in sizes.items()]
+    lines.append(f"{after} − {before} = {added:.2f} GiB; stated about {figure(stated_gib)} GiB.")
+    holds = abs(added - stated_gib) <= 0.5 and largest == stated_largest
+    return settled(lines, holds=holds, corrected=f"{added:.2f} GiB more; {largest} has the largest")
+
+
 def needs_capability(
     _: Evidence, *, feature: str, stated_minimum: float, stated_devices: Sequence[str]
 ) -> CheckOutcome:

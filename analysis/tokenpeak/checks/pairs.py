@@ -112,9 +112,18 @@ def _with_keys(runs: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
 
 
 def best_of_each(
-    evidence: Evidence, *, axis: str, better: str, others: Sequence[str], resolution: float = 0.0
+    evidence: Evidence,
+    *,
+    axis: str,
+    better: str,
+    others: Sequence[str],
+    resolution: float = 0.0,
+    stated: Mapping[str, float] | None = None,
 ) -> CheckOutcome:
-    """Whether the best config of one alternative beats the best of each other by more than the figures resolve."""
+    """Whether the best config of one alternative beats the best of each other by more than the figures resolve.
+
+    `stated` has the best of alternatives as the source gives them; what its figures do not show fails the claim.
+    """
     column = evidence.objective
     runs = evidence.objective_runs().filter(pl.col(column).is_not_null())
     bests: dict[str, float] = {}
@@ -124,13 +133,20 @@ def best_of_each(
         if own.is_empty():
             return undecided(f"No run has {axis} {name}.")
         bests[name], worst[name] = float(own.max()), float(own.min())  # type: ignore[arg-type]
-    lines = [f"{axis} {name}: best {figure(bests[name])}, worst {figure(worst[name])}." for name in bests]
+    given = stated or {}
+    lines = [
+        f"{axis} {name}: best {figure(bests[name])}, worst {figure(worst[name])}"
+        + (f"; stated best {figure(given[name])}." if name in given else ".")
+        for name in bests
+    ]
     ahead = [bests[better] - bests[name] for name in others]
     leads = " and ".join(f"{name} by {figure(lead)}" for name, lead in zip(others, ahead, strict=True))
     lines.append(f"{better} leads {leads}; the figures resolve {figure(resolution)}.")
     corrected = f"best of each: {', '.join(f'{figure(best)} at {name}' for name, best in bests.items())}"
-    otherwise: Verdict = "contradicted" if any(lead < -resolution for lead in ahead) else "not_supported"
-    return settled(lines, holds=min(ahead) > resolution, corrected=corrected, otherwise=otherwise)
+    differs = any(abs(bests[name] - best) > resolution for name, best in given.items())
+    behind = any(lead < -resolution for lead in ahead)
+    otherwise: Verdict = "contradicted" if behind or differs else "not_supported"
+    return settled(lines, holds=min(ahead) > resolution and not differs, corrected=corrected, otherwise=otherwise)
 
 
 def scaling(evidence: Evidence) -> CheckOutcome:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import polars as pl
 
@@ -142,13 +143,17 @@ def stated_changes(
     """Whether metrics changed by the stated shares (or factors, for those listed) from one run to another."""
     first, second = evidence.one(before), evidence.one(after)
     if first is None or second is None:
-        return undecided("The archive lacks one of the two runs.")
+        lacking = [_condition(each) for each, row in ((before, first), (after, second)) if row is None]
+        return undecided(
+            f"The archive lacks a run of {' and of '.join(lacking)}.", corrected="no such run is published"
+        )
     lines: list[str] = []
     wrong: list[str] = []
     for name, stated in changes.items():
         old, new = value(first, name), value(second, name)
         if old is None or new is None:
-            return undecided(*lines, f"{name} is not known for both.")
+            lines.append(f"{name}: {figure(old)} with {_condition(before)}, {figure(new)} with {_condition(after)}.")
+            return undecided(*lines, corrected=f"{name} is not published for both")
         is_factor = name in factors
         computed = new / old if is_factor else new / old - 1
         allowed = 0.05 if is_factor else 0.005
@@ -158,6 +163,34 @@ def stated_changes(
             wrong.append(f"{name} {shown}")
     lines.append("One launch each: how much of it is run-to-run spread the two figures do not show.")
     return settled(lines, holds=not wrong, corrected="; ".join(wrong))
+
+
+def stated_ranges(evidence: Evidence, *, groups: Sequence[Mapping[str, Mapping[str, Any]]]) -> CheckOutcome:
+    """Whether the runs of each group lie where the source says: `where` picks them, `within` has a range of metrics."""
+    lines: list[str] = []
+    missing: list[str] = []
+    outside: list[str] = []
+    for group in groups:
+        runs = evidence.select(group["where"])
+        for name, (low, high) in group["within"].items():
+            figures = [] if name not in runs.columns else [float(item) for item in runs[name].drop_nulls()]
+            shown = ", ".join(figure(item) for item in figures) or "not published"
+            lines.append(f"{name} with {_condition(group['where'])}: {shown}; stated {figure(low)} to {figure(high)}.")
+            if not figures:
+                missing.append(name)
+            elif min(figures) < low or max(figures) > high:
+                outside.append(f"{name} {shown}")
+    if missing and not outside:
+        return undecided(*lines, corrected=f"{', '.join(dict.fromkeys(missing))} is not published there")
+    return settled(lines, holds=not outside, corrected="; ".join(outside))
+
+
+def _condition(where: Mapping[str, object]) -> str:
+    """Which runs are meant, in words."""
+    return ", ".join(
+        f"{column} {' or '.join(map(str, wanted)) if isinstance(wanted, list) else wanted}"
+        for column, wanted in where.items()
+    )
 
 
 @looks

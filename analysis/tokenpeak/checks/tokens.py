@@ -11,6 +11,7 @@ from tokenpeak.checks.evidence import (
     agrees,
     figure,
     looks,
+    percent,
     place,
     settled,
     undecided,
@@ -107,6 +108,33 @@ def steady_gain(evidence: Evidence, *, axis: str, metrics: list[str], where: Map
         return settled(lines, holds=False, corrected=f"not steady: worse in {'; '.join(broken)}")
     corrected = "different output lengths; not comparable"
     return settled(lines, holds=not unlike, corrected=corrected, otherwise="not_supported")
+
+
+def cause_in_prefill(
+    evidence: Evidence, *, axis: str, slow: str, fast: str, prompt_tokens: float, where: Mapping[str, object]
+) -> CheckOutcome:
+    """Whether what makes a setting slower is prefill, as a cause in the batching of prompts would: TTFT more than TPOT.
+
+    `axis` is the most tokens of a step, `prompt_tokens` the length of a prompt.
+    """
+    runs = [evidence.one({**where, axis: step}) for step in (fast, slow)]
+    figures = [[value(run or {}, name) for name in ("ttft_s_mean", "tpot_s_mean")] for run in runs]
+    (fast_ttft, fast_tpot), (slow_ttft, slow_tpot) = figures
+    if not fast_ttft or not fast_tpot or not slow_ttft or not slow_tpot:
+        return undecided(f"TTFT or TPOT at {axis} {slow} or {fast} is not known.", corrected="not published")
+    first, token = slow_ttft / fast_ttft - 1, slow_tpot / fast_tpot - 1
+    prompts = [max(1, int(float(step) // prompt_tokens)) for step in (slow, fast)]
+    lines = [
+        f"Whole prompts of {figure(prompt_tokens)} tokens in a step: {prompts[0]} at {slow}, {prompts[1]} at {fast}.",
+        f"TTFT, mean: {figure(fast_ttft)} s at {fast}, {figure(slow_ttft)} s at {slow}, {percent(first)}.",
+        f"TPOT, mean: {figure(fast_tpot * 1000)} ms at {fast}, {figure(slow_tpot * 1000)} ms at {slow}, "
+        f"{percent(token)}.",
+    ]
+    last, whole = (value(runs[1] or {}, name) for name in ("ttft_s_p99", "duration_s"))
+    if last and whole:
+        lines.append(f"At {slow} nearly all prompts were done after {figure(last)} of {figure(whole)} s.")
+    corrected = f"TTFT {percent(first)}, TPOT {percent(token)}: decode is slower, where no prompt waits"
+    return settled(lines, holds=first >= token > 0, corrected=corrected, otherwise="not_supported")
 
 
 @looks
