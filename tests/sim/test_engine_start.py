@@ -22,6 +22,9 @@ def test_the_log_says_what_each_releases_log_says(start_engine: StartEngine, ver
     assert facts.max_concurrency == pytest.approx(facts.kv_cache_tokens / 8192, abs=0.01)
     assert facts.kv_cache_bytes / facts.kv_cache_tokens == pytest.approx(2 * 32 * 8 * 128 * 2, rel=0.01)
     assert facts.weights_bytes == pytest.approx(8.03e9 * 2, rel=0.01)
+    assert facts.engine_choices.items() >= {"kv_cache_dtype": "auto", "enable_prefix_caching": "on"}.items()
+    assert facts.engine_choices["attention_backend"] in ("FLASH_ATTN", "Flash Attention")
+    assert ("cudagraph_mode" in facts.engine_choices) == (version != "0.8.5")
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,8 @@ class StartupFacts(Record):
     cuda_graph_bytes: int | None = None
     ready_s: float | None = None
     """From exec to the first real completion."""
+    engine_choices: dict[str, str] = {}
+    """What it runs with, given or chosen by itself, by the names of its flags; what its log does not say is absent."""
 
 
 class IdlePower(Record):

@@ -189,6 +189,27 @@ def start_times(settings: Settings, environ: Mapping[str, str] = os.environ) -> 
     return StartTimes(**{part: seconds * factor for part, seconds in modelled.items()})
 
 
+def attention_line(settings: Settings) -> str | None:
+    """The line that names the attention backend; None where the engine writes none, or it is not played.
+
+    Sources: logs of 0.7 to 0.19; 0.32.0 platforms/cuda.py 446 and 507, v1/attention/backends/flash_attn.py 453.
+    """
+    release, asked = settings.release, settings.arguments.given.get("attention_backend")
+    if settings.devices.is_cpu or settings.devices.gpu.vendor != "nvidia":
+        return None
+    flash = settings.devices.compute_capability >= (8, 0)
+    if asked:
+        return f"Using AttentionBackendEnum.{asked} backend."
+    if not release.v1:
+        return f"Using {'Flash Attention' if flash else 'XFormers'} backend."
+    if release.number < (0, 13, 0):
+        return "Using Flash Attention backend on V1 engine." if flash else None
+    backends = (
+        ["FLASH_ATTN", "FLASHINFER", "TRITON_ATTN", "FLEX_ATTENTION"] if flash else ["TRITON_ATTN", "FLEX_ATTENTION"]
+    )
+    return f"Using {backends[0]} attention backend out of potential backends: {backends}."
+
+
 class Start:
     """Goes through a start step by step. `wait` sleeps for the seconds it is given."""
 
@@ -221,6 +242,10 @@ class Start:
         times = start_times(settings)
         log.api("model.py:733", f"Resolved architecture of a {settings.model.model_type} model")
         log.api("model.py:2152", f"Using max model len {settings.max_model_len}")
+        tokens = settings.deployment.max_num_batched_tokens
+        # Logs of 0.32 lack this line where the number is the default of the configuration's class.
+        if settings.memory.chunked_prefill and (tokens != 2048 or settings.release.number < (0, 32, 0)):
+            log.api("scheduler.py:308", f"Chunked prefill is enabled with max_num_batched_tokens={tokens}.")
         self._wait(times.import_s)
         core = f"{'V1' if settings.release.v1 else 'V0'} LLM engine (v{settings.release.text})"
         shown = {
@@ -232,9 +257,17 @@ class Start:
             "quantization": settings.arguments.quantization,
             "enforce_eager": settings.deployment.eager,
             "kv_cache_dtype": settings.deployment.kv_cache_dtype,
+            "enable_prefix_caching": settings.memory.prefix_caching,
+            "enable_chunked_prefill": settings.memory.chunked_prefill,
         }
+        if settings.release.number >= (0, 12, 0):
+            graphs = not settings.deployment.eager and not settings.devices.is_cpu
+            mode = "FULL_AND_PIECEWISE: (2, 1)" if graphs else "NONE: 0"
+            shown["compilation_config"] = f"{{'cudagraph_mode': <CUDAGraphMode.{mode}>}}"
         config = ", ".join(f"{name}={value}" for name, value in shown.items())
         log.core("core.py:133", f"Initializing a {core} with config: {config}")
+        if line := attention_line(settings):
+            log.core("cuda.py:507", line)
         while "hang_at_start" in self._faults:
             self._wait(3600.0)
         if "crash_at_start" in self._faults:

@@ -234,6 +234,7 @@ TRIALS = SqlTable(
         integer("quality_cached_tokens", "Prompt tokens found in the prefix cache while its answers were measured"),
         number("objective_unproven", "What the objective is if its answers are right; null where it is ranked"),
         text("model_digest", "sha256 of the model's files, by name, size and beginning; null: they were not found"),
+        document("engine_choices", "What the engine runs with, given or chosen by itself, from its log: flag to value"),
     ),
 )
 

@@ -9,7 +9,7 @@ SELECT
     t.engine_start_s, t.load_s, t.production_start_s, t.kv_cache_tokens, t.max_concurrency, t.restored,
     t.production_downtime_s, t.choices, t.ended_at, t.left_out, t.quality, t.quality_reason, t.quality_kl_nats,
     t.quality_top1_agreement, t.quality_perplexity_ratio, t.kv_cache_bytes, t.weights_bytes,
-    t.stated_quality
+    t.stated_quality, t.engine_choices
 FROM trials t JOIN sweeps s USING (sweep_id);
 
 -- Every run that was measured, with its trial's config; `verdict` says whether it may be ranked.

@@ -10,6 +10,7 @@ import re
 import zlib
 
 from tokenpeak.records import Failure, StartupFacts
+from tokenpeak.vllm.engine_choices import engine_choices
 from tokenpeak.vllm.explanation import explain_failure
 from tokenpeak.vllm.log_lines import plain_lines
 
@@ -50,6 +51,7 @@ def startup_facts(log: str) -> StartupFacts:
     Of several workers or engine cores, the smallest KV cache and the longest times count: the slowest holds the rest.
     `weights_bytes` and `kv_cache_bytes` are those of one device. The log does not have `ready_s`.
     """
+    choices = engine_choices(log)
     log = "\n".join(plain_lines(log))
     concurrency = [(int(_plain(tokens)), float(times)) for tokens, times in _CONCURRENCY.findall(log)]
     weights = _WEIGHTS.findall(log)
@@ -65,6 +67,7 @@ def startup_facts(log: str) -> StartupFacts:
         weights_bytes=max((int(float(gib) * GIB) for gib, _ in weights), default=None),
         compile_s=max((float(text) for text in _COMPILED.findall(log)), default=None),
         cuda_graph_bytes=max((int(float(text) * GIB) for text in _GRAPHS.findall(log)), default=None),
+        engine_choices=choices,
     )
 
 

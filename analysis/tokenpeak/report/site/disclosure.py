@@ -158,7 +158,7 @@ RULES: dict[type[Any], dict[str, FieldRule]] = {
     records.RunRecord: _rules(TEXT="level_label", FREE="failure_messages", WORD="percentile_intervals"),
     records.Failure: _rules(WORD="phase cause", FREE="message evidence"),
     records.Phase: _rules(TEXT="name"),
-    records.StartupFacts: _rules(VERSION="engine_version engine_digest model_digest"),
+    records.StartupFacts: _rules(VERSION="engine_version engine_digest model_digest", WORD="engine_choices"),
     records.Restoration: _rules(MODEL="model", FREE="message"),
     workload.FixedWorkload: {**_WORKLOAD, **_rules(FREE="prompt")},
     workload.SyntheticWorkload: _WORKLOAD,

@@ -74,6 +74,7 @@ def trial_pages(view: SweepView) -> Iterator[tuple[str, dict[str, Any]]]:
                 "requests": archive.requests_path(trial_id).is_file(),
                 "log": _log_end(archive, trial_id),
                 "split": split(trial),
+                "chosen": chosen(trial),
                 "afterwards": _afterwards(trial.restoration) if trial.restoration is not None else "",
             },
         )
@@ -92,6 +93,16 @@ def _command(view: SweepView, trial: TrialRecord) -> tuple[str, str]:
         except PlanError:
             pass
     return "The source does not give it.", ""
+
+
+def chosen(trial: TrialRecord) -> str:
+    """What the engine runs with by its log and was not given; empty where its log says nothing of it."""
+    given = {*trial.config.flags, *(name.removeprefix("VLLM_").lower() for name in trial.config.env)}
+    return ", ".join(
+        f"{name.removeprefix('enable_').replace('_', ' ')} {value}"
+        for name, value in trial.startup.engine_choices.items()
+        if name not in given
+    )
 
 
 def _afterwards(found: Restoration) -> str:
