@@ -12,7 +12,7 @@ from scipy import stats
 from archive_factory import make_archive
 from tokenpeak.report import open_archive
 from tokenpeak.report.load.curves import Measure, points
-from tokenpeak.report.load.rates import highest_rates, open_runs
+from tokenpeak.report.load.rates import highest_rates, highest_rates_table, open_runs
 from tokenpeak.report.trials import trial_tables
 
 TTFT = Measure(column="ttft_s_p95", title="TTFT p95", unit="ms", scale=1000.0)
@@ -32,6 +32,7 @@ def runs(*rows: tuple[str, float, bool | None, bool]) -> pl.DataFrame:
                 "label": label,
                 "rate_per_s": rate,
                 "held": held,
+                "broken": "TTFT p95 ≤ 500 ms" if held is False else None,
                 "judged": judged,
                 "ttft_s_p95": rate / 10,
                 "slo_confidence": rate / 100 if held else None,
@@ -43,6 +44,7 @@ def runs(*rows: tuple[str, float, bool | None, bool]) -> pl.DataFrame:
         ],
         schema_overrides={
             "held": pl.Boolean,
+            "broken": pl.String,
             "slo_confidence": pl.Float64,
             "state": pl.String,
             "percentile_intervals": pl.String,
@@ -65,6 +67,31 @@ def test_the_limit_is_between_the_last_that_held_and_the_first_that_broke(
     found = highest_rates(runs(*(("a", rate, held, held is not None) for rate, held in rates))).row(0, named=True)
 
     assert [holds, breaks, judged, untold] == [found[key] for key in ("holds", "breaks", "n", "untold")]
+
+
+def test_the_limit_that_broke_is_named(tmp_path: Path) -> None:
+    """At the first rate beyond: limits by their percentile or by too many requests beyond, and a queue that grew."""
+    archive = make_archive(tmp_path / "a", gpus=["NVIDIA L4"], axes={"max_num_seqs": [64]}, seconds=3)
+    path = next((archive.path / "trials").glob("*.json"))
+    trial = json.loads(path.read_text())
+    slo = {"ttft_p95_ms": 500.0, "tpot_p95_ms": 50.0, "latency_p99_ms": 60000.0}
+    for run, values in enumerate(({}, {}, {"tpot_s": 0.06}, {"tpot_s": 0.06, "ttft_s": 2.0})):
+        trial["runs"][run] |= {"slo": slo, "slo_met": not values, "verdict": {"status": "valid", "reasons": []}}
+        summary = trial["runs"][run]["summary"]
+        summary["within_limits"] = {}
+        for metric in ("ttft_s", "tpot_s", "latency_s"):
+            summary[metric]["p95"] = summary[metric]["p99"] = values.get(metric, 0.01)
+    trial["runs"][2]["summary"]["within_limits"] = {"ttft_s_p95": 1}
+    path.write_text(json.dumps(trial))
+    view = open_archive(archive.path)
+    runs = open_runs(view, view.hardware[0], "short")
+    shown = highest_rates_table(view.hardware[0], highest_rates(runs))
+
+    assert [None, "TTFT p95 ≤ 500 ms, TPOT p95 ≤ 50 ms", "TTFT p95 ≤ 500 ms, TPOT p95 ≤ 50 ms"] == runs[
+        "broken"
+    ].to_list()
+    assert "What broke there" in [column.title for column in shown.columns]
+    assert "TTFT p95 ≤ 500 ms, TPOT p95 ≤ 50 ms" in [cell["text"] for cell in shown.rows[0]]
 
 
 def test_points_of_several_launches_have_the_spread_of_all_configs() -> None:

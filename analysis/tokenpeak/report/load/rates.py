@@ -1,6 +1,8 @@
 """Sustainable rate: how each config behaves at rising request rates, the highest within the SLO, and its tables."""
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 import polars as pl
 
@@ -9,7 +11,7 @@ from tokenpeak.report.blocks.block import Column, Part, Sentence, Table, answer,
 from tokenpeak.report.blocks.digits import counted, listed, number, trimmed
 from tokenpeak.report.blocks.metric_columns import confidence_column, confidence_percent, confidence_words
 from tokenpeak.report.config_energy import rounded
-from tokenpeak.report.view import LAUNCH, SweepView, limits_words
+from tokenpeak.report.view import LAUNCH, SweepView, limits_words, metric_word
 from tokenpeak.spec.slo import Slo
 from tokenpeak.spec.workload import MaxRateLoad
 from tokenpeak.store.columns import canonical_json
@@ -25,17 +27,35 @@ ENDED = {
 
 
 def open_runs(view: SweepView, hardware: str, workload: str) -> pl.DataFrame:
-    """The runs at a request rate, of one workload on one kind of hardware, with `held`.
+    """The runs at a request rate, of one workload on one kind of hardware, with `held` and `broken`.
 
     `held` says whether the rate is sustainable: the SLO was met, and the engine kept up. An overloaded run is excluded
     from the ranking, but shows that its rate is not sustainable. Null: the run cannot decide it (the client's fault,
-    too few requests, or no SLO).
+    too few requests, or no SLO). `broken` has what did not hold at that rate, in words; null: nothing, or not known.
     """
     offered = view.runs.filter(
         pl.col("hardware") == hardware, pl.col("workload_name") == workload, pl.col("rate_per_s").is_not_null()
     ).with_columns(held="rate_held", judged="well_measured", state="steady_state")
+    own = [_broken(run, Slo.model_validate(json.loads(run["slo"]))) for run in offered.iter_rows(named=True)]
+    offered = offered.with_columns(broken=pl.Series(own, dtype=pl.String))
     searched = _probes(_searches(view, hardware, workload), offered.schema)
     return pl.concat([offered, searched], how="diagonal").sort("label", "rate_per_s")
+
+
+def _broken(run: Mapping[str, Any], slo: Slo) -> str | None:
+    """What did not hold in a run or probe, by its percentiles and by how many of its requests held each limit."""
+    if run["held"] is not False:
+        return None
+    sent, within = run.get("requests_sent") or 0, json.loads(run.get("within_limits") or "{}")
+    words = []
+    for metric, percentile, limit in slo.limits():
+        value = run.get(f"{metric}_{percentile}")
+        count = within.get(f"{metric}_{percentile}", sent)
+        if (value is not None and value > limit) or 100 * count < int(percentile.removeprefix("p")) * sent:
+            words.append(f"{metric_word(metric)} {percentile} ≤ {limit * 1000:g} ms")
+    if run["state"] == "overloaded" or run.get("overloaded"):
+        words.append("the queue grew")
+    return ", ".join(words) or None
 
 
 def _searches(view: SweepView, hardware: str, workload: str) -> pl.DataFrame:
@@ -54,6 +74,9 @@ def _probes(searches: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
             "level_label": f"probe={probe['rate_per_s']:.4g}/s",
             "rate_per_s": float(f"{probe['rate_per_s']:.4g}"),
             "held": probe["holds"],
+            "broken": _broken(
+                {**probe["metrics"], "held": probe["holds"], "state": probe.get("state")}, _searched(run["level"])
+            ),
             "slo_met": probe["holds"],
             "judged": True,
             "request_per_s": probe["achieved_per_s"],
@@ -79,7 +102,7 @@ def found_rates(view: SweepView, hardware: str, workload: str) -> pl.DataFrame:
     saturation_high (null: not recorded).
     """
     searches = _searches(view, hardware, workload)
-    limits = [_limits(str(level)) for level in searches["level"].to_list()]
+    limits = [limits_words(_searched(str(level))) for level in searches["level"].to_list()]
     tried = [json.loads(text) for text in searches["max_rate_probes"].to_list()]
     probes = [len(each) for each in tried]
     lengths = [[probe.get("duration_s") for probe in each] for each in tried]
@@ -133,8 +156,9 @@ def searched_limits(view: SweepView) -> Slo | None:
     return next((level.max_rate_under for level in levels if isinstance(level, MaxRateLoad)), None)
 
 
-def _limits(level: str) -> str:
-    return limits_words(Slo.model_validate(json.loads(level)["max_rate_under"]))
+def _searched(level: str) -> Slo:
+    """The limits under which a level searches for the highest rate."""
+    return Slo.model_validate(json.loads(level)["max_rate_under"])
 
 
 def rated_workloads(view: SweepView) -> list[str]:
@@ -154,14 +178,19 @@ def highest_rates(runs: pl.DataFrame) -> pl.DataFrame:
     """For each config: the sustainable rate, below the first that was not sustained, and that first one.
 
     Columns: config_id, label, holds (null: none did), "confidence" (lowest confidence of the SLO at that rate), breaks
-    (null: none did), n (rates judged), untold (rates not judged), unjudged (those rates), launches. The
-    true highest rate lies between holds and breaks.
+    (null: none did), broken (what did not hold there, null: not known), n (rates judged), untold (rates not judged),
+    unjudged (those rates), launches. The true highest rate lies between holds and breaks.
     """
     config = ("config_id", "label")
     decided = (
         runs.filter(pl.col("held").is_not_null())
         .group_by(*config, "rate_per_s")
-        .agg(pl.col("held").all(), pl.col("slo_confidence").min(), launches=pl.len().cast(pl.Int64))
+        .agg(
+            pl.col("held").all(),
+            pl.col("slo_confidence").min(),
+            pl.col("broken").drop_nulls().unique(maintain_order=True).str.join("; "),
+            launches=pl.len().cast(pl.Int64),
+        )
         .with_columns(breaks=pl.col("rate_per_s").filter(~pl.col("held")).min().over(config))
     )
     below = pl.col("held") & (pl.col("breaks").is_null() | (pl.col("rate_per_s") < pl.col("breaks")))
@@ -169,6 +198,7 @@ def highest_rates(runs: pl.DataFrame) -> pl.DataFrame:
         holds=pl.col("rate_per_s").filter(below).max().cast(pl.Float64),
         confidence=pl.col("slo_confidence").filter(below).sort_by(pl.col("rate_per_s").filter(below)).last(),
         breaks=pl.col("breaks").first().cast(pl.Float64),
+        broken=pl.col("broken").filter(pl.col("rate_per_s") == pl.col("breaks")).first().replace("", None),
         n=pl.len().cast(pl.Int64),
         judged=pl.col("rate_per_s").cast(pl.Float64),
         launches=pl.col("launches").max(),
@@ -186,6 +216,7 @@ def highest_rates(runs: pl.DataFrame) -> pl.DataFrame:
             "holds",
             "confidence",
             "breaks",
+            "broken",
             "n",
             "unjudged",
             "launches",
@@ -205,6 +236,7 @@ def highest_rates_table(hardware: str, highest: pl.DataFrame) -> Table:
             Column(key="holds", title="Highest rate within the SLO", unit="req/s", kind="number"),
             *confidence_column(shown),
             Column(key="breaks", title="First rate beyond it", unit="req/s", kind="number"),
+            *([Column(key="broken", title="What broke there")] if shown["broken"].is_not_null().any() else []),
             Column(key="n", title="Rates judged", kind="number"),
             Column(key="untold", title="Not judged", kind="number", help="Rates whose runs could not be judged"),
             Column(key="launches", title="Launches", kind="number"),
