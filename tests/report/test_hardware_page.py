@@ -8,7 +8,7 @@ import pytest
 
 from archive_factory import make_archive
 from tokenpeak import paths
-from tokenpeak.report import open_archive, side_by_side
+from tokenpeak.report import node_table, open_archive, side_by_side
 from tokenpeak.report.blocks.block import Table, plain
 from tokenpeak.report.ranking.standings import rank
 from tokenpeak.report.view import SweepView
@@ -83,6 +83,18 @@ def test_tensor_against_pipeline_of_published_presets() -> None:
 
     assert "+11% to +25% output over pipeline parallel (3 presets" in plain(sentence.parts)  # type: ignore[attr-defined]
     assert "H100X2" in str(table.payload())
+
+
+def test_the_nodes_of_published_presets_are_described() -> None:
+    """VRAM by the boards, and the processors and memory that the source states; a column that nobody fills is none."""
+    view = open_archive(paths.ARCHIVES / "multi-gpu-presets")
+    found = node_table.nodes_table(view)
+    rows = {row[0]["text"]: [cell["text"] for cell in row[2:]] for row in found.rows}
+
+    assert ["Node", "Hardware", "GPUs", "VRAM", "CPU cores", "Memory"] == [column.title for column in found.columns]
+    assert ["8", "126", "120", "469"] == rows["gpu-xlarge"]
+    assert ["2", "128", "30", "121"] == rows["mi210x2"]
+    assert "NVLink" in str(node_table.nodes_table(open_archive(paths.ARCHIVES / "a100x8-llama70b")).payload())
 
 
 def test_a_config_outside_the_grid_is_no_arrangement(tmp_path: Path) -> None:

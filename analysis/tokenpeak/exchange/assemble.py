@@ -97,7 +97,13 @@ def _node(node: ForeignNode) -> NodeFacts:
         for index in range(node.count)
         if node.gpu is not None
     )
-    machine = MachineFacts(gpus=gpus, engine_version=node.engine_version)
+    machine = MachineFacts(
+        gpus=gpus,
+        interconnect=node.interconnect,
+        cpu_cores=node.cpu_cores,
+        memory_bytes=node.memory_bytes,
+        engine_version=node.engine_version,
+    )
     return NodeFacts.of(machine, node=node.name, source="published")
 
 

@@ -35,6 +35,9 @@ class ForeignNode:
     gpu: str | None = None
     count: Annotated[int, Field(ge=1, le=4096)] = 1
     power_limit_w: float | None = None
+    interconnect: str | None = None
+    cpu_cores: Annotated[int, Field(ge=1, le=4096)] | None = None
+    memory_bytes: Annotated[int, Field(ge=1, lt=1 << 53)] | None = None
     engine_version: str | None = None
 
 
