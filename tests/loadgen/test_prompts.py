@@ -226,6 +226,18 @@ def test_starters_are_made_or_read(keys: dict[str, Any]) -> None:
         )
 
 
+def test_every_turn_says_the_text_that_is_given(tmp_path: Path) -> None:
+    """A fixed follow-up in each turn of each chat; with lengths beside it, or neither, it is refused."""
+    keys = {"name": "x", "starters": 2, "starter_tokens": 20, "turns": 3, "output_tokens": 4}
+    workload = ConversationWorkload.model_validate(keys | {"turn_text": "And then?"})
+    turns = [turn for each in prompts(workload, number=6).conversations for turn in each.turns]
+
+    assert [("And then?", 4)] * 6 == [(turn.text, turn.output_tokens) for turn in turns]
+    for others in ({}, {"turn_text": "And then?", "turn_input_tokens": 5}, {"turn_text": ""}):
+        with pytest.raises(ValidationError, match="turn_text"):
+            ConversationWorkload.model_validate(keys | others)
+
+
 def test_trace_prompts(tmp_path: Path) -> None:
     """Each entry of a trace is a request of its lengths, in order of time."""
     path = tmp_path / "trace.jsonl"

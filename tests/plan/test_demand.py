@@ -39,6 +39,19 @@ def test_finds_a_conversation_s_history_in_the_prefix_cache() -> None:
     assert 7020 + 830 == asked.longest_tokens
 
 
+def test_estimates_the_follow_up_of_every_turn() -> None:
+    """Three words are four tokens, as in a fixed prompt."""
+    asked = demand(
+        ConversationWorkload(
+            name="c", starters=10, starter_tokens=100, turns=2, turn_text="Why is that?", output_tokens=10
+        ),
+        ClosedLoad(concurrency=8, requests=40),
+    )
+
+    assert pytest.approx((104 + 118) / 2) == asked.input_tokens
+    assert 118 + 10 == asked.longest_tokens
+
+
 def test_limits_the_requests_in_flight_of_an_open_load_by_their_number() -> None:
     """Without a cap all requests of the run may be in flight at once."""
     workload = DatasetWorkload(name="d", path="x.json")

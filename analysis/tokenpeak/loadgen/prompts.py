@@ -251,15 +251,16 @@ def _conversations(
         starters = [mark + text for text in read_starters(workload)]
     conversations = []
     for number in range(-(-count // workload.turns)):
-        inputs = lengths(workload.turn_input_tokens, workload.turns, random)
+        if workload.turn_input_tokens is None:
+            said = [str(workload.turn_text)] * workload.turns
+        else:
+            inputs = lengths(workload.turn_input_tokens, workload.turns, random)
+            said = [_words(tokens, vocabulary, words) for tokens in inputs]
         outputs = lengths(workload.output_tokens, workload.turns, random)
         conversations.append(
             Conversation(
                 starter=starters[number % len(starters)],
-                turns=tuple(
-                    Turn(text=_words(tokens, vocabulary, words), output_tokens=output)
-                    for tokens, output in zip(inputs, outputs, strict=True)
-                ),
+                turns=tuple(Turn(text=text, output_tokens=output) for text, output in zip(said, outputs, strict=True)),
             )
         )
     return Prompts(

@@ -112,10 +112,14 @@ class _Lengths:
     output_spread: float = 0.0
 
 
+def _tokens_of(text: str) -> int:
+    return max(1, round(len(text.split()) * TOKENS_PER_WORD))
+
+
 def _lengths(workload: Workload) -> _Lengths:
     hits = workload.intended_hit_rate or 0.0
     if isinstance(workload, FixedWorkload):
-        prompt, output = max(1, round(len(workload.prompt.split()) * TOKENS_PER_WORD)), workload.output_tokens
+        prompt, output = _tokens_of(workload.prompt), workload.output_tokens
         return _Lengths(
             input_tokens=prompt, output_tokens=output, longest_input=prompt, longest=prompt + output, hits=hits
         )
@@ -149,14 +153,15 @@ def _conversation(workload: ConversationWorkload, hits: float) -> _Lengths:
     """Each turn brings all before it again; what is new of it, are the last answer and the turn's own words."""
     # How long texts of a file are, is not looked up: a plan reads no data.
     first = _mean(workload.starter_tokens) if workload.starter_tokens is not None else DATASET_INPUT_TOKENS
-    more, out = _mean(workload.turn_input_tokens), _mean(workload.output_tokens)
+    said = _tokens_of(workload.turn_text or "") if workload.turn_input_tokens is None else workload.turn_input_tokens
+    more, out = _mean(said), _mean(workload.output_tokens)
     turns = workload.turns
     inputs = [first + more + turn * (more + out) for turn in range(turns)]
     whole = fmean(inputs)
     new = more + (turns - 1) / turns * out
     longest = _sum(
         _most(workload.starter_tokens) if workload.starter_tokens is not None else None,
-        *[_most(workload.turn_input_tokens)] * turns,
+        *[_most(said)] * turns,
         *[_most(workload.output_tokens)] * (turns - 1),
     )
     return _Lengths(

@@ -134,8 +134,10 @@ class ConversationWorkload(_Workload):
     """Length of a beginning that is made; None: a file has them."""
     turns: PositiveInt
     """Requests of a chat."""
-    turn_input_tokens: Length
-    """Length of the user's words in a turn."""
+    turn_input_tokens: Length | None = None
+    """Length of the user's words in a turn, which are made; None: `turn_text` has them."""
+    turn_text: str | None = Field(default=None, min_length=1)
+    """What the user says in every turn, such as one question about a document."""
     output_tokens: Length
     """Tokens to generate in a turn."""
     think_time_s: float = Field(default=0.0, ge=0)
@@ -145,6 +147,8 @@ class ConversationWorkload(_Workload):
     def _beginnings(self) -> "ConversationWorkload":
         if isinstance(self.starters, int) == (self.starter_tokens is None):
             raise ValueError("give a number of starters with starter_tokens, or a file of starters without")
+        if (self.turn_input_tokens is None) == (self.turn_text is None):
+            raise ValueError("give either turn_input_tokens or turn_text")
         return self
 
 

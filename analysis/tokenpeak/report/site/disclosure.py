@@ -166,7 +166,7 @@ RULES: dict[type[Any], dict[str, FieldRule]] = {
         **_WORKLOAD,
         **_rules(FILE="path paths", TEXT="prompt_column output_column hub split match"),
     },
-    workload.ConversationWorkload: {**_WORKLOAD, **_rules(FILE="starters")},
+    workload.ConversationWorkload: {**_WORKLOAD, **_rules(FILE="starters", FREE="turn_text")},
     workload.TraceWorkload: {**_WORKLOAD, **_rules(FILE="path")},
     workload.ExternalWorkload: {**_WORKLOAD, **_rules(FREE="description")},
     SweepSpec: _rules(WORD="name study highest axes", FREE="description", TEXT="window"),
