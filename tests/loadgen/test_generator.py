@@ -6,6 +6,7 @@ import ssl
 import subprocess
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ import pytest
 
 from loadgen.broken_server import serving, stream
 from tokenpeak.errors import LoadError
+from tokenpeak.loadgen.assignment import LoadAssignment
 from tokenpeak.loadgen.job import LoadJob
-from tokenpeak.loadgen.run import run_job
+from tokenpeak.loadgen.run import Run, run_job
 from tokenpeak.loadgen.test_server import local_test_server
 from tokenpeak.records import RunRecord
+from tokenpeak.spec.workload import LoadLevel
 
 SYNTHETIC = {"kind": "synthetic", "name": "x", "input_tokens": 8, "output_tokens": 3}
 CONVERSATION = {"kind": "conversation", "name": "c", "starters": 1, "starter_tokens": 5, "turns": 3}
@@ -96,6 +99,22 @@ def test_open_loop_counts_from_due(tmp_path: Path) -> None:
     assert record.summary.latency_s.p99 is not None
     assert record.summary.latency_s.p99 > 0.8
     assert "late_dispatch" in [reason.code for reason in record.verdict.reasons]
+
+
+def test_a_timetable_that_is_not_kept_is_no_valid_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if three of four requests were lost on the way to the workers: the reason has both numbers."""
+    whole = Run.assignment
+
+    def cut(run: Run, level: LoadLevel) -> LoadAssignment:
+        found = whole(run, level)
+        return replace(found, due_s=(found.due_s or ())[::4])
+
+    monkeypatch.setattr(Run, "assignment", cut)
+    with serving(Listener()) as url:
+        record = measure(url, tmp_path, {"rate_per_s": 200, "requests": 60})
+
+    texts = {reason.code: reason.text for reason in record.verdict.reasons}
+    assert texts["too_few_sent"].startswith("Only 15 of the 60 requests that were due were sent")
 
 
 def test_bound_by_time(tmp_path: Path) -> None:

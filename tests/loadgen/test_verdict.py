@@ -9,9 +9,18 @@ from tokenpeak.records import ClientHealth, EngineCounters, LoadHostHealth, Reas
 from tokenpeak.results.run_summary import distribution, summarize
 from tokenpeak.results.verdict import RunEvidence, judge
 from tokenpeak.spec.slo import Slo
-from tokenpeak.spec.workload import ClosedLoad, FixedWorkload, LoadLevel, OpenLoad, SyntheticWorkload, Workload
+from tokenpeak.spec.workload import (
+    ClosedLoad,
+    ConversationWorkload,
+    FixedWorkload,
+    LoadLevel,
+    OpenLoad,
+    SyntheticWorkload,
+    Workload,
+)
 
 SYNTHETIC = SyntheticWorkload(name="x", input_tokens=10, output_tokens=5)
+CHATS = ConversationWorkload(name="c", starters=1, starter_tokens=5, turns=5, turn_text="And then?", output_tokens=5)
 
 
 def codes(
@@ -72,6 +81,30 @@ def test_good_run_is_valid() -> None:
 def test_reason(reason: str, keys: dict[str, Any]) -> None:
     """Each fault is a reason of its own."""
     assert reason in codes(**keys)
+
+
+@pytest.mark.parametrize(
+    ("sent", "more", "is_less"),
+    [
+        (60, {}, False),
+        (58, {}, False),
+        (15, {}, True),
+        (15, {"stopped": "the run's deadline passed"}, False),
+        (15, {"due": None}, False),
+        (54, {}, True),
+        (54, {"workload": CHATS}, False),
+        (15, {"workload": CHATS}, True),
+        (30, {"workload": CHATS, "error": "http_500"}, False),
+    ],
+    ids=["all", "nearly", "a quarter", "stopped", "by time", "fewer", "chats cut", "chats lost", "chats failed"],
+)
+def test_a_smaller_load_than_was_asked_for(sent: int, more: dict[str, Any], is_less: bool) -> None:
+    """Far fewer requests than were due, with nothing that explains it: the run shows another load."""
+    shown = dict(more)
+    replies = steady(sent, **({"error": shown.pop("error")} if "error" in shown else {}))
+    keys: dict[str, Any] = {"level": OpenLoad(rate_per_s=4, requests=60), "due": 60, **shown}
+
+    assert is_less == ("too_few_sent" in codes(replies, **keys))
 
 
 @pytest.mark.parametrize(("preemptions", "reasons"), [(2, []), (4, ["preemptions"])])

@@ -231,6 +231,7 @@ class Run:
             drained=drained,
             table=request_table(seen.replies, self.run.run_index, assignment.warmup_requests),
             began_at=began_at,
+            due=assignment.requests if assignment.duration_s is None else None,
         )
 
     def _record(self, offered: Offered, slo: Slo, max_rate: MaxRate | None = None) -> RunRecord:
@@ -277,6 +278,7 @@ class Run:
                 engine_restarted=restarted(offered.samples),
                 drained=offered.drained,
                 stopped=seen.stopped,
+                due=offered.due,
             )
         )
         return RunRecord(

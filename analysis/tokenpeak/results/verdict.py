@@ -18,7 +18,7 @@ from tokenpeak.records import OVERLOADED, ClientHealth, EngineCounters, Reason, 
 from tokenpeak.results.run_summary import per_request, token_moments
 from tokenpeak.results.steady_state import steady_state_of
 from tokenpeak.spec.slo import Slo
-from tokenpeak.spec.workload import ClosedLoad, LoadLevel, OpenLoad, Workload
+from tokenpeak.spec.workload import ClosedLoad, ConversationWorkload, LoadLevel, OpenLoad, Workload
 
 DISPATCH_FLOOR_S = 0.010
 LOOP_LAG_FLOOR_S = 0.020
@@ -36,6 +36,7 @@ CLOCK_SAMPLES = 8
 SEGMENTS_LOST_SHARE = 0.001
 SEGMENTS_LOST_FLOOR = 5
 GAP_SHARE = 0.5
+DELIVERED_SHARE = 0.95
 NETWORK_OUTAGE = "network_outage"
 """Code of the reason that the path to the server was cut during a run."""
 RECOMPUTED_LIMIT = 0.01
@@ -57,6 +58,8 @@ class RunEvidence:
     engine_restarted: bool = False
     drained: bool | None = None
     stopped: str | None = None
+    due: int | None = None
+    """Requests that the level asks for, warm-up included; None where time bounds it."""
 
 
 def judge(evidence: RunEvidence) -> Verdict:
@@ -65,6 +68,7 @@ def judge(evidence: RunEvidence) -> Verdict:
         reason
         for check in (
             _failures,
+            _delivered,
             _dispatch,
             _loop_lag,
             _cpu,
@@ -99,6 +103,21 @@ def _failures(evidence: RunEvidence) -> Reason | None:
             value=0,
         )
     return None
+
+
+def _delivered(evidence: RunEvidence) -> Reason | None:
+    """A load that was smaller than asked for, though nothing stopped it.
+
+    Of a conversation the turns after a failed answer are not sent, and each process ends its share within a chat.
+    """
+    due, sent = evidence.due, evidence.requests.height
+    if due is None or evidence.stopped is not None:
+        return None
+    further = evidence.workload.turns - 1 if isinstance(evidence.workload, ConversationWorkload) else 0
+    failed = evidence.requests.filter(pl.col("error").is_not_null()).height
+    limit = DELIVERED_SHARE * due - further * (failed + (evidence.client.processes or 1))
+    text = f"Only {sent} of the {due} requests that were due were sent, so the load was smaller than its level says."
+    return Reason(code="too_few_sent", text=text, value=sent, limit=limit) if sent < limit else None
 
 
 def _beyond(code: str, value: float | None, limit: float, text: str) -> Reason | None:

@@ -142,6 +142,8 @@ class Offered:
     drained: bool | None
     table: pl.DataFrame
     began_at: datetime
+    due: int | None = None
+    """Requests that the level asks for, warm-up included; None where time bounds it."""
 
 
 def from_due(level: LoadLevel) -> bool:
