@@ -129,7 +129,7 @@ def best_of_each(
     bests: dict[str, float] = {}
     worst: dict[str, float] = {}
     for name in (better, *others):
-        own = runs.filter(pl.col(f"axis_{axis}") == name)[column]
+        own = evidence.select({axis: name}, runs)[column]
         if own.is_empty():
             return undecided(f"No run has {axis} {name}.")
         bests[name], worst[name] = float(own.max()), float(own.min())  # type: ignore[arg-type]

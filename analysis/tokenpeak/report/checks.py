@@ -6,8 +6,9 @@ from functools import lru_cache
 
 import polars as pl
 
-from tokenpeak.checks.catalogue import GUARDS, Judged, claims_about, guarded, judge, read_claims
-from tokenpeak.checks.evidence import VERDICT_WORDS, Evidence, Guarded
+from tokenpeak.checks.catalogue import GUARDS, Claim, Judged, claims_about, guarded, judge, read_claims
+from tokenpeak.checks.evidence import VERDICT_WORDS, Evidence, Guarded, undecided
+from tokenpeak.errors import FactsError
 from tokenpeak.paths import ARCHIVES
 from tokenpeak.report.blocks.block import Block, Column, Part, Sentence, Table, answer, strong, table
 from tokenpeak.report.view import SweepView
@@ -49,9 +50,18 @@ def judged(view: SweepView) -> list[Judged]:
     """Each claim that lies beside the archive, with its verdict; of a sweep of one's own, those that name the sweep."""
     seen = evidence(view)
     claims = read_claims(view.path / CLAIMS_FILE)
-    if not claims and view.record.imported is None:
-        claims = claims_about(view.record.name, ARCHIVES)
-    return [judge(claim, seen) for claim in claims]
+    if claims or view.record.imported is not None:
+        return [judge(claim, seen) for claim in claims]
+    return [_judged_here(claim, seen) for claim in claims_about(view.record.name, ARCHIVES)]
+
+
+def _judged_here(claim: Claim, seen: Evidence) -> Judged:
+    """The verdict on another's claim; undecided where this sweep lacks a setting that the claim is of."""
+    try:
+        return judge(claim, seen)
+    except FactsError as error:
+        lacking = str(error).partition(". ")[0]
+        return Judged(claim=claim, outcome=undecided(f"This sweep has no such trials: {lacking}."))
 
 
 @lru_cache(maxsize=4)
