@@ -11,8 +11,9 @@ from itertools import product
 import altair as alt
 import polars as pl
 
+from tokenpeak.ranking.ties import winner_group
 from tokenpeak.report.blocks import theme
-from tokenpeak.report.blocks.block import Column, Figure, Sentence, Table, answer, strong, table
+from tokenpeak.report.blocks.block import Column, Figure, Part, Sentence, Table, answer, strong, table
 from tokenpeak.report.blocks.captioned import figure
 from tokenpeak.report.blocks.metric_columns import trial_href
 from tokenpeak.report.view import SweepView
@@ -79,23 +80,39 @@ def results(view: SweepView) -> pl.DataFrame:
 
 
 def rows(view: SweepView, model: str, context: str) -> pl.DataFrame:
-    """The first launch of each preset under the objective's load; published pipeline-parallel arms are left out."""
-    runs = results(view).filter(
-        pl.col(f"axis_{MODEL}") == model, pl.col(f"axis_{CONTEXT}") == context, pl.col("replicate") == 0
-    )
-    if PARALLELISM in view.axes:
-        runs = runs.filter(pl.col(f"axis_{PARALLELISM}") != "pipeline")
-    return runs.sort("output_tok_per_s", descending=True, nulls_last=True)
+    """Each config of each preset under the objective's load, by means over its launches, highest output first.
+
+    Of a publication it is the first launch, and its pipeline-parallel arms are left out.
+    """
+    runs = results(view).filter(pl.col(f"axis_{MODEL}") == model, pl.col(f"axis_{CONTEXT}") == context)
+    if view.record.imported is not None:
+        runs = runs.filter(pl.col("replicate") == 0)
+        if PARALLELISM in view.axes:
+            runs = runs.filter(pl.col(f"axis_{PARALLELISM}") != "pipeline")
+    else:
+        means = pl.col("output_tok_per_s", "input_tok_per_s").log().mean().exp().over("preset", "config_id")
+        runs = runs.with_columns(means).sort("replicate").unique(["preset", "config_id"], keep="first")
+    return runs.sort("output_tok_per_s", descending=True, nulls_last=True, maintain_order=True)
 
 
 def leaders(view: SweepView) -> list[dict[str, object]]:
-    """Of each model and context that was measured: the presets of the highest throughputs, and what failed."""
+    """Of each model and context that was measured: the presets of the highest throughputs, and what failed.
+
+    `tied` has the presets that launches do not separate from that of the highest output, or that are as good.
+    """
     found = []
+    clean = results(view).filter(pl.col("output_tok_per_s") > 0, pl.col("requests_failed").fill_null(0) == 0)
+    measured = clean.group_by("preset", "config_id", maintain_order=True)
+    launches = {_key(*key): own["output_tok_per_s"].to_list() for key, own in measured}
     for context, model in product(view.axes[CONTEXT], view.axes[MODEL]):
         tried = rows(view, model, context)
         if tried.is_empty():
             continue
         output = tried.row(0, named=True)
+        own = {_key(*each): each[0] for each in tried.select("preset", "config_id").iter_rows()}
+        standings = winner_group(launches, among=own.keys(), margin=view.spec.search.margin).standings
+        known = _key(output["preset"], output["config_id"]) in launches
+        tied = dict.fromkeys(own[each.config] for each in standings if known and each.may_be_recommended)
         prompt = tried.sort("input_tok_per_s", descending=True, nulls_last=True, maintain_order=True).row(0, named=True)
         failed = tried.filter(pl.col("requests_failed") > 0).sort("requests_failed", descending=True)
         counts = [f"{node} ({count})" for node, count in failed.select("preset", "requests_failed").iter_rows()]
@@ -105,6 +122,7 @@ def leaders(view: SweepView) -> list[dict[str, object]]:
                 "context": int(context),
                 "output_node": output["preset"],
                 "output": output["output_tok_per_s"],
+                "tied": "; ".join(preset for preset in tied if preset != output["preset"]) or None,
                 "prompt_node": prompt["preset"],
                 "prompt": prompt["input_tok_per_s"],
                 "failed": ", ".join(counts) or None,
@@ -113,34 +131,52 @@ def leaders(view: SweepView) -> list[dict[str, object]]:
     return found
 
 
+def _launches(view: SweepView) -> str:
+    if view.record.imported is None:
+        return "Means over the launches of each config"
+    return view.lone_words("one launch each").capitalize()
+
+
+def _key(preset: object, config_id: object) -> str:
+    return f"{preset} {config_id}"
+
+
 def answer_presets(view: SweepView) -> Sentence:
-    """Which preset leads how often, over all pairs of model and context."""
+    """Which preset leads alone how often, over all pairs of model and context, and how often presets tie."""
     found = leaders(view)
-    counts = Counter(each["output_node"] for each in found).most_common()
+    counts = Counter(each["output_node"] for each in found if each["tied"] is None).most_common()
+    ties = sum(each["tied"] is not None for each in found)
+    alone = ", ".join(f"{node} in {count}" for node, count in counts)
+    parts: list[Part] = [f"in {ties} of them presets tie for the highest output throughput"] if ties else []
+    if counts:
+        parts = ["the highest output throughput is that of ", strong(alone), *(["; ", *parts] if ties else [])]
     return answer(
         "No config is to be recommended: models differ, and each is compared over presets of hardware. Of "
-        f"{len(found)} pairs of model and context, the highest output throughput is that of ",
-        strong(", ".join(f"{node} in {count}" for node, count in counts)),
+        f"{len(found)} pairs of model and context, ",
+        *parts,
         ".",
     )
 
 
 def highest(view: SweepView) -> Table:
     """The preset with the highest throughputs for each model and context, and where requests failed."""
+    frame = pl.DataFrame(leaders(view), infer_schema_length=None)
     return table(
-        pl.DataFrame(leaders(view), infer_schema_length=None),
+        frame,
         [
             Column(key="model", title="Model", kind="code"),
             Column(key="context", title="Context", unit="tokens", kind="number"),
             Column(key="output_node", title="Highest output", kind="code"),
             Column(key="output", title="Output", unit="tok/s", kind="number", digits=2),
+            *([Column(key="tied", title="Tied with")] if frame["tied"].is_not_null().any() else []),
             Column(key="prompt_node", title="Highest prompt", kind="code"),
             Column(key="prompt", title="Prompt", unit="tok/s", kind="number", digits=2),
             Column(key="failed", title="Requests failed on"),
         ],
         name="highest",
         title="The highest throughputs of each model and context",
-        note=f"{view.lone_words('One launch each').capitalize()}, over the presets on which it was measured.",
+        note=f"{_launches(view)}, over the presets on which it was measured. A preset is tied where launches do not "
+        f"separate it from the highest, or where it is within {view.spec.search.margin:.0%} of it.",
     )
 
 
@@ -218,7 +254,7 @@ def bars(view: SweepView) -> list[Figure]:
                 name=f"presets-{context}",
                 title=f"Output throughput at a context of {int(context):,}",
                 caption=f"Each panel is a model, each bar a preset; models have scales of their own. "
-                f"{view.lone_words('One launch each').capitalize()}, so no interval.",
+                f"{_launches(view)}, without an interval.",
             )
         )
     return found
