@@ -84,9 +84,9 @@ TWO_GPUS = pl.col("node").is_in(["gpu-medium", "mi210x2", "H100X2"])
 
 VERDICTS: dict[str, Verdict] = {
     **dict.fromkeys(("C1", "C2", "C3", "C4", "C8", "C9", "C10", "C11", "C15", "C19", "C20", "C21"), "contradicted"),
-    **dict.fromkeys(("C23", "C24", "C26", "C27", "C28", "C29"), "contradicted"),
+    **dict.fromkeys(("C23", "C24", "C26", "C27", "C28", "C29", "C35"), "contradicted"),
     **dict.fromkeys(("C7", "C12", "C13", "C14", "C18", "C22", "C33"), "supported"),
-    **dict.fromkeys(("C6", "C16", "C17", "C30"), "not_supported"),
+    **dict.fromkeys(("C6", "C16", "C17", "C30", "C34"), "not_supported"),
     **dict.fromkeys(("C5", "C25", "C31", "C32"), "undecided"),
 }
 DOCTORED: dict[str, tuple[Doctor, Verdict]] = {
@@ -106,6 +106,8 @@ DOCTORED: dict[str, tuple[Doctor, Verdict]] = {
     ),
     "C31": (runs(ttft_s_p99=pl.lit(0.953), tpot_s_p99=pl.lit(0.049)), "supported"),
     "C32": (at_higher_rates, "contradicted"),
+    "C34": (runs(power_w=1200 * (pl.col(SPEED) / 20).sqrt()), "supported"),
+    "C35": (given(metrics=["output_tok_per_s"]), "not_supported"),
     "C33": (trials(kv_cache_bytes=pl.lit(53 * 2**30)), "contradicted"),
 }
 """Claims of each kind, a change of what each rests on, and the verdict on that."""

@@ -20,6 +20,7 @@ CLAIM_CHECKS: Mapping[str, ClaimCheck] = {
     "rate_product": units.rate_product,
     "quotient": units.quotient,
     "energy_per_million": units.energy_per_million,
+    "faster_is_greener": units.faster_is_greener,
     "kv_cache_size": limits.kv_cache_size,
     "kv_capacity": limits.kv_capacity,
     "weights_size": limits.weights_size,

@@ -78,8 +78,13 @@ def guard_events(evidence: Evidence) -> Iterator[Finding | None]:
         yield Finding(where=place(row), text=text) if gap / token >= TWICE else None
 
 
-def steady_gain(evidence: Evidence, *, axis: str, metrics: list[str], where: Mapping[str, object]) -> CheckOutcome:
-    """Whether each metric gets better with every step of a numeric axis, and whether the arms did the same work."""
+def steady_gain(
+    evidence: Evidence, *, axis: str, metrics: list[str], where: Mapping[str, object], highest_is_best: bool = False
+) -> CheckOutcome:
+    """Whether each metric gets better with every step of a numeric axis, and whether the arms did the same work.
+
+    `highest_is_best` asks for less and for more: the last step alone, and that it beats each other by the margin.
+    """
     runs = evidence.select(where).filter(pl.col(f"axis_{axis}").is_not_null())
     runs = runs.with_columns(pl.col(f"axis_{axis}").cast(pl.Float64).alias("step")).sort("step")
     if runs.height < 2:
@@ -92,10 +97,11 @@ def steady_gain(evidence: Evidence, *, axis: str, metrics: list[str], where: Map
         match = metric_of(metric)
         sign = -1 if match and match[0].direction == "lower" else 1
         lines.append(f"{metric} at {', '.join(steps)}: {', '.join(figure(value) for value in values)}.")
+        last = len(values) - 1
+        pairs = [(i, last) for i in range(last)] if highest_is_best else [(i, i + 1) for i in range(last)]
+        least = MARGIN if highest_is_best else -MARGIN
         broken += [
-            f"{metric} from {steps[index - 1]} to {steps[index]}"
-            for index in range(1, len(values))
-            if sign * (values[index] / values[index - 1] - 1) < -MARGIN
+            f"{metric} from {steps[i]} to {steps[j]}" for i, j in pairs if sign * (values[j] / values[i] - 1) < least
         ]
     tokens = (runs["output_tokens"] / runs["requests_ok"]).to_list()
     unlike = None not in tokens and max(tokens) / min(tokens) - 1 > TOLERANCE
@@ -103,6 +109,9 @@ def steady_gain(evidence: Evidence, *, axis: str, metrics: list[str], where: Map
         lines.append(
             f"Output tokens a request: {', '.join(figure(value) for value in tokens)}: the arms did different work."
         )
+    if broken and highest_is_best:
+        lines.append(f"Not better by {MARGIN:.0%}: {'; '.join(broken)}.")
+        return settled(lines, holds=False, corrected=f"no better in {'; '.join(broken)}")
     if broken:
         lines.append(f"Worse by more than {MARGIN:.0%}: {'; '.join(broken)}.")
         return settled(lines, holds=False, corrected=f"not steady: worse in {'; '.join(broken)}")

@@ -1,6 +1,7 @@
 """Units and rates that do not add up: quotients, energy per token, a request's rate taken for the node's."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from math import prod
 
 import polars as pl
@@ -96,6 +97,26 @@ IDENTITIES: Sequence[tuple[str, str, tuple[str, ...], tuple[str, ...]]] = (
 )
 """A column by the columns multiplied above and below the line."""
 WITHIN = 0.05
+
+
+def faster_is_greener(evidence: Evidence) -> CheckOutcome:
+    """Whether energy a token falls with throughput by measurement, rather than by dividing one power by it."""
+    column = evidence.objective
+    runs = evidence.objective_runs().filter(pl.col(column) > 0, pl.col("power_w").is_not_null()).sort(column)
+    powers = runs["power_w"].unique().sort().to_list()
+    if runs.height < 2:
+        return undecided(f"{runs.height} rows have a power.", corrected="not published")
+    lines = [f"{runs.height} rows have a power: {figure(powers[0])} to {figure(powers[-1])} W."]
+    if len(powers) == 1:
+        lines.append(f"{figure(powers[0])} W ÷ throughput falls with throughput, whatever was drawn.")
+        corrected = f"{figure(powers[0])} W is assumed at every speed; no power was measured"
+        return settled(lines, holds=False, corrected=corrected, otherwise="not_supported")
+    joules = (runs["power_w"] / runs[column]).to_list()
+    lines.append(f"From the slowest to the fastest: {', '.join(figure(joule) for joule in joules)} J/token.")
+    against = sum(after > before for before, after in pairwise(joules))
+    return settled(
+        lines, holds=not against, corrected=f"{against} of {len(joules) - 1} steps to a faster config cost more"
+    )
 
 
 @looks
