@@ -121,13 +121,15 @@ def test_walk_of_the_presets(author: Reader) -> None:
         author, "pair", like="h100", gpus=2, version="0.32.0", model={"name": "meta-llama/Llama-3.1-8B-Instruct"}
     )
     path = author.folder / "sweeps" / "presets-model-context.yml"
-    short = path.read_text().replace("output_tokens: 512", "output_tokens: 32").replace("128000]", "8192]")
-    path.write_text(short.replace("[2048, 8192, 64000, 8192]", "[2048, 8192]"))
-    grid = {"strategy": "grid", "baseline": [], "trials": 6, "finalists": 0}
-    change_sweep(author, "presets-model-context", search=grid)
+    path.write_text(path.read_text().replace("output_tokens: 512", "output_tokens: 32"))
+    axes = yaml.safe_load(path.read_text())["axes"]
+    pairs = [each for each in axes["parallelism"] if each["name"] in ("tensor-2", "pipeline-2")]
+    axes = {"model": axes["model"][1:3], "max_model_len": [2048, 8192], "parallelism": pairs}
+    grid = {"strategy": "grid", "baseline": [], "finalists": 0}
+    change_sweep(author, "presets-model-context", axes=axes, search=grid)
 
     author.type("tokenpeak sweep --inventory pair --sweep presets-model-context")
 
     assert {"ok"} == {trial["status"] for trial in trials(author)}
     has_all(page(author, "index"), ["models"])
-    has_all(page(author, "hardware"), ["tensor-2", "pipeline-2"])
+    has_all(page(author, "hardware"), ["TP2", "PP2", "llama-3b", "8,192", "Output throughput at a context of"])
