@@ -79,4 +79,4 @@ def test_hits_are_those_that_were_asked_for(url: str, share: float, tmp_path: Pa
     hit = (counted(url, "hits") - before["hits"]) / (counted(url, "queries") - before["queries"])
 
     assert share == pytest.approx(hit, abs=0.02)
-    assert share == pytest.approx(json.loads(done.stdout)["summary"]["engine"]["prefix_cache_hit_rate"], abs=0.02)
+    assert share == pytest.approx(json.loads(done.stdout)["engine"]["prefix_cache_hit_rate"], abs=0.02)
