@@ -11,10 +11,10 @@ import click
 from tokenpeak.cli import options
 from tokenpeak.console import SafeConsole, SafeTable
 from tokenpeak.errors import ExitStatus, NodeError
-from tokenpeak.node.engine.builds import ONLY
+from tokenpeak.node.engine.builds import ONLY, is_vllm
 from tokenpeak.node.guard import notify as sending
 from tokenpeak.node.protocol.answers import UninstallAnswer
-from tokenpeak.records import NodeFacts
+from tokenpeak.records import EngineBuild, NodeFacts
 from tokenpeak.sweep.ansible.runner import run_playbook
 from tokenpeak.sweep.installation import install as put
 from tokenpeak.sweep.installation import rotate as replace_secret
@@ -114,7 +114,14 @@ def _engines(facts: NodeFacts) -> str:
     """
     if len(facts.builds) == 1 and facts.builds[0].name == ONLY:
         return facts.engine_version or "none"
-    return ", ".join(f"{build.name} {build.installed or ('none' if build.problem else '?')}" for build in facts.builds)
+    return ", ".join(f"{build.name} {_version(build)}" for build in facts.builds)
+
+
+def _version(build: EngineBuild) -> str:
+    """What is there of a build; of another server than vLLM its name."""
+    if build.installed or build.problem:
+        return build.installed or "none"
+    return "?" if is_vllm(build.version) else str(build.version)
 
 
 def _memory(facts: NodeFacts) -> str:

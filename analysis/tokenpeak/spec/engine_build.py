@@ -1,17 +1,26 @@
-"""Engine builds as an inventory declares them: by name, how each is started and which version of vLLM it is to be."""
+"""Engine builds as an inventory declares them: by name, how each is started and which version of vLLM it is to be.
 
-from collections.abc import Mapping
+A build may be of another server: its command says where the address and the model go.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
 
 from tokenpeak.errors import InventoryError
-from tokenpeak.node.engine.builds import ONLY, PATH_COMMAND, PODMAN
+from tokenpeak.node.engine.builds import ONLY, PATH_COMMAND, PODMAN, is_vllm
 from tokenpeak.spec import Declaration
 
 MOUNT = r"^/[^:,]*:/[^:,]*(:r[ow])?$"
 """A folder of the node, its place in the container, and whether it is read only."""
 NAME = r"^[a-z0-9][a-z0-9._-]*$"
+SERVER = r"^[A-Za-z]{2}[\w.+-]*$"
+"""A name that is no version of vLLM."""
+HOST, PORT, MODEL, SERVED_MODEL = "{host}", "{port}", "{model}", "{served_model}"
+"""What stands in the command of a server that is not vLLM for its address, the model's files and the model's name."""
+_PLACE = re.compile(r"\{[a-z_]+\}")
 
 
 def _word(value: object) -> object:
@@ -40,6 +49,8 @@ class DeclaredBuild(Declaration):
 
     version: Annotated[str | None, BeforeValidator(_word)] = None
     """The version of vLLM that it is to report; a trial on another one fails."""
+    server: str | None = Field(default=None, pattern=SERVER, max_length=60)
+    """What it is where it is not vLLM, such as `llama.cpp`; its `command` then has `{port}` and `{model}`."""
     command: tuple[str, ...] = Field(default=(), validate_default=False)
     """On the node, or in the image, where it is `vllm serve` by default."""
     image: str | None = Field(default=None, min_length=1, pattern=r"^[^\s-]\S*$")
@@ -67,12 +78,36 @@ class DeclaredBuild(Declaration):
     def _is_one_kind(self) -> Self:
         if self.image is None and not self.command:
             raise ValueError("a build has a command, an image, or both")
-        others = sorted(self.model_fields_set - {"version", "command", "image"})
+        self._check_places()
+        others = sorted(self.model_fields_set - {"version", "server", "command", "image"})
         if self.image is None and others:
             raise ValueError(f"{', '.join(others)}: only a build with an image has that")
         if self.rootless_user is not None and self.runtime != PODMAN:
             raise ValueError("rootless_user: only Podman runs without root")
         return self
+
+    def _check_places(self) -> None:
+        """Raise ValueError where a command lacks what another server is started with, or has it for vLLM."""
+        places = {found for word in self.command for found in _PLACE.findall(word)}
+        if self.server is None:
+            if not is_vllm(self.version):
+                raise ValueError(f"version {self.version!r} is none of vLLM; write 0.32.0, or server: NAME of another")
+            if places & {HOST, PORT, MODEL, SERVED_MODEL}:
+                raise ValueError("vLLM gets its address and model itself; of another server, say which: server: NAME")
+            return
+        known = (HOST, PORT, MODEL, SERVED_MODEL)
+        if unknown := sorted(places - {*known}):
+            raise ValueError(f"the command has {unknown[0]}; there are {', '.join(known)}")
+        if lacking := [each for each in (PORT, MODEL) if each not in places]:
+            raise ValueError(f"the command of {self.server} has no {lacking[0]}, where its own goes")
+        if self.version is not None:
+            raise ValueError("version is of vLLM; write another server's into its name: server: NAME-VERSION")
+
+
+def server_command(command: Sequence[str], *, host: str, port: int, model: str, name: str) -> list[str]:
+    """The command of a server that is not vLLM, its places filled in; `name` is the one that requests ask for."""
+    filled = {HOST: host, PORT: str(port), MODEL: model, SERVED_MODEL: name}
+    return [_PLACE.sub(lambda found: filled.get(found[0], found[0]), word) for word in command]
 
 
 _BUILDS = TypeAdapter(dict[Annotated[str, Field(pattern=NAME, max_length=60)], DeclaredBuild])

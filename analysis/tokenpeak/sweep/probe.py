@@ -80,7 +80,10 @@ def engine_builds_of(node: Node) -> tuple[EngineBuild, ...]:
     """The engine builds that the inventory declares for a node, the default one first."""
     return tuple(
         EngineBuild(
-            name=name, version=build.version, image=build.image, container=declared_container(build.model_dump())
+            name=name,
+            version=build.server or build.version,
+            image=build.image,
+            container=declared_container(build.model_dump()),
         )
         for name, build in declared_builds(node.name, node.variables).items()
     )

@@ -81,6 +81,8 @@ ONLY = "engine"
 DOCKER, PODMAN = "docker", "podman"
 OF_CONTAINERS = ("mounts", "devices", "args", "user", "rootless_user", "shm_size", "limits", "pull")
 """Further keys that the declaration of a build in a container may say."""
+SERVER = "server"
+"""The key that a build of a server other than vLLM has, which names it; its version is that name then."""
 PATH_COMMAND = ["vllm", "serve"]
 """The command where a declaration names no command."""
 
@@ -137,7 +139,8 @@ def wrong_variables(declared: Sequence[str]) -> list[str]:
 def engine_builds(declaration: Json) -> dict[str, Json]:
     """The declared builds in their order, each with `command` and `version` (None: any).
 
-    One in a container has `image` and `runtime` besides, and what else its container is made with.
+    One of another server has `server` besides; one in a container has `image` and `runtime`, and what else its
+    container is made with.
     """
     several = declaration.get("engines") or []
     if several:
@@ -185,12 +188,19 @@ def is_version(asked: str | None, found: str | None) -> bool:
     return public == wanted or public.startswith(f"{wanted}.")
 
 
+def is_vllm(version: str | None) -> bool:
+    """Whether it is a version of vLLM, or unknown; of another engine its name stands there, such as `llama.cpp`."""
+    return version is None or re.match(r"v?\d+\.\d", version) is not None
+
+
 def _build(declared: Json) -> Json:
-    version = declared.get("version")
-    build = {
+    version = declared.get("server") or declared.get("version")
+    build: Json = {
         "command": [str(word) for word in declared.get("command") or PATH_COMMAND],
         "version": None if version is None else str(version),
     }
+    if declared.get("server"):
+        build[SERVER] = build["version"]
     if not declared.get("image"):
         return build
     return {

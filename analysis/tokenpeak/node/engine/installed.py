@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Callable, Iterator, Sequence
 
 from tokenpeak.node.engine import images
+from tokenpeak.node.engine.builds import SERVER
 from tokenpeak.node.machine import process, trust, users
 from tokenpeak.node.machine.containers import Runtime
 from tokenpeak.node.machine.error import ScriptError
@@ -52,17 +53,21 @@ def engine_version(declared: Json, build: Json, state: State) -> str | None:
     """The vLLM version of a build (its command perhaps with `serve`); raises ScriptError when no engine says one.
 
     None for an image whose engine says none without a GPU: what it reports when it runs is compared all the same.
+    None too for another server, which is not asked.
     """
     command = [str(word) for word in build["command"]]
     argv = version_argv(command)
     if "image" in build:
-        return _version_in_image(declared, build, argv, state)
+        return None if SERVER in build else _version_in_image(declared, build, argv, state)
     program = shutil.which(command[0])
     if program is None:
         raise ScriptError(
             "engine",
-            f"No engine at {shown_value(command[0])}: install vLLM there, or correct its command in the inventory.",
+            f"No engine at {shown_value(command[0])}: install {build.get(SERVER) or 'vLLM'} there, or correct its "
+            "command in the inventory.",
         )
+    if SERVER in build:
+        return None
     version_there = _as_engine(declared, lambda: from_metadata(Path(str(program))))
     if version_there:
         return version_there

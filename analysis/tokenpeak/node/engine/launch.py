@@ -9,7 +9,7 @@ from typing import Any, Mapping, NamedTuple
 
 from tokenpeak.node import rights
 from tokenpeak.node.engine import serving
-from tokenpeak.node.engine.builds import engine_build, is_version
+from tokenpeak.node.engine.builds import SERVER, engine_build, is_version
 from tokenpeak.node.engine.container import container_environment
 from tokenpeak.node.engine.engine import Engine, declared_environment, read_environment_file, trial_key
 from tokenpeak.node.engine.images import container_start
@@ -33,6 +33,8 @@ from tokenpeak.node.protocol.parts import Production, picked
 from tokenpeak.node.protocol.requests import LaunchRequest, sweep_of
 
 LOG_TAIL_BYTES = 32_768
+OTHER_KEYS = ("LLAMA_API_KEY", "API_KEY")
+"""Variables by which llama.cpp's server and llama-cpp-python's take the API key; other servers serve without one."""
 LEASE_LAPSED = "lease_lapsed"
 WRONG_ENGINE = "wrong_engine"
 MODEL_MISSING = "model_missing"
@@ -51,9 +53,9 @@ def launch(state: State, declaration: Json, request: LaunchRequest) -> LaunchAns
     host = declaration.get("host", "127.0.0.1")
     port = int(declaration.get("port", 8099))
     key = api_key(state, vars(request))
-    env = environment(declaration, request, key)
-    hidden = secret_values(declaration, key)
     build = engine_build(declaration, request.engine)
+    env = environment(declaration, request, key, build)
+    hidden = secret_values(declaration, key)
     if unsafe := rights.build_problems(declaration, build):
         raise ScriptError("rights", " ".join(unsafe))
     # What is missing of it is said while production still serves.
@@ -100,7 +102,7 @@ def launch(state: State, declaration: Json, request: LaunchRequest) -> LaunchAns
         if outcome is None:
             base, deadline = serving.base_url(host, port), began + request.deadline_s
             outcome = await_ready(state, engine, record["nonce"], base, request.served_model, key, deadline, phases)
-    reported = outcome.engine_version
+    reported = None if SERVER in build else outcome.engine_version
     if outcome.failure_phase is None and not is_version(request.engine_version, reported):
         text = f"vLLM {request.engine_version} was asked for, and the engine that was started reports {reported}."
         outcome = Readiness(WRONG_ENGINE, text)
@@ -253,10 +255,10 @@ def await_ready(
     deadline: float,
     phases: Phases,
 ) -> Readiness:
-    """Wait for /health, then for a first real completion, both by a process of the engine."""
+    """Wait until it is healthy, then for a first real completion, both by a process of the engine."""
     check = of_processes(engine.members, "the engine")
     try:
-        while serving.request(f"{base}/health", timeout_s=2.0, check=check).status != 200:
+        while not serving.is_healthy(base, key, check):
             over = _ended(state, engine, nonce)
             if over is not None:
                 return over
@@ -307,11 +309,11 @@ def api_key(state: State, request: Mapping[str, Any]) -> str | None:
     return trial_key(secret.read_bytes(), request["trial_id"], request["holder"], request["key_nonce"])
 
 
-def environment(declaration: Json, request: LaunchRequest, key: str | None) -> dict[str, str]:
+def environment(declaration: Json, request: LaunchRequest, key: str | None, build: Json) -> dict[str, str]:
     """The engine's environment beyond this script's own: the declared, and on top the config's."""
     env = {**declared_environment(declaration), **request.env}
     if key:
-        env["VLLM_API_KEY"] = key
+        env.update(dict.fromkeys(OTHER_KEYS if SERVER in build else ("VLLM_API_KEY",), key))
     return env
 
 

@@ -59,7 +59,7 @@ def model_problem(build: Json, model: str, env: Mapping[str, str], argv: Sequenc
 def is_present(model: str, env: Mapping[str, str], argv: Sequence[str], user: str | None) -> bool | None:
     """Whether a program on the node finds the model there; None where nobody can say."""
     if model.startswith("/"):
-        return as_engine(user, lambda: _is_seen(Path(model) / "config.json"))
+        return as_engine(user, lambda: _is_seen(Path(model) / "config.json") or _is_seen_file(Path(model)))
     if not _HUB_NAME.fullmatch(model) or env.get(_OTHER_HUB, "").lower() in ("1", "true"):
         return None
     try:
@@ -100,7 +100,10 @@ def _digest_on_node(
 
 def _digest_of(folder: Path | None, source: Path | None) -> str | None:
     """The checksum of the files of a folder, none of which lies outside the `source` of a mount where there is one."""
-    files = [] if folder is None else sorted(path for path in folder.iterdir() if path.is_file())
+    if folder is None:
+        return None
+    # One file has a whole model in it, as GGUF is.
+    files = [folder] if folder.is_file() else sorted(path for path in folder.iterdir() if path.is_file())
     if not files or len(files) > _MOST_FILES:
         return None
     digest = hashlib.sha256()
@@ -131,6 +134,14 @@ def _is_seen(path: Path) -> bool:
     """Whether something is there for this very user."""
     try:
         return path.exists()
+    except OSError:
+        return False
+
+
+def _is_seen_file(path: Path) -> bool:
+    """Whether a file is there for this very user."""
+    try:
+        return path.is_file()
     except OSError:
         return False
 
@@ -205,7 +216,7 @@ def _not_mounted(build: Json, model: str) -> str | None:
         for source, place, _ in mounts_of(build):
             if f"{model}/".startswith(f"{place.rstrip('/')}/"):
                 inside = Path(source) / os.path.relpath(model, place)
-                if (inside / "config.json").is_file():
+                if _is_seen_file(inside / "config.json") or _is_seen_file(inside):
                     return None
                 return f"The model {model} is not at {inside} on this node: copy it there, or correct the mount."
         image = shown_value(build["image"])

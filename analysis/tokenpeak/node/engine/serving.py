@@ -200,6 +200,14 @@ def served_model(
     return model[:300] if isinstance(model, str) else None
 
 
+def is_healthy(url: str, key: str | None, check: Check | None = None) -> bool:
+    """Whether a server says by `/health` that it is up; of one that has no such page, whether it lists its models."""
+    status = request(f"{url}/health", timeout_s=2.0, check=check).status
+    if status == http.client.NOT_FOUND:
+        status = request(f"{url}/v1/models", key=key, timeout_s=2.0, check=check).status
+    return status == http.client.OK
+
+
 def reported_version(url: str, key: str | None = None, check: Check | None = None) -> str | None:
     """The version of vLLM that `/version` reports; None of a server that reports none."""
     answer = request(f"{url}/version", key=key, check=check)

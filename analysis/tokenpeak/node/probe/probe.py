@@ -9,7 +9,7 @@ from typing import Any, Collection
 
 from tokenpeak.node import rights
 from tokenpeak.node.engine import checkpoint, images, installed, models
-from tokenpeak.node.engine.builds import allowed_variables, engine_builds
+from tokenpeak.node.engine.builds import SERVER, allowed_variables, engine_builds
 from tokenpeak.node.engine.engine import declared_environment
 from tokenpeak.node.guard import guard, lease
 from tokenpeak.node.guard import record as records
@@ -206,7 +206,9 @@ def build_states(declaration: Json, state: State) -> tuple[InstalledEngine, ...]
         try:
             if "image" in build:
                 images.require_startable(build, declaration)
-                _require_model(build, declaration)
+                if SERVER not in build:
+                    # Another server may serve another file than the declared one, which its launch looks for.
+                    _require_model(build, declaration)
             own_version = installed.engine_version(engine, build, state)
             flags = [] if declaration.get("simulated") else installed.engine_help(engine, build, own_version, state)
         except ScriptError as error:
