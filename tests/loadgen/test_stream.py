@@ -120,3 +120,16 @@ def test_what_came_before_a_fault_is_kept() -> None:
     assert "the peer went" == found.detail
     assert 2 == found.events
     assert found.output_tokens is None
+
+
+def test_stream_without_usage() -> None:
+    """Where a server is known to send a token an event, events with text stand for usage; usage goes before them."""
+    last = b'data: {"choices": [{"text": "", "finish_reason": "length"}]}\n\n'
+    packets = [HEAD, *map(chunk, [event(), event(), event(), last, DONE]), END]
+    counted = read(exchange_of(*packets), 10.0, events_for_usage=True)
+    chats = [chat(role="assistant"), chat(content="a"), chat(content="b"), chat(finish="length"), DONE]
+    talked = read(exchange_of(HEAD, *map(chunk, chats), END), 10.0, events_for_usage=True)
+
+    assert "no_usage" == read(exchange_of(*packets), 10.0).error
+    assert (None, 3, None) == (counted.error, counted.output_tokens, counted.input_tokens)
+    assert (None, 2) == (talked.error, talked.output_tokens)

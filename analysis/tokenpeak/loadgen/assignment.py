@@ -80,6 +80,8 @@ class LoadAssignment:
     warmup_requests: int = 0
     first: int = 0
     stride: int = 1
+    events_for_usage: bool = False
+    """A stream without usage counts each event with text as a token."""
     stall_s: float = 120.0
     deadline_s: float = 900.0
 

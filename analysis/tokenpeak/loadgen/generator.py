@@ -265,7 +265,8 @@ class LoadGenerator:
     def _read_oldest(self) -> None:
         exchange = self._ended.popleft()
         self._raw_bytes -= exchange.size
-        self._replies.append(read(exchange, self.start))
+        by_events = self.assignment.events_for_usage
+        self._replies.append(read(exchange, self.start, events_for_usage=by_events))
 
     # Watching
 

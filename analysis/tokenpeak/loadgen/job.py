@@ -107,6 +107,8 @@ class LoadJob(Declaration):
     stall_s: PositiveFloat = 120
     early_stop: EarlyStop | None = None
     """None: every run is made."""
+    events_for_usage: bool = False
+    """A stream without usage counts each event with text as a token: of a server that sends one for each."""
     quality: QualityJob | None = None
     """How the engine's answers are measured after the runs; None: not at all."""
 

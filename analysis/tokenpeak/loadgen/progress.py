@@ -65,6 +65,10 @@ def summary_text(record: RunRecord) -> str:
     return "\n".join(map(one_line, _lines(record)))
 
 
+def _count(tokens: int | None) -> str:
+    return "–" if tokens is None else f"{tokens:,}"
+
+
 def _window(summary: RunSummary) -> list[str]:
     """Which part of the run throughput is over, where that is not all of it."""
     if summary.steady_from_s is None or summary.steady_to_s is None:
@@ -96,7 +100,7 @@ def _lines(record: RunRecord) -> list[str]:
         *_window(summary),
         f"Input                    {number(summary.input_tok_per_s)} tok/s",
         f"Requests                 {number(summary.request_per_s)} /s",
-        f"Tokens                   {summary.input_tokens:,} in, {summary.output_tokens:,} out",
+        f"Tokens                   {_count(summary.input_tokens)} in, {_count(summary.output_tokens)} out",
         "",
         f"{'':24}{''.join(f'{head:>10}' for head in _HEADS)}",
         _line("Time to first token", summary.ttft_s, 1e3, "ms"),

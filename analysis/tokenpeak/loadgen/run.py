@@ -196,6 +196,7 @@ class Run:
             requests=requests,
             duration_s=duration,
             warmup_requests=level.warmup_requests,
+            events_for_usage=setting.job.events_for_usage,
             stall_s=setting.job.stall_s,
             deadline_s=setting.job.run_deadline_s,
         )

@@ -83,7 +83,9 @@ REQUEST_COLUMNS: dict[str, RequestColumn] = {
     "cached_tokens": RequestColumn(
         "int64", "prompt tokens that the engine says came from its prefix cache; null when it does not say"
     ),
-    "output_tokens": RequestColumn("int64", "completion tokens, from usage"),
+    "output_tokens": RequestColumn(
+        "int64", "completion tokens, from usage; of a server other than vLLM that sends none, its events with text"
+    ),
     "events": RequestColumn("int32", "events that carried tokens"),
     "event_times_us": RequestColumn(
         "list of int32", "microseconds between successive token events, starting from the first token (list)"

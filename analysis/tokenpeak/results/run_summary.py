@@ -84,7 +84,8 @@ def summarize(requests: pl.DataFrame, slo: Slo, *, from_due: bool, concurrency: 
     begin = float(measured["due_s"].min() or 0.0)  # type: ignore[arg-type]
     last = measured["last_token_s"].max()
     duration = max(float(last) - begin, 1e-9) if last is not None else 0.0  # type: ignore[arg-type]
-    tokens_in = int(ok["input_tokens"].sum() or 0)
+    # A server that sends no usage says nothing of its prompts.
+    tokens_in = None if ok["input_tokens"].null_count() else int(ok["input_tokens"].sum() or 0)
     tokens_out = int(ok["output_tokens"].sum() or 0)
     # Warm-up requests still stream when the first measured ones start: their tokens are the engine's throughput too,
     # but not the measured requests'.
@@ -128,8 +129,8 @@ def summarize(requests: pl.DataFrame, slo: Slo, *, from_due: bool, concurrency: 
         output_tokens=tokens_out,
         request_per_s=rate(ok.height),
         output_tok_per_s=rate(tokens_out),
-        input_tok_per_s=rate(tokens_in),
-        total_tok_per_s=rate(tokens_in + tokens_out),
+        input_tok_per_s=None if tokens_in is None else rate(tokens_in),
+        total_tok_per_s=None if tokens_in is None else rate(tokens_in + tokens_out),
         steady_from_s=window.from_s - begin if window else None,
         steady_to_s=window.to_s - begin if window else None,
         steady_waves=window.waves if window else None,

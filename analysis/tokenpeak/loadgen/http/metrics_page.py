@@ -1,6 +1,7 @@
 """Preemptions, prefix cache hits, queue and KV cache usage, from the engine's /metrics page, each second and by run.
 
-Names are those of vLLM's V1 engine, or of V0 (≤0.8) where it differs; a metric that a version does not export is None.
+Names are those of vLLM's V1 engine, of V0 (≤0.8) where it differs, and of llama.cpp's server; a metric that a version
+does not export is None.
 """
 
 import asyncio
@@ -30,8 +31,8 @@ LINE_LIMIT_CHARACTERS = 16 << 10
 VALUE_LIMIT = 1e15
 
 _GAUGES = {
-    "requests_running": ("vllm:num_requests_running",),
-    "requests_waiting": ("vllm:num_requests_waiting",),
+    "requests_running": ("vllm:num_requests_running", "llamacpp:requests_processing"),
+    "requests_waiting": ("vllm:num_requests_waiting", "llamacpp:requests_deferred"),
     "kv_cache_usage": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
     # V0's own
     "requests_swapped": ("vllm:num_requests_swapped",),

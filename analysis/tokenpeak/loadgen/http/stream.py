@@ -118,13 +118,15 @@ class _Events:
     the blank line after the event in it: no text can.
     """
 
-    __slots__ = ("done", "fault", "finished", "token_ends", "usage")
+    __slots__ = ("blank_ends", "done", "fault", "finished", "token_ends", "usage")
 
     def __init__(self) -> None:
         self.token_ends: list[int] = []
         """The body offset at which each event with tokens ended."""
         self.usage: dict[str, Any] | None = None
         self.finished = False
+        self.blank_ends = 0
+        """Completion events of no text that only say why generation ended."""
         self.done = False
         self.fault: tuple[str, str] | None = None
 
@@ -182,7 +184,9 @@ class _Events:
             self.usage = event["usage"]
         if "error" in event and self.fault is None:
             self.fault = ("stream_error", json.dumps(event["error"])[:DETAIL_CHARACTERS])
-        self.finished = self.finished or _finished(event)
+        if _finished(event):
+            self.finished = True
+            self.blank_ends += event["choices"][0].get("text") == ""
         return _carries_tokens(event)
 
 
@@ -239,8 +243,11 @@ def _gaps(times: list[float]) -> bytes:
         return array("i", [min(gap, _LONGEST_GAP_US) for gap in gaps]).tobytes()
 
 
-def read(exchange: Exchange, start: float) -> Reply:
-    """The exchange as a reply on the clock that began at `start`."""
+def read(exchange: Exchange, start: float, *, events_for_usage: bool = False) -> Reply:
+    """The exchange as a reply on the clock that began at `start`.
+
+    `events_for_usage`: where the stream held no usage, its events with text count as the output tokens.
+    """
     error, detail = exchange.error, exchange.detail
     body, lengths = _received(exchange)
     events = _Events()
@@ -264,6 +271,8 @@ def read(exchange: Exchange, start: float) -> Reply:
             first_token, last_token = times[0], times[-1]
             gaps = _gaps(times)
         fault = events.fault or fault
+        if events_for_usage and events.usage is None:
+            usage = {"output_tokens": len(events.token_ends) - events.blank_ends}
         if fault is None:
             if not events.done and not events.finished:
                 fault = ("truncated", "the stream ended without [DONE] and without a finish reason")
