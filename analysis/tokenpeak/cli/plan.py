@@ -16,6 +16,7 @@ from tokenpeak.cli import options
 from tokenpeak.cli.check import refuse
 from tokenpeak.console import SafeConsole, SafeTable
 from tokenpeak.errors import FactsError, SpecError
+from tokenpeak.node.engine.builds import is_vllm
 from tokenpeak.node.protocol.parts import MachineFacts
 from tokenpeak.plan.estimate import Estimate
 from tokenpeak.plan.matrix import model_facts_of
@@ -101,7 +102,7 @@ def plan(
     from tokenpeak.results.steady_state import short_runs
 
     short = [*(each.words for each in short_runs(spec)), *short_closed_loops(spec)]
-    notes = [*_notes(facts, models), *planned.notes, *short]
+    notes = [*_notes(facts, _of_vllm(models, plans)), *planned.notes, *short]
     if style == "json":
         document = as_json(inventory.name, spec, plans, estimates, [*outlines, *notes])
         echo_text(json.dumps(document, indent=1 if sys.stdout.isatty() else None, ensure_ascii=False))
@@ -170,6 +171,14 @@ def _this_machine(name: str, engines: tuple[EngineBuild, ...]) -> NodeFacts:
 
 def _nodes_of(one: Plan, facts: Sequence[NodeFacts]) -> list[NodeFacts]:
     return [fact for fact in facts if fact.node in one.nodes]
+
+
+def _of_vllm(models: Mapping[str, ModelFacts | None], plans: Sequence[Plan]) -> dict[str, ModelFacts | None]:
+    """The models without those that another server alone serves, of which nothing would be predicted."""
+    configs = [planned.config for one in plans for planned in one.feasible]
+    own = {config.model.name for config in configs if is_vllm(config.engine_version)}
+    others = {config.model.name for config in configs} - own
+    return {name: known for name, known in models.items() if name not in others}
 
 
 def _notes(facts: Sequence[NodeFacts], models: Mapping[str, ModelFacts | None]) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tokenpeak.errors import PlanError
+from tokenpeak.node.engine.builds import is_vllm
 from tokenpeak.plan.matrix import configs, on_node
 from tokenpeak.plan.node_kinds import build_of, known_flags_of
 from tokenpeak.records import NodeFacts
@@ -22,7 +23,7 @@ def baselines(spec: SweepSpec, nodes: Sequence[NodeFacts]) -> tuple[tuple[ExtraC
 
     `defaults` is the fixed part with every axis left to the engine. `production` is the first node's production as it
     was found to run, where it serves the model that the sweep tunes: its flags alone, without the fixed part's, on the
-    node's default engine build.
+    node's default engine build of vLLM.
     """
     if not spec.axes:
         return (), ()
@@ -44,15 +45,18 @@ def _production(spec: SweepSpec, node: NodeFacts) -> ExtraConfig | str:
     assert node.production is not None, "only a node with production is asked"
     tuned = spec.model or node.model
     names = () if tuned is None else (tuned.name, tuned.served_name)
+    own = next((build for build in node.builds if is_vllm(build.release)), None)
+    if own is None:
+        return f"production's settings are no baseline of this sweep: {node.node} has no build of vLLM"
     try:
-        name, flags = parse_arguments(node.production.arguments, node.engine_version)
+        name, flags = parse_arguments(node.production.arguments, own.release)
     except PlanError as error:
         return f"production's settings are no baseline of this sweep: {error}"
     if name not in names and node.production.model not in names:
         return f"production of {node.node} serves {node.production.model}, so it is no baseline of this sweep"
     unset: dict[str, FlagValue] = dict.fromkeys(spec.fixed.flags)
     # The fixed part's build is what the sweep is to try, not what production runs.
-    build = node.builds[0].name if spec.fixed.engine is not None else None
+    build = own.name if spec.fixed.engine is not None or own != node.builds[0] else None
     extra = ExtraConfig(name=PRODUCTION, flags={**unset, **flags}, engine=build)
     alone = spec.model_copy(update={"axes": {}, "extra_configs": (extra,)})
     try:

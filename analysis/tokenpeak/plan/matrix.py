@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tokenpeak.errors import PlanError
 from tokenpeak.metrics import PER_GPU
-from tokenpeak.node.engine.builds import ONLY
+from tokenpeak.node.engine.builds import ONLY, is_vllm
 from tokenpeak.plan.estimate import trial_time
 from tokenpeak.plan.node_kinds import apart, asked_build, build_of, known_flags_of, takes
+from tokenpeak.plan.other_server import unpredicted, without_vllm
 from tokenpeak.plan.rules import ONE_NODE, advice, dropped_because, environment_refused
 from tokenpeak.predict.demand import Demand, demands, objective_demand
 from tokenpeak.predict.memory_plan import MemoryPlan, plan_memory
@@ -75,7 +76,7 @@ def on_node(config: Config, node: NodeFacts) -> Config:
 
 def _identified(config: Config) -> Config:
     """The config with the id of what it resolves to."""
-    content = {
+    content: dict[str, object] = {
         "model": config.model.model_dump(),
         "flags": config.flags,
         "env": config.env,
@@ -83,6 +84,8 @@ def _identified(config: Config) -> Config:
     }
     if config.engine is not None:
         content["engine"] = config.engine
+    if config.args:
+        content["args"] = list(config.args)
     return config.model_copy(update={"config_id": config_hash(content)})
 
 
@@ -161,7 +164,9 @@ def _config(
     flags: dict[str, FlagValue] = {}
     env: dict[str, str] = {}
     engine: str | None = None
+    args: list[str] = []
     for patch in patches:
+        args += patch.args
         flags |= {key.strip("-").replace("-", "_"): value for key, value in patch.flags.items()}
         env |= patch.env
         engine = patch.engine or engine
@@ -187,6 +192,7 @@ def _config(
         flags=flags,
         env=dict(sorted(env.items())),
         engine=engine,
+        args=tuple(args),
         force=force,
     )
     return _identified(config)
@@ -252,10 +258,14 @@ def _plan(
             continue
         model = facts[config.model.name]
         version = config.engine_version or node.engine_version
+        is_other = not is_vllm(config.engine_version)
         try:
-            command_line(config, version, known_flags_of(build_of(config, node), version))
+            if is_other:
+                config = _identified(without_vllm(config, spec))
+            else:
+                command_line(config, version, known_flags_of(build_of(config, node), version))
         except PlanError as error:
-            if not takes(config, all_nodes):
+            if is_other or not takes(config, all_nodes):
                 raise
             dropped.append(Dropped(config=config, rule="engine_flags", reason=str(error)))
             continue
@@ -266,6 +276,9 @@ def _plan(
         if refused := [reason for each in nodes if (reason := environment_refused(config, each))]:
             # Nothing forces a config on a node that refuses it.
             dropped.append(Dropped(config=config, rule="environment", reason=refused[0]))
+            continue
+        if is_other:
+            feasible.append(unpredicted(config))
             continue
         forbidden = dropped_because(config, node, model, version)
         # Nothing makes one node into several either: the engine would wait for the others, with production down.

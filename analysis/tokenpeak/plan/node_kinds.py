@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from tokenpeak.errors import PlanError
-from tokenpeak.node.engine.builds import is_version
+from tokenpeak.node.engine.builds import is_version, is_vllm
 from tokenpeak.records import Config, EngineBuild, HardwareKey, NodeFacts
 from tokenpeak.vllm.command import command_line
 from tokenpeak.vllm.flags import FlagFacts, installed_flags
@@ -102,7 +102,7 @@ def known_flags_of(build: EngineBuild, version: str | None) -> Mapping[str, Flag
 def takes(config: Config, nodes: Iterable[NodeFacts]) -> bool:
     """Whether any build of these nodes takes the config's flags."""
     for node in nodes:
-        for build in node.builds:
+        for build in filter(lambda build: is_vllm(build.release), node.builds):
             spoken = config.model_copy(update={"engine_version": build.release})
             try:
                 command_line(spoken, build.release, known_flags_of(build, build.release))
@@ -125,4 +125,7 @@ def _startable(build: EngineBuild) -> EngineBuild:
 
 
 def _listed(builds: Sequence[EngineBuild]) -> str:
-    return ", ".join(f"{build.name} (vLLM {build.release or 'of unknown version'})" for build in builds)
+    return ", ".join(
+        f"{build.name} ({'vLLM ' if is_vllm(build.release) else ''}{build.release or 'of unknown version'})"
+        for build in builds
+    )

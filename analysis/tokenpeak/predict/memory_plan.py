@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tokenpeak.errors import FactsError
+from tokenpeak.node.engine.builds import is_vllm
 from tokenpeak.predict.checkpoint import facts_of
 from tokenpeak.predict.deployment import (
     BLOCK_TOKENS,
@@ -276,12 +277,13 @@ def plan_memory(
 ) -> MemoryPlan | None:
     """The memory of `config` on `node`; None when the device, the model or an endpoint's flags are unknown.
 
-    None, too, where the engine knows a width of weights or of KV cache that is not known here.
+    None, too, of a server that is not vLLM, and where the engine knows a width of weights or of KV cache that is not
+    known here.
     """
     gpu = device_of(node)
     if node.checkpoint is not None and node.model is not None and config.model.name == node.model.name:
         model = facts_of(node.checkpoint, config.model.name) or model
-    if gpu is None or model is None or config.endpoint is not None:
+    if gpu is None or model is None or config.endpoint is not None or not is_vllm(config.engine_version):
         return None
     version = config.engine_version or engine_version or node.engine_version
     return memory_on(gpu, model, config.flags, engine_environment(config, node), version, config=config.name)

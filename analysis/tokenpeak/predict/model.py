@@ -234,11 +234,13 @@ def model_facts(name_or_path: str) -> ModelFacts | None:
     """The model called `name_or_path`, or None when nothing here knows it.
 
     A folder's or file's config.json is read first, then that of a model made on this machine (data_dir()/models),
-    then the built-in table, then what `facts_from_hub` kept, then the hub's own cache.
+    then the built-in table, then what `facts_from_hub` kept, then the hub's own cache. A GGUF file is not read.
     Raises FactsError when a config.json is found and makes no sense; one of the hub's cache, which nobody can correct,
     is then no facts.
     """
     path = Path(name_or_path).expanduser()
+    if path.suffix == ".gguf":
+        return None
     for candidate in (path, path / "config.json", data_dir() / "models" / name_or_path / "config.json"):
         if candidate.is_file():
             return facts_from_file(candidate, name_or_path)

@@ -81,6 +81,21 @@ _KEPT_KEYS = (
 """Keys under which tools list the modules that stay at full width."""
 
 
+_GGUF_TYPE = re.compile(r"[.\-_]((?:I?Q|TQ)\d\w*|MXFP4\w*|B?F16|F32)(?:-\d+-of-\d+)?$", re.IGNORECASE)
+
+
+def gguf_type(model: str) -> str | None:
+    """The type of a GGUF file's weights as its name says it, such as `Q4_K_M`; `gguf` where it says none.
+
+    None for a model that is no GGUF.
+    """
+    name = model.rpartition("/")[2]
+    if not name.casefold().endswith((".gguf", "-gguf")):
+        return None
+    match = _GGUF_TYPE.search(name[: -len(".gguf")])
+    return match[1].upper() if match else "gguf"
+
+
 def quantization_named(method: str) -> Quantization:
     """The method as `--quantization` names it; raises FactsError for a word that is not in the table."""
     name = _SAME.get(method, method)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tokenpeak import paths
 from tokenpeak.errors import FactsError, PlanError, suggestion
+from tokenpeak.node.engine.builds import is_vllm
 from tokenpeak.plan.baseline import DEFAULTS, PRODUCTION
 from tokenpeak.predict.model import ModelFacts, are_other_models, model_facts
 from tokenpeak.predict.quantization import METHODS
@@ -52,18 +53,20 @@ def choose_reference(plan: Plan, spec: QualitySpec) -> ReferenceChoice | None:
             words = f"quality.reference is {spec.reference!r}. {suggestion(spec.reference, known)}"
             raise PlanError(f"{words} Name a config that is feasible on {plan.hardware}, or a .json file of answers.")
         return ReferenceChoice(planned=known[spec.reference], why="declared")
-    served = [known[name] for name in (PRODUCTION, DEFAULTS) if name in known]
+    # Another server does not score texts as vLLM does, so nothing can be compared with its answers.
+    own = [planned for planned in plan.feasible if is_vllm(planned.config.engine_version)]
+    served = [known[name] for name in (PRODUCTION, DEFAULTS) if name in known and known[name] in own]
     if served:
         best = max(served, key=lambda planned: precision_bits(planned.config))
         why = "what runs now" if best.config.name == PRODUCTION else "vLLM's defaults"
         if len(served) == 2 and precision_bits(served[0].config) != precision_bits(served[1].config):
             why += ", of higher precision than the other of production and defaults"
         return ReferenceChoice(planned=best, why=why)
-    if any(are_other_models(*pair) for pair in combinations(sorted(models), 2)):
+    if not own or any(are_other_models(*pair) for pair in combinations(sorted(models), 2)):
         # Nothing runs now, and no model's answers are those that another should give.
         return None
     first = min(
-        plan.feasible,
+        own,
         key=lambda planned: (
             tuple(-bits for bits in precision_bits(planned.config)),
             len(answer_settings(planned.config)),

@@ -3,12 +3,14 @@
 from dataclasses import dataclass
 
 from tokenpeak.errors import FactsError
+from tokenpeak.predict.quantization import gguf_type
 from tokenpeak.records import Config
 from tokenpeak.vllm.flags import known_flags
 
 SIXTEEN_BITS = "16 bits"
 _SIXTEEN = ("none", "auto", "half", "float16", "bfloat16")
 """Words of `dtype` and `kv_cache_dtype` that come to 16 bits: vLLM's `auto` uses no wider format."""
+_SIXTEEN_OF_GGUF = ("F16", "BF16")
 _SAME = {"fp8_e4m3": "fp8", "float": "float32"}
 
 
@@ -39,10 +41,11 @@ class Precision:
 def precision_of(config: Config) -> Precision:
     """The precision that a config asks for."""
     flags = config.flags
+    stored = gguf_type(config.model.name) or ""
     return Precision(
         model=config.model.name,
         revision=config.model.revision or "",
-        quantization=str(flags.get("quantization") or ""),
+        quantization=str(flags.get("quantization") or ("" if stored in _SIXTEEN_OF_GGUF else stored)),
         kv_cache=_format(flags.get("kv_cache_dtype")),
         computed=_format(flags.get("dtype")),
     )

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, model_validator
 
+from tokenpeak.node.engine.builds import is_vllm
 from tokenpeak.node.protocol.parts import Phase, Restoration
 from tokenpeak.records.base import FORMAT_VERSION, PathName, Record, spec_of
 from tokenpeak.records.node import ModelName, NodeFacts
@@ -31,8 +32,8 @@ def config_hash(content: Mapping[str, object]) -> str:
 class Config(Record):
     """One alternative of each axis on top of the fixed part, resolved.
 
-    `config_id` is the config_hash of model, flags, env, engine version and, where it has one, engine build; `choices`
-    maps each axis to the alternative's name and is empty for an extra config.
+    `config_id` is the config_hash of model, flags, env, engine version and, where it has them, engine build and args;
+    `choices` maps each axis to the alternative's name and is empty for an extra config.
     """
 
     config_id: PathName
@@ -44,16 +45,19 @@ class Config(Record):
     engine_version: str | None = None
     engine: str | None = None
     """The name of the engine build that it is launched with; None: the one of the short form."""
+    args: tuple[str, ...] = ()
+    """Words behind the command of a server that is not vLLM. `engine_version` is that server's name then."""
     force: bool = False
     endpoint: str | None = None
     """The URL of a server that was measured as it stood; its flags and environment are then not known."""
 
     @property
     def gpus(self) -> int | None:
-        """How many GPUs the engine takes, by the flags of its groups; None: of a server whose flags are not known."""
+        """How many GPUs the engine takes, by the flags of its groups; None: of a server of which none are known."""
         groups = [self.flags.get(flag) for flag in GROUPS_OF_GPUS]
         sizes = [group for group in groups if isinstance(group, int) and group > 0]
-        return None if self.endpoint is not None and not sizes else math.prod(sizes)
+        is_unknown = self.endpoint is not None or not is_vllm(self.engine_version)
+        return None if is_unknown and not sizes else math.prod(sizes)
 
 
 class Dropped(Record):
@@ -198,12 +202,12 @@ class SweepRecord(Record):
     def gpus_used(self, config: Config, hardware: str) -> int | None:
         """How many GPUs the config's engine takes; None: the node has none, or neither flags nor node are known.
 
-        An import that does not give the flags is taken to use all of its node.
+        An import that does not give the flags, and a server other than vLLM, are taken to use all of their node.
         """
         nodes = [node for node in self.nodes if self.hardware_of(node) == hardware]
         there = len(nodes[0].gpus) if nodes else None
         named = any(config.flags.get(flag) is not None for flag in GROUPS_OF_GPUS)
-        if (self.imported is not None or config.endpoint is not None) and not named:
+        if (self.imported is not None or config.gpus is None) and not named:
             return there or None
         return config.gpus if there is None else min(config.gpus or 1, there) or None
 

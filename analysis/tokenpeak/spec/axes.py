@@ -49,6 +49,8 @@ class _Patch(Declaration):
     """Its changes to the model."""
     engine: str | None = None
     """An engine build of the inventory by its name, or by the version of vLLM that it is."""
+    args: tuple[str, ...] = ()
+    """More words of a server that is not vLLM, behind its build's command; it gets no flags."""
 
 
 class Alternative(_Patch):

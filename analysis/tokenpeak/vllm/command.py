@@ -58,6 +58,8 @@ def command_line(
     version = config.engine_version or engine_version
     takes = known_flags(version) if known is None else known
     reads = known_variables(version)
+    if config.args:
+        raise PlanError(f"Config {config.name!r} has args, which are of a server that is not vLLM; write its flags.")
     for name in OURS.keys() & config.flags.keys():
         raise PlanError(f"Config {config.name!r} sets {name}; it comes from {OURS[name]}. Remove the flag.")
     given = {name: value for name, value in config.flags.items() if value is not None}

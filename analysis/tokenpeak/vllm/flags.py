@@ -83,11 +83,6 @@ def minor(version: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def is_release(version: str) -> bool:
-    """Whether it is a version of vLLM; archives name other engines there, such as `llama.cpp`."""
-    return _RELEASE.match(version) is not None
-
-
 def size(text: str) -> int | None:
     """A number as vLLM reads it: `8192`, `8k` (8,000), `8K` (8,192); None for another word."""
     match = _SIZE.fullmatch(text)

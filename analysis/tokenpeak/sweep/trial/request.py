@@ -19,7 +19,7 @@ from tokenpeak.files import write_atomically
 from tokenpeak.loadgen.job import ANSWERS, QUALITY, EarlyStop, JobOutcome, JobRun, LoadJob, read_outcome
 from tokenpeak.loadgen.workers.remote import LoadHost
 from tokenpeak.metrics import PER_GPU
-from tokenpeak.node.engine.builds import engine_build
+from tokenpeak.node.engine.builds import engine_build, is_vllm
 from tokenpeak.node.engine.engine import trial_key
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.protocol import parts, requests
@@ -30,6 +30,7 @@ from tokenpeak.ranking.objective import objective_direction
 from tokenpeak.records import Config, NodeFacts, Plan, PlannedConfig, Production, RunRecord
 from tokenpeak.records.quality import QualityMeasurement
 from tokenpeak.search.history import Proposal
+from tokenpeak.spec.engine_build import server_command
 from tokenpeak.spec.sweep import QualityJob, SweepSpec
 from tokenpeak.spec.workload import ExternalLoad, ExternalWorkload
 from tokenpeak.sweep.claim import SweepClaim
@@ -84,8 +85,9 @@ class TrialRequest:
 
     @property
     def asked_version(self) -> str | None:
-        """The vLLM version whose flags are spoken: the config's own, else what was probed."""
-        return self.config.engine_version or self.facts.engine_version
+        """The vLLM version whose flags are spoken: the config's own, else what was probed; None of another server."""
+        asked = self.config.engine_version
+        return (asked or self.facts.engine_version) if is_vllm(asked) else None
 
     def served_model(self) -> str:
         """What the engine is to serve: the node's folder of the declared model, else the config's own."""
@@ -100,11 +102,15 @@ class TrialRequest:
             build = engine_build(dict(self.declaration), config.engine)
         except ScriptError as error:
             raise PlanError(error.text) from error
-        served = config.model.model_copy(update={"name": self.served_model()})
+        host, port, model = str(self.declaration["host"]), int(self.declaration["port"]), self.served_model()
+        if not is_vllm(config.engine_version):
+            own = server_command(build["command"], host=host, port=port, model=model, name=config.model.served_name)
+            return [*own, *config.args]
+        served = config.model.model_copy(update={"name": model})
         return engine_argv(
             config.model_copy(update={"model": served}),
-            host=str(self.declaration["host"]),
-            port=int(self.declaration["port"]),
+            host=host,
+            port=port,
             engine_version=self.asked_version,
             executable=tuple(build["command"]),
             known=self._known_flags(),
@@ -112,6 +118,8 @@ class TrialRequest:
 
     def env(self) -> dict[str, str]:
         """The variables that the config sets on top of the inventory's, in this version's words."""
+        if not is_vllm(self.config.engine_version):
+            return self.config.env
         env = self.facts.engine_env
         return engine_env(self.config, engine_version=self.asked_version, inventory=env, known=self._known_flags())
 
@@ -324,6 +332,7 @@ def _load_job(request: TrialRequest, files: RequestFiles, started_at_unix_s: flo
         metrics_url=f"{base_url}/metrics",
         run_deadline_s=request.spec.deadlines.run_s,
         early_stop=_early_stop(request),
+        events_for_usage=not is_vllm(request.config.engine_version),
         quality=request.quality,
     )
 
