@@ -252,3 +252,15 @@ def test_another_engine_has_no_command_of_vllm(config: Config, engine: str) -> N
 
     assert isinstance(found, Sentence)
     assert f"it ran on {engine}" in plain(found.parts)
+
+
+def test_another_server_has_its_own_command(config: Config) -> None:
+    """What a trial launched is pasted at the address of a deployment, with the config's environment."""
+    measured = config.model_copy(update={"engine_version": "llama.cpp", "flags": {}, "env": {"GGML_CUDA": "1"}})
+    argv = ["/opt/llama-server", "--host", "127.0.0.1", "--port", "8099", "-m", "/models/tiny.Q4_0.gguf"]
+    found = snippets(measured, gpus=1, launched=argv, engine_version=None)
+
+    assert isinstance(found, Snippets)
+    (only,) = found.snippets
+    assert "llama.cpp" == only.title
+    assert "GGML_CUDA=1 /opt/llama-server --host 0.0.0.0 --port 8000 -m /models/tiny.Q4_0.gguf" == only.text

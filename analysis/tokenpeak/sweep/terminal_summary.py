@@ -7,7 +7,9 @@ from math import exp
 from statistics import fmean
 
 from tokenpeak.metrics import metric_of, title_of
+from tokenpeak.node.engine.builds import is_vllm
 from tokenpeak.plan.matrix import served_models
+from tokenpeak.plan.other_server import launched_line
 from tokenpeak.plan.serving import for_serving
 from tokenpeak.quality.answers import verdict_of
 from tokenpeak.ranking.candidates import Candidates, decided_by_records
@@ -195,7 +197,9 @@ def decision_lines(
     served = for_serving(trial.config, trial.argv)
     if served.problem:
         return [*lines, f"    {served.problem}"]
-    return [*lines, f"    {paste_command(served.config)}", *([f"    {served.note}"] if served.note else [])]
+    is_own = is_vllm(trial.config.engine_version)
+    pasted = paste_command(served.config) if is_own else launched_line(trial.config, trial.argv)
+    return [*lines, f"    {pasted}", *([f"    {served.note}"] if served.note else [])]
 
 
 def evidence_lines(spec: SweepSpec, trials: Sequence[TrialRecord]) -> list[str]:

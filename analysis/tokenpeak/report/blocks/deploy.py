@@ -13,7 +13,8 @@ from dataclasses import replace
 import yaml
 
 from tokenpeak.errors import PlanError
-from tokenpeak.node.engine.builds import DOCKER, PODMAN
+from tokenpeak.node.engine.builds import DOCKER, PODMAN, is_vllm
+from tokenpeak.plan.other_server import launched_line
 from tokenpeak.plan.serving import TEMPORARY, for_serving, without_benchmark_flags
 from tokenpeak.records import Config, Container, EngineBuild
 from tokenpeak.report.blocks.block import Sentence, Snippet, Snippets, note
@@ -30,7 +31,6 @@ from tokenpeak.report.blocks.serving_command import (
     unwritable,
 )
 from tokenpeak.vllm.command import command_line, engine_argv, engine_env, launched_program, model_words, paste_command
-from tokenpeak.vllm.flags import is_release
 
 _LIMITS_OF_COMPOSE = {"memory": "mem_limit", "cpus": "cpus", "cpuset_cpus": "cpuset", "pids": "pids_limit"}
 _RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
@@ -236,8 +236,8 @@ def snippets(
     served = for_serving(config, launched)
     if served.problem:
         return note(served.problem)
-    if version is not None and not is_release(version):
-        return note(f"No command can be given: it ran on {version}, and the commands are vLLM's.")
+    if other := next((each for each in (config.engine_version, version) if not is_vllm(each)), None):
+        return _of_other_server(other, config, launched, build, name)
     config = served.config
     folder = config.model.name if config.model.name.startswith("/") else None
     program = _program(launched)
@@ -299,6 +299,18 @@ def snippets(
         lacks = f"{' and '.join(hidden)} stand{'s' if len(hidden) == 1 else ''} for what the node has there."
         found = [replace(snippet, note=f"{snippet.note} {lacks}".strip()) for snippet in found]
     return Snippets(name=name, snippets=tuple(found), span="half")
+
+
+def _of_other_server(
+    server: str, config: Config, launched: Sequence[str], build: EngineBuild | None, name: str
+) -> Snippets | Sentence:
+    """The command that launched a server which is not vLLM, at the address of a deployment where it names one so."""
+    if not launched:
+        return note(f"No command can be given: it ran on {server}, and the commands are vLLM's.")
+    where = f" in {build.image}" if build and build.image else ""
+    text = launched_line(config, _at_every_address(launched))
+    hint = f"As a trial launched {server}{where}; give it an API key of your own."
+    return Snippets(name=name, snippets=(Snippet(title=server, text=text, note=hint),), span="half")
 
 
 def _containers(command: ServingCommand) -> tuple[Snippet, ...]:

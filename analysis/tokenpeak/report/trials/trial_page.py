@@ -10,6 +10,7 @@ import polars as pl
 
 from tokenpeak.errors import PlanError
 from tokenpeak.metrics import with_derived
+from tokenpeak.node.engine.builds import is_vllm
 from tokenpeak.node.protocol.parts import LEFT_DOWN
 from tokenpeak.predict.correction import measured_as_predicted
 from tokenpeak.predict.demand import objective_run
@@ -86,8 +87,7 @@ def _command(view: SweepView, trial: TrialRecord) -> tuple[str, str]:
         return " ".join(trial.argv), ""
     if view.record.imported is None:
         return "The engine was not launched.", ""
-    is_vllm = trial.config.engine_version is None or trial.config.engine_version[:1].isdigit()
-    if is_vllm and (trial.config.flags or trial.config.env):
+    if is_vllm(trial.config.engine_version) and (trial.config.flags or trial.config.env):
         try:
             return paste_command(trial.config), "By its settings; the source gives no command."
         except PlanError:

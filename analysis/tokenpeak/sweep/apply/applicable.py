@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tokenpeak.errors import FactsError, InputError, PlanError, suggestion
-from tokenpeak.node.engine.builds import is_version
+from tokenpeak.node.engine.builds import is_version, is_vllm
 from tokenpeak.node.protocol.answers import DescribeAnswer
 from tokenpeak.plan.baseline import parse_arguments
 from tokenpeak.plan.matrix import own_models
@@ -115,6 +115,8 @@ def applicable(result: SweepResult, facts: NodeFacts, answer: DescribeAnswer, na
             "differ): sweep again on it"
         )
     config = result.recommended(plan, name)
+    if not is_vllm(config.engine_version):
+        raise PlanError(f"{config.name} ran on {config.engine_version}, and an apply changes vLLM's command alone")
     launches = result.launches(plan, config)
     described = described_of(answer)
     version = launches[0].startup.engine_version if launches else None
