@@ -12,6 +12,7 @@ from tokenpeak.plan.matrix import build_plan
 from tokenpeak.plan.other_server import launched_line
 from tokenpeak.predict.quantization import gguf_type
 from tokenpeak.quality.sweep_quality import choose_reference
+from tokenpeak.ranking.candidates import Launch, decided
 from tokenpeak.ranking.precision import precision_of
 from tokenpeak.records import EngineBuild, Gpu, NodeFacts, Plan, Production
 from tokenpeak.spec.engine_build import declared_builds, server_command
@@ -156,3 +157,14 @@ def test_command_with_its_places_filled_in() -> None:
     filled = server_command(command, host="127.0.0.1", port=8099, model=FILE, name="llama")
 
     assert ["llama-server", "--port=8099", "--host", "127.0.0.1", "-m", FILE, "-a", "llama", '{"a": 1}'] == filled
+
+
+def test_file_is_quantized_without_a_flag() -> None:
+    """Where nothing runs now, a quantized file's answers are as little compared as those of a quantizing flag."""
+    f16 = {**GGUF, "name": "f16", "model": {"name": FILE.replace("Q4_K_M", "F16")}}
+    plan = planned(VLLM, OTHER, axes={"weights": [{"name": "bf16"}, GGUF, f16]})
+    launches = [Launch(config_id=each.config.config_id, node="n", value=1.0, slo_met=None) for each in plan.feasible]
+    alone = spec(search={"baseline": []})
+    found = decided(alone, launches, plan=plan, quality={}, engine_version="0.32.0")
+
+    assert ["same", "not_compared", "same"] == [each.answers for each in found.all]

@@ -274,7 +274,9 @@ def _answers(config: Config | None, beside: Config | None, status: str | None) -
         return "same"
     plain = config.model_copy(update={"flags": {}})
     other = beside if beside is not None else plain
-    changed = precision_of(config).changes(precision_of(other))
+    # A GGUF file brings its quantization without a flag.
+    theirs = precision_of(other) if beside is not None else replace(precision_of(plain), quantization="")
+    changed = precision_of(config).changes(theirs)
     changed_draft = speculative_config(config.flags) != speculative_config(other.flags)
     return "not_compared" if changed or changed_draft or status is not None else "same"
 

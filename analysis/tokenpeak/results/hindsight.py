@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from tokenpeak.node.engine.builds import is_vllm
 from tokenpeak.predict.correction import METRICS, errors, learn, observed
 from tokenpeak.predict.demand import Demand, objective_demand, objective_run
 from tokenpeak.predict.memory_plan import MemoryPlan, plan_memory
@@ -183,7 +184,12 @@ RULES: dict[str, Callable[[RunObservation], Words | None]] = {
 
 
 def diagnose(config: Config, run: RunRecord, series: Series, memory: MemoryPlan | None = None) -> tuple[Advice, ...]:
-    """Advice from the run, in the order of RULES; a rule whose figures were not recorded says nothing."""
+    """Advice from the run, in the order of RULES; a rule whose figures were not recorded says nothing.
+
+    None for a server that is not vLLM: the settings are vLLM's.
+    """
+    if not is_vllm(config.engine_version):
+        return ()
     seen = observe(config, run, series, memory)
     return tuple(
         Advice(rule=name, text=words[0], evidence=words[1])
