@@ -34,7 +34,7 @@ def test_it_is_ready_when_it_answers(other: tuple[Node, dict[str, Any]], options
     finished = node.run("finish", node.finish_request())
 
     assert launched["ready"], launched["message"]
-    assert launched["engine_version"] is None
+    assert "llama.cpp" == launched["engine_version"]
     assert launched["model_digest"].startswith("sha256:")
     assert "prod" == finished["restoration"]["model"]
 

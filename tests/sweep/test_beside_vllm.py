@@ -69,7 +69,7 @@ def test_whole_sweep(swept: tuple[str, str, Path], home: Home) -> None:
     assert 4 == len(trials)
     assert {("ok", True)} == {(each["status"], each["restoration"]["restored"]) for each in trials.values()}, said
     assert MODEL == home.production_answers()
-    assert "llama.cpp" == llama["config"]["engine_version"]
+    assert ["llama.cpp"] * 2 == [llama[part]["engine_version"] for part in ("config", "startup")]
     assert COMMAND[:2] == llama["argv"][:2]
     assert [f"--model={FILE}", f"--alias={MODEL}", "--ctx-size", "4096"] == llama["argv"][-4:]
     for trial in (llama, python):

@@ -26,7 +26,7 @@ class StartupFacts(Record):
     """Facts of the engine's start, from its log."""
 
     engine_version: str | None = None
-    """That it reported itself, by `/version`, else by its log."""
+    """That it reported itself, by `/version`, else by its log; of a server other than vLLM its name."""
     engine_digest: str | None = None
     """`sha256:…` of the image, or of the command's file, that was started; the node looked it up."""
     model_digest: str | None = None

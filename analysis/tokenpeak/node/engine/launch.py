@@ -102,7 +102,7 @@ def launch(state: State, declaration: Json, request: LaunchRequest) -> LaunchAns
         if outcome is None:
             base, deadline = serving.base_url(host, port), began + request.deadline_s
             outcome = await_ready(state, engine, record["nonce"], base, request.served_model, key, deadline, phases)
-    reported = None if SERVER in build else outcome.engine_version
+    reported = build.get(SERVER) or outcome.engine_version
     if outcome.failure_phase is None and not is_version(request.engine_version, reported):
         text = f"vLLM {request.engine_version} was asked for, and the engine that was started reports {reported}."
         outcome = Readiness(WRONG_ENGINE, text)
