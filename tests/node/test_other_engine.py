@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from tests.node.conftest import Node
 
-from tokenpeak.node.engine import launch, models
+from tokenpeak.node.engine import installed, launch, models
 from tokenpeak.node.engine.builds import engine_build
+from tokenpeak.node.machine.state import State
 from tokenpeak.node.protocol.requests import LaunchRequest
 
 STANDIN = Path(__file__).parents[1] / "llama_standin.py"
@@ -77,3 +78,12 @@ def test_file_in_a_mount(tmp_path: Path) -> None:
 
     assert models.model_problem(build, "/models/tiny.gguf", {}, (), None) is None
     assert "is not at" in str(models.model_problem(build, "/models/none.gguf", {}, (), None))
+
+
+def test_image_is_not_asked(tmp_path: Path) -> None:
+    """Nothing is run in an image of another server to hear its version or its flags."""
+    build = {"image": "llama:1", "server": "llama.cpp", "version": "llama.cpp", "command": ["/app/llama-server"]}
+    state = State(tmp_path)
+
+    assert installed.engine_version({}, build, state) is None
+    assert [] == installed.engine_help({}, build, None, state)

@@ -174,11 +174,11 @@ def _nodes_of(one: Plan, facts: Sequence[NodeFacts]) -> list[NodeFacts]:
 
 
 def _of_vllm(models: Mapping[str, ModelFacts | None], plans: Sequence[Plan]) -> dict[str, ModelFacts | None]:
-    """The models without those that another server alone serves, of which nothing would be predicted."""
+    """The models of configs that a build of vLLM is there for: of others nothing would be predicted."""
     configs = [planned.config for one in plans for planned in one.feasible]
+    configs += [dropped.config for one in plans for dropped in one.dropped if dropped.rule != "engine_build"]
     own = {config.model.name for config in configs if is_vllm(config.engine_version)}
-    others = {config.model.name for config in configs} - own
-    return {name: known for name, known in models.items() if name not in others}
+    return {name: known for name, known in models.items() if name in own}
 
 
 def _notes(facts: Sequence[NodeFacts], models: Mapping[str, ModelFacts | None]) -> list[str]:
