@@ -1,6 +1,7 @@
 """The authors of five published tunings: each finds the own case here, on simulated boards, by the first commands."""
 
 import json
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,8 +11,13 @@ from tests.docs.reader import Reader
 from tests.sim.running_engine import StartEngine
 from tests.walks.authors import change_sweep, simulate_nodes
 
+from tokenpeak import paths
+
 pytestmark = [pytest.mark.e2e]
 
+LLAMA = [sys.executable, str(paths.ROOT / "tests" / "llama_standin.py"), "--host={host}", "--port={port}"]
+LLAMA += ["--model={model}", "--alias={served_model}"]
+PRODUCTION_ON_T4 = ("--dtype", "float16", "--max-num-seqs", "4", "--gpu-memory-utilization", "0.99")
 QWEN = "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B"
 CHATS = [
     {
@@ -107,12 +113,25 @@ def test_walk_of_the_plan_with_an_slo(author: Reader) -> None:
 
 
 def test_walk_of_the_comparison_of_quantizations(author: Reader) -> None:
-    """The published table's weights on one T4, each checkpoint with its flags; precision and quality are said."""
+    """The published table's weights on one T4, GGUF under another server among them; each with its precision."""
     model = {"name": "mistralai/Mistral-7B-Instruct-v0.2", "served_name": "mistral-7b"}
-    simulate_nodes(author, "small", like="t4", gpus=1, version="0.14.1", model=model, production=("--dtype", "float16"))
+    simulate_nodes(author, "small", like="t4", gpus=1, version="0.14.1", model=model, production=PRODUCTION_ON_T4)
+    variables = author.folder / "inventory" / "small" / "group_vars" / "all.yml"
+    written = yaml.safe_load(variables.read_text())
+    vllm = {"version": written.pop("tokenpeak_engine_version"), "command": written.pop("tokenpeak_engine_command")}
+    vllm["version"] = written["tokenpeak_simulated_machine"]["engine_version"] = "0.14.1"
+    written["tokenpeak_engines"] = {"vllm": vllm, "llama": {"server": "llama.cpp", "command": LLAMA}}
+    variables.write_text(yaml.safe_dump(written, sort_keys=False))
+    change_sweep(author, "t4-mistral7b-quantization", search={"strategy": "grid", "baseline": [], "finalists": 0})
 
     planned = author.type("tokenpeak plan --inventory small --sweep t4-mistral7b-quantization").said
-    has_all(planned, ["awq-4bit", "gptq-4bit", "float16", "fp8"])
+    author.type("tokenpeak sweep --inventory small --sweep t4-mistral7b-quantization")
+
+    has_all(planned, ["llama.cpp is not vLLM", "fp8"])
+    assert {"weights=awq-4bit", "weights=gptq-4bit", "weights=float16", "weights=gguf-4bit"} == {
+        trial["config"]["name"] for trial in trials(author) if trial["status"] == "ok"
+    }
+    has_all(page(author, "ranking"), ["awq-4bit", "gguf-4bit", "Q4_K_M", "Room", "quality unknown"])
 
 
 def test_walk_of_the_presets(author: Reader) -> None:
