@@ -98,7 +98,8 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--model", required=True)
     parser.add_argument("--alias", required=True)
-    parser.add_argument("--ctx-size", type=int, default=0)
+    for option in ("--ctx-size", "--n-gpu-layers", "--parallel"):
+        parser.add_argument(option, type=int, default=0)
     parser.add_argument("--python", action="store_true")
     given = parser.parse_args()
     print(f"llama_model_loader: loaded meta data from {given.model}", flush=True)

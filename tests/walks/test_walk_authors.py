@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.e2e]
 
 LLAMA = [sys.executable, str(paths.ROOT / "tests" / "llama_standin.py"), "--host={host}", "--port={port}"]
 LLAMA += ["--model={model}", "--alias={served_model}"]
-PRODUCTION_ON_T4 = ("--dtype", "float16", "--max-num-seqs", "4", "--gpu-memory-utilization", "0.99")
+PRODUCTION_ON_T4 = "--dtype float16 --max-num-seqs 4 --gpu-memory-utilization 0.99 --max-model-len 512 --enforce-eager"
 QWEN = "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B"
 CHATS = [
     {
@@ -115,13 +115,23 @@ def test_walk_of_the_plan_with_an_slo(author: Reader) -> None:
 def test_walk_of_the_comparison_of_quantizations(author: Reader) -> None:
     """The published table's weights on one T4, GGUF under another server among them; each with its precision."""
     model = {"name": "mistralai/Mistral-7B-Instruct-v0.2", "served_name": "mistral-7b"}
-    simulate_nodes(author, "small", like="t4", gpus=1, version="0.14.1", model=model, production=PRODUCTION_ON_T4)
+    simulate_nodes(
+        author,
+        "small",
+        like="t4",
+        gpus=1,
+        version="0.14.1",
+        model=model,
+        production=(*PRODUCTION_ON_T4.split(), "--max-num-batched-tokens", "512"),
+    )
     variables = author.folder / "inventory" / "small" / "group_vars" / "all.yml"
     written = yaml.safe_load(variables.read_text())
     vllm = {"version": written.pop("tokenpeak_engine_version"), "command": written.pop("tokenpeak_engine_command")}
     vllm["version"] = written["tokenpeak_simulated_machine"]["engine_version"] = "0.14.1"
     written["tokenpeak_engines"] = {"vllm": vllm, "llama": {"server": "llama.cpp", "command": LLAMA}}
     variables.write_text(yaml.safe_dump(written, sort_keys=False))
+    path = author.folder / "sweeps" / "t4-mistral7b-quantization.yml"
+    path.write_text(path.read_text().replace("output_tokens: 200", "output_tokens: 20"))
     change_sweep(author, "t4-mistral7b-quantization", search={"strategy": "grid", "baseline": [], "finalists": 0})
 
     planned = author.type("tokenpeak plan --inventory small --sweep t4-mistral7b-quantization").said
