@@ -141,7 +141,7 @@ def test_walk_of_the_comparison_of_quantizations(author: Reader) -> None:
     assert {"weights=awq-4bit", "weights=gptq-4bit", "weights=float16", "weights=gguf-4bit"} <= {
         trial["config"]["name"] for trial in trials(author) if trial["status"] == "ok"
     }
-    has_all(page(author, "ranking"), ["awq-4bit", "gguf-4bit", "Q4_K_M", "Room", "quality unknown"])
+    has_all(page(author, "ranking"), ["awq-4bit", "gguf-4bit", "Q4_K_M", "KV cache", "quality unknown"])
 
 
 def test_walk_of_the_presets(author: Reader) -> None:
