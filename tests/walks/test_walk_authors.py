@@ -57,7 +57,7 @@ def has_all(text: str, words: Sequence[str]) -> None:
 def test_walk_of_the_article_on_v100(author: Reader) -> None:
     """Table, winner's command, energy and the article's own claims, of trials on four V100."""
     simulate_nodes(author, "four", like="v100", gpus=4, version="0.8.5.post1", model={"name": QWEN})
-    change_sweep(author, "v100-deepseek-r1-32b", search={"strategy": "grid", "trials": 3, "baseline": []})
+    change_sweep(author, "v100-deepseek-r1-32b", search={"strategy": "grid", "trials": 3})
 
     planned = author.type("tokenpeak plan --inventory four --sweep v100-deepseek-r1-32b").said
     author.type("tokenpeak sweep --inventory four --sweep v100-deepseek-r1-32b")
