@@ -63,7 +63,7 @@ def test_walk_of_the_article_on_v100(author: Reader) -> None:
     author.type("tokenpeak sweep --inventory four --sweep v100-deepseek-r1-32b")
     energy = author.type("tokenpeak sql 'SELECT config_name, energy_j_per_output_tok FROM v_energy'").said
 
-    has_all(planned, ["432", "tensor_parallel_size", "bfloat16"])
+    has_all(planned, ["433 configs", "tensor_parallel_size", "bfloat16"])
     assert {"ok"} == {trial["status"] for trial in trials(author)}
     has_all(page(author, "index"), ["vllm serve", "--tensor-parallel-size 4"])
     has_all(page(author, "ranking"), ["Energy per output token"])
