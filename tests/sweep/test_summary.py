@@ -8,7 +8,7 @@ import pytest
 
 from archive_factory import make_archive
 from tokenpeak.report import open_archive
-from tokenpeak.report.blocks.block import plain
+from tokenpeak.report.blocks.block import Snippets, plain
 from tokenpeak.report.overview import headline
 from tokenpeak.report.overview.summary import commands
 from tokenpeak.report.ranking import ranking_blocks
@@ -75,6 +75,19 @@ def test_site_takes_what_the_terminal_takes(swept: Swept) -> None:
     qualified = [plain(each.parts).rstrip(". ") for each in headline.qualifications(view, ranked)]
     assert qualified
     assert [] == [words for each in qualified for words in each.split(". ") if words not in terminal]
+
+
+def test_equals_without_production_have_a_command(swept: Swept) -> None:
+    """Nothing shows which of three is best, and who has to run one gets one that may be run, called no better."""
+    archive = swept("nothing")
+    view = open_archive(archive.path)
+    snippets = commands(view, rank(view, view.hardware[0]))
+    words = said(archive)
+
+    assert "Not known: nothing shows that" in words
+    assert "--max-num-seqs" in words.partition("    vllm serve ")[2]
+    assert isinstance(snippets, Snippets)
+    assert "Not shown to be better." in snippets.snippets[0].note
 
 
 def test_several_objectives_give_a_front_in_the_terminal_and_on_the_site(tmp_path: Path) -> None:

@@ -62,6 +62,11 @@ class Decision:
         return OUTCOMES[self.outcome]
 
     @property
+    def is_startable(self) -> bool:
+        """Whether a command is given for the config: to run, to keep, or one of those that tie."""
+        return self.outcome in ("run", "keep", "ahead") or (self.outcome == "not_known" and self.config in self.group)
+
+    @property
     def is_shown(self) -> bool:
         """Whether launches show the config to be ahead: only then it is a recommendation."""
         return self.outcome == "run"

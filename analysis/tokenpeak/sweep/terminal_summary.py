@@ -191,7 +191,7 @@ def decision_lines(
     lines = ["", f"  {plain(headline(decision, now), names)}", *(f"    {plain(each, names)}" for each in words)]
     answers = verdict_of(quality, plan.hardware, decision.config or "")
     lines += [f"    {quality_words(answers)}"] if answers is not None else []
-    if decision.config is None or decision.outcome not in ("run", "keep", "ahead"):
+    if not decision.is_startable:
         return lines
     trial = next(trial for trial in ended if trial.config.config_id == decision.config)
     served = for_serving(trial.config, trial.argv)

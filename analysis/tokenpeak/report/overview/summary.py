@@ -63,15 +63,16 @@ def answers_of(view: SweepView) -> list[Sentence]:
     return [block for each in ranked for block in (recommendation(view, each), *cautions(view, each))]
 
 
+NOT_SHOWN = "Not shown to be better."
+
+
 def commands(view: SweepView, ranked: Ranking) -> Snippets | Sentence | None:
-    """The config to run, to keep or that is ahead in the forms of deployments, or why there is no command.
+    """The config to run, to keep, that is ahead or one of several equals in the forms of deployments, or why none is.
 
     None of a server, and where the decision names none of these.
     """
     config, outcome = chosen_config(view, ranked), ranked.decision.outcome
-    if config is None or ranked.chosen is None or config.endpoint is not None:
-        return None
-    if outcome not in ("run", "keep", "ahead"):
+    if config is None or ranked.chosen is None or config.endpoint is not None or not ranked.decision.is_startable:
         return None
     nodes = view.nodes_of(ranked.hardware)
     (trial,) = view.trials.filter(pl.col("trial_id") == ranked.chosen["trial_id"]).to_dicts()
@@ -89,7 +90,8 @@ def commands(view: SweepView, ranked: Ranking) -> Snippets | Sentence | None:
         build=build_of(config, nodes[0]) if nodes else None,
         name=f"deploy-{slug(ranked.hardware)}",
     )
-    words = {"ahead": "Not shown to be better.", "keep": f"Nothing has to change: keep {current_phrase(ranked)}."}
+    keep = f"Nothing has to change: keep {current_phrase(ranked)}."
+    words = {"ahead": NOT_SHOWN, "not_known": NOT_SHOWN, "keep": keep}
     if outcome not in words or not isinstance(found, Snippets):
         return found
     marked = (replace(each, note=f"{words[outcome]} {each.note}".strip()) for each in found.snippets)
