@@ -84,7 +84,7 @@ def energy_per_million(
             f"Were the speed that of the node, {figure(concurrency)} times one request's: "
             f"{figure(computed / concurrency)} kWh."
         )
-    return settled(lines, holds=agrees(stated_kwh, computed, 0.03), corrected=f"{figure(computed)} kWh at the boards")
+    return settled(lines, holds=agrees(stated_kwh, computed, 0.03), corrected=f"{figure(computed)} kWh of the GPUs")
 
 
 WHOLE = "whole_output_tok_per_s"

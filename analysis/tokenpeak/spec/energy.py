@@ -1,4 +1,4 @@
-"""Energy factors: what a kWh at the boards stands for at the meter, in the air, in water and in money.
+"""Energy factors: what a kWh of the GPUs stands for at the meter, in the air, in water and in money.
 
 Each is one number, or a mapping with its range and source: `pue: {value: 1.2, low: 1.15, high: 1.25, source: our meter,
 year: 2026}`.
@@ -36,11 +36,11 @@ class EnergyFactors(Declaration):
     """
 
     pue: float = Field(default=1.3, ge=1)
-    """kWh at the meter per kWh at the boards."""
+    """kWh at the meter per kWh of the GPUs."""
     kg_co2_per_kwh: NonNegativeFloat = 0.48
     """Of the grid's electricity, or by contracts and certificates, per kWh at the meter."""
     wue_l_per_kwh: NonNegativeFloat = 0.0
-    """Water evaporated on site per kWh at the boards (WUE)."""
+    """Water evaporated on site per kWh of the GPUs (WUE)."""
     water_l_per_kwh: NonNegativeFloat = 1.8
     """Water of making electricity, off site, or all water, per kWh at the meter."""
     price_per_node_hour: PositiveFloat | None = None
