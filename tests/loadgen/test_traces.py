@@ -16,7 +16,10 @@ from tokenpeak.loadgen.traces.trace import Trace
 from tokenpeak.loadgen.vocabulary import UNKNOWN
 from tokenpeak.spec.workload import TraceWorkload
 
-OWN = '{"timestamp_s": 10, "input_tokens": 30, "output_tokens": 5}\n{"timestamp_s": 12.5, "input_tokens": 40, "output_tokens": 6, "session": "a"}\n'
+OWN = (
+    '{"timestamp_s": 10, "input_tokens": 30, "output_tokens": 5}\n'
+    '{"timestamp_s": 12.5, "input_tokens": 40, "output_tokens": 6, "session": "a"}\n'
+)
 MOONCAKE = (
     '{"timestamp": 10000, "input_length": 30, "output_length": 5, "hash_ids": [0]}\n'
     '{"timestamp": 12500, "input_length": 40, "output_length": 6, "hash_ids": [0]}\n'

@@ -7,7 +7,6 @@ text, they are words that the engine counts as one token each; the chat template
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from tokenpeak.spec.workload import (
     ConversationWorkload,
     DatasetWorkload,
     FixedWorkload,
-    SyntheticWorkload,
     TraceWorkload,
     Workload,
 )
@@ -155,8 +153,8 @@ def make(
         begins = shared_tokens(given, workload.prefix_hit_rate, vocabulary.block_tokens)
         beginning = vocabulary.drawn(max(begins, default=0), words)
         templates = [
-            _synthetic(workload, model, vocabulary, *pair, seed, words, beginning[:begin])
-            for *pair, begin in zip(given, asked, begins, strict=True)
+            _synthetic(workload, model, vocabulary, each, more, seed, words, beginning[:begin])
+            for each, more, begin in zip(given, asked, begins, strict=True)
         ]
     return Prompts(templates=tuple(templates), resalt=workload.salt)
 
@@ -176,9 +174,7 @@ def _replayed(
     for entry in trace.entries[:count]:
         beginning = texts.beginning(trace, entry)
         templates.append(
-            _synthetic(
-                workload, model, vocabulary, entry.input_tokens, entry.output_tokens, seed, words, beginning
-            )
+            _synthetic(workload, model, vocabulary, entry.input_tokens, entry.output_tokens, seed, words, beginning)
         )
     return templates
 

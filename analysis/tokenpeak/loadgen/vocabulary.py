@@ -43,7 +43,7 @@ class Vocabulary:
 
     def drawn(self, number: int, random: np.random.Generator) -> list[int]:
         """`number` places of the vocabulary by chance; a place is an id and a word."""
-        return random.integers(0, 1 << 30, max(0, number)).tolist()
+        return [int(place) for place in random.integers(0, 1 << 30, max(0, number))]
 
     def tokens(self, places: Sequence[int]) -> list[int]:
         """The ids of places."""
@@ -58,7 +58,7 @@ UNKNOWN = Vocabulary(ids=tuple(range(200, 800)), words=WORDS)
 
 
 async def learn(client: httpx.AsyncClient, model: str) -> Vocabulary:
-    """The vocabulary as the server shows it, else English words, else UNKNOWN's; blocks as its `/metrics` shows them."""
+    """The vocabulary as the server shows it, else English words, else UNKNOWN's; blocks as its `/metrics` has them."""
     engine = _Tokenizer(client, model)
     vocabulary = await _own(engine) or await _english(engine)
     return replace(vocabulary, block_tokens=await _block_tokens(client))
@@ -85,9 +85,7 @@ class _Tokenizer:
 
     async def _answer(self, path: str, key: str, **body: object) -> Any:
         try:
-            answer = await ask(
-                self._client, path, body={"model": self._model, **body}, limit_bytes=ANSWER_LIMIT_BYTES
-            )
+            answer = await ask(self._client, path, body={"model": self._model, **body}, limit_bytes=ANSWER_LIMIT_BYTES)
             return answer.json()[key] if answer.status == httpx.codes.OK else None
         except (HttpAnswerError, ValueError, KeyError, TypeError):
             return None

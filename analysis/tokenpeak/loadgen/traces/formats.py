@@ -26,6 +26,7 @@ class TraceRow:
     output_tokens: int
     blocks: tuple[str, ...] = ()
     session: str | None = None
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +77,7 @@ def _own(row: Row) -> TraceRow:
         output_tokens=int(row["output_tokens"]),
         blocks=_blocks(row.get("blocks")),
         session=_session(row.get("session")),
+        cached_tokens=int(row.get("cached_tokens") or 0),
     )
 
 

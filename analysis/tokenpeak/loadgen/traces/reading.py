@@ -44,6 +44,7 @@ def read_trace(workload: TraceWorkload) -> Trace:
             output_tokens=row.output_tokens,
             blocks=row.blocks,
             session=row.session,
+            cached_tokens=row.cached_tokens,
         )
         for row in kept
     )
@@ -67,7 +68,8 @@ def _rows(path: Path) -> tuple[list[TraceRow], int]:
     kind = next((each for row in head for each in FORMATS if each.is_marked(row)), None)
     if kind is None:
         raise WorkloadError(
-            f"{path} is no trace that is known here; its first entry has {shown(sorted(head[0]) if head else [], 200)}. "
+            f"{path} is no trace that is known here; its first entry has "
+            f"{shown(sorted(head[0]) if head else [], 200)}. "
             f"Known are {', '.join(dict.fromkeys(each.name for each in FORMATS))} and vLLM's log of requests; or give "
             "each request a line with timestamp_s, input_tokens and output_tokens."
         )

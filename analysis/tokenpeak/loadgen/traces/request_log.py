@@ -1,8 +1,8 @@
 """vLLM's own log of requests (`--enable-log-requests`), taken apart into rows.
 
 Lengths are in the log where it has token ids: of prompts in each release before 0.11 and at the level DEBUG since, of
-answers with `--enable-log-outputs` and DEBUG; else an answer counts as long as it was allowed to be. Ids become names of
-blocks that tell what begins alike, and are not kept.
+answers with `--enable-log-outputs` and DEBUG; else an answer counts as long as it was allowed to be. Ids become names
+of blocks that tell what begins alike, and are not kept.
 """
 
 import hashlib

@@ -1,10 +1,12 @@
-"""Documents that hold rows deeper inside: spans of OpenTelemetry in OTLP's JSON, and reports of GuideLLM."""
+"""Documents with rows deeper inside: OpenTelemetry's spans in OTLP's JSON, GuideLLM's reports, observed traffic."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tokenpeak.loadgen.traces.formats import at
 
+TRAFFIC = "tokenpeak_traffic"
+"""Marks what `tokenpeak observe` wrote."""
 VALUES = ("stringValue", "intValue", "doubleValue", "boolValue")
 
 
@@ -17,6 +19,8 @@ def rows_within(document: object) -> Iterator[Mapping[str, Any]]:
     elif "benchmarks" in document:
         for benchmark in _list(document["benchmarks"]):
             yield from (row for row in _list(at(benchmark, "requests/successful")) if isinstance(row, Mapping))
+    elif TRAFFIC in document:
+        yield from (row for row in _list(document.get("requests")) if isinstance(row, Mapping))
     else:
         yield document
 

@@ -10,6 +10,9 @@ import numpy as np
 
 from tokenpeak.spec.workload import TraceWorkload
 
+COMMON = "common"
+"""The name of what prompts begin with of which is only known how much a cache had."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TraceEntry:
@@ -22,6 +25,8 @@ class TraceEntry:
     """Names of the blocks of tokens that the prompt begins with; equal names are equal tokens."""
     session: str | None = None
     """Requests of one session begin alike, as far as the shorter one goes."""
+    cached_tokens: int = 0
+    """How many tokens the prompt begins with as all others do that have so many; where no block and no session is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +45,12 @@ class Trace:
                 return
             yield block, min(left, self.block_tokens)
             left -= self.block_tokens
-        if not entry.blocks and entry.session is not None:
+        if entry.blocks:
+            return
+        if entry.session is not None:
             yield f"session {entry.session}", left
+        elif entry.cached_tokens:
+            yield COMMON, min(left, entry.cached_tokens)
 
     def prefix_hit_rate(self, cache_block_tokens: int) -> float:
         """The share of all prompt tokens that a prefix cache would serve which forgets nothing, in whole blocks.
