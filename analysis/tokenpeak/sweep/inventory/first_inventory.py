@@ -185,7 +185,7 @@ def variables_of(host: Surveyed, model: str | None = None, engine: str | None = 
     yield Variable(name="tokenpeak_python", value=answer.python)
     yield _state_folder(answer)
     yield Variable(name="tokenpeak_default_sweep", value=default_sweep(answer.gpus))
-    yield from _model(answer, server) if model is None else _given_model(model)
+    yield from _model(answer, server) if model is None else _given_model(model, answer, server)
     if engine is None:
         yield from _engine(answer, server)
     else:
@@ -239,12 +239,14 @@ def _model(answer: SurveyAnswer, server: FoundServer | None) -> Iterator[Variabl
         yield Variable(name="tokenpeak_model_path", value=loaded)
 
 
-def _given_model(model: str) -> Iterator[Variable]:
-    """A name on the hub, or the folder of a model."""
-    name = PurePosixPath(model).name if model.startswith("/") else model
-    yield Variable(name="tokenpeak_model", value={"name": name, "served_name": name})
-    if model.startswith("/"):
-        yield Variable(name="tokenpeak_model_path", value=model)
+def _given_model(model: str, answer: SurveyAnswer, server: FoundServer | None) -> Iterator[Variable]:
+    """A name on the hub, or the folder of a model; by the name that production serves it under, it is production's."""
+    loaded = str(server.model) if server and server.model else ""
+    folder = model if model.startswith("/") else loaded if loaded.startswith("/") and model == answer.served_name else ""
+    name = PurePosixPath(folder).name if folder else model
+    yield Variable(name="tokenpeak_model", value={"name": name, "served_name": name if model == folder else model})
+    if folder:
+        yield Variable(name="tokenpeak_model_path", value=folder)
 
 
 def _engine(answer: SurveyAnswer, server: FoundServer | None) -> Iterator[Variable]:
