@@ -179,7 +179,7 @@ def answer_presets(view: SweepView) -> Sentence:
     counts = Counter(each["output_node"] for each in found if each["tied"] is None).most_common()
     ties = sum(each["tied"] is not None for each in found)
     alone = ", ".join(f"{node} in {count}" for node, count in counts)
-    of = "pairs of model and context with several presets"
+    of = "pairs of model and context"
     tied = f"In {ties} of {len(found)} {of}, presets tie for the highest output throughput"
     parts: list[Part] = [tied] if ties else [f"Of {len(found)} {of}, the highest output throughput is that of "]
     if counts:

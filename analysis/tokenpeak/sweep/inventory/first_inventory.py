@@ -243,7 +243,8 @@ def _model(answer: SurveyAnswer, server: FoundServer | None) -> Iterator[Variabl
 def _given_model(model: str, answer: SurveyAnswer, server: FoundServer | None) -> Iterator[Variable]:
     """A name on the hub, or the folder of a model; by the name that production serves it under, it is production's."""
     loaded = str(server.model) if server and server.model else ""
-    folder = model if model.startswith("/") else loaded if loaded.startswith("/") and model == answer.served_name else ""
+    is_own = loaded.startswith("/") and model == answer.served_name
+    folder = model if model.startswith("/") else loaded if is_own else ""
     name = PurePosixPath(folder).name if folder else model
     yield Variable(name="tokenpeak_model", value={"name": name, "served_name": name if model == folder else model})
     if folder:
