@@ -140,3 +140,12 @@ def test_verdicts_follow_the_data(claim_id: str, published: Frames) -> None:
 
     assert after == judge(changed, seen).outcome.verdict
     assert after != VERDICTS[claim_id]
+
+
+def test_patterns_are_of_configs_and_not_of_launches(published: Frames) -> None:
+    """With each config launched twice the worst one still stands for itself, and none of the others has its pattern."""
+    archive, claim = CLAIMS["C28"]
+    seen, claim = DOCTORED["C28"][0](evidence(published, archive), claim)
+    twice = replace(seen, runs=pl.concat([seen.runs, seen.runs]))
+
+    assert "supported" == judge(claim, seen).outcome.verdict == judge(claim, twice).outcome.verdict

@@ -81,9 +81,10 @@ def test_rate_with_a_bound_on_requests_in_flight(tmp_path: Path) -> None:
     output = tmp_path / "run.json"
     with serving(slow) as url:
         arguments = [url, "--model", "m", "--rate", "100", "--max-concurrency", "2", "--requests", "20"]
-        CliRunner().invoke(load, [*arguments, "--arrivals", "constant", "--output", str(output)])
+        done = CliRunner().invoke(load, [*arguments, "--arrivals", "constant", "--output", str(output)])
 
     summary = json.loads(output.read_text())["summary"]
+    assert "late_dispatch" not in done.output
     assert 20 == summary["requests_ok"]
     assert 1.0 <= summary["duration_s"]
 
@@ -92,8 +93,10 @@ def test_rate_with_a_bound_on_requests_in_flight(tmp_path: Path) -> None:
     ("options", "words"),
     [
         (["--rate", "-3"], "-3.0 is not in the range x>0"),
+        (["--rate", "inf"], "inf is no amount"),
+        (["--rate", "nan"], "nan is no"),
         (["--concurrency", "0"], "0 is not in the range x>=1"),
-        (["--concurrency", "4", "--max-concurrency", "2"], "--max-concurrency is of --rate"),
+        (["--concurrency", "4", "--max-concurrency", "2"], "--max-concurrency is of a rate"),
     ],
 )
 def test_amounts_that_are_none_are_refused(options: list[str], words: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from node_models import LLAMA, serving
 from tokenpeak.plan.baseline import baselines, parse_arguments
 from tokenpeak.plan.matrix import configs
-from tokenpeak.records import NodeFacts, Production
+from tokenpeak.records import EngineBuild, NodeFacts, Production
 from tokenpeak.spec.sweep import SweepSpec, parse_spec
 
 ARGUMENTS = (
@@ -117,3 +117,12 @@ def test_settings_that_are_not_in_the_command_are_no_baseline(words: tuple[str, 
 
     assert ["defaults"] == [extra.name for extra in added]
     assert reason in notes[0]
+
+
+def test_defaults_are_vllms_where_another_server_comes_first() -> None:
+    """With llama.cpp as the node's first build, what all is compared with is still vLLM with its defaults."""
+    builds = (EngineBuild(name="llama", version="llama.cpp"), EngineBuild(name="vllm", version="0.32.0"))
+    found = node(LLAMA.name, model=LLAMA.name).model_copy(update={"engines": builds})
+    [defaults, *_], _ = baselines(spec(), serving(LLAMA, found))
+
+    assert "vllm" == defaults.engine

@@ -158,6 +158,18 @@ def test_a_checkpoint_in_another_format_is_the_same_model() -> None:
     assert ["same", "not_compared"] == [each.answers for each in of_models(LARGE, NARROW, current=True).all]
 
 
+@pytest.mark.parametrize(
+    "names",
+    [("acme/small-1b", "acme/large-8b"), (LARGE, "deepseek-ai/DeepSeek-R1-Distill-Llama-8B"), (LARGE, "acme/small-1b")],
+)
+def test_a_model_that_is_not_known_is_not_taken_for_another(names: tuple[str, str]) -> None:
+    """Of one shape or of a shape that nobody knows: answers under another name were not compared, so it is not run."""
+    found = of_models(*names)
+
+    assert ["same", "not_compared"] == [each.answers for each in found.all]
+    assert "1" != found.decision.config
+
+
 def test_a_sweep_over_models_recommends_none() -> None:
     """With nothing that runs now, no model is a setting of another, and the headline says so."""
     decision = of_models(LARGE, SMALL).decision

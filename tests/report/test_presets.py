@@ -79,3 +79,35 @@ def test_arrangements_within_the_noise_tie(tmp_path: Path) -> None:
         own = runs.filter(preset=row["output_node"])["output_tok_per_s"]
         assert 2 == own.len()
         assert math.log(float(str(row["output"]))) == pytest.approx(own.log().mean())
+
+
+def test_contexts_by_other_names(tmp_path: Path) -> None:
+    """A context as vLLM reads it, such as 8k, is its number of tokens; a name that sets none stands as it is."""
+    over_models(tmp_path / "a", {"tensor_parallel_size": [1, 2]})
+    for path in [tmp_path / "a" / "sweep.json", *(tmp_path / "a").glob("trials/*.json")]:
+        text = path.read_text().replace('"max_model_len":"2048"', '"max_model_len":"short"')
+        path.write_text(text.replace('"max_model_len":"8192"', '"max_model_len":"8k"'))
+    record = json.loads((tmp_path / "a" / "sweep.json").read_text())
+    record["spec"]["axes"]["max_model_len"] = [
+        {"name": "short", "flags": {"max_model_len": 2048}},
+        {"name": "8k", "flags": {"max_model_len": "8k"}},
+    ]
+    (tmp_path / "a" / "sweep.json").write_text(json.dumps(record))
+    view = open_archive(tmp_path / "a")
+
+    assert {"short": 2048, "8k": 8000} == presets.contexts(view)
+    assert ["2,048", "2,048", "8,000", "8,000"] == cells(presets.highest(view), "Context")
+    assert ["presets-short", "presets-8k"] == [each.name for each in presets.bars(view)]
+    assert 16 == len(presets.every(view).rows)
+
+
+def test_no_result_is_said(tmp_path: Path) -> None:
+    """Before the first result the page says that there is none."""
+    over_models(tmp_path / "a", {"tensor_parallel_size": [1, 2]})
+    for path in (tmp_path / "a").glob("trials/*.json"):
+        path.unlink()
+    view = open_archive(tmp_path / "a")
+
+    assert "No model and context has a result" in plain(presets.answer_presets(view).parts)
+    assert not presets.highest(view).rows
+    assert not presets.bars(view)

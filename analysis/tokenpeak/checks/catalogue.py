@@ -155,7 +155,16 @@ def read_claims(path: Path) -> tuple[Claim, ...]:
 def claims_about(sweep: str, folder: Path) -> tuple[Claim, ...]:
     """The published claims, of archives in a folder, that name a sweep as one that measures the same; none: no file."""
     paths = sorted(folder.glob("*/claims.yml"))
-    return next((read_claims(path) for path in paths if sweep in ((_read(path) or {}).get("sweeps") or ())), ())
+    return next((read_claims(path) for path in paths if sweep in _sweeps(path)), ())
+
+
+def _sweeps(path: Path) -> list[object]:
+    """The sweeps that a list of claims names; none in a file that is not as it should be, which its own site says."""
+    try:
+        named = (_read(path) or {}).get("sweeps")
+    except FactsError:
+        return []
+    return named if isinstance(named, list) else []
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -69,9 +69,12 @@ def best_against_worst(
 def shared_pattern(evidence: Evidence, *, worst: int, patterns: Sequence[Mapping[str, object]]) -> CheckOutcome:
     """Whether each of the worst configs has one of the patterns of settings, and how many of the others have one."""
     column = evidence.objective
-    runs = evidence.objective_runs().filter(pl.col(column).is_not_null()).sort(column)
+    launches = evidence.objective_runs().filter(pl.col(column) > 0)
+    means = pl.col(column).log().mean().exp()
+    runs = launches.group_by("config_name", maintain_order=True).agg(pl.exclude(column, "config_name").first(), means)
+    runs = runs.sort(column)
     if runs.height <= worst:
-        return undecided(f"Only {runs.height} rows are published.")
+        return undecided(f"Only {runs.height} configs have a result.")
 
     def having(frame: pl.DataFrame) -> set[str]:
         return {name for pattern in patterns for name in evidence.select(pattern, frame)["config_name"]}

@@ -21,6 +21,7 @@ from tokenpeak.checks.evidence import (
 )
 from tokenpeak.errors import FactsError, suggestion
 from tokenpeak.predict.physics import step_time_s
+from tokenpeak.spec.sweep import MARGIN
 from tokenpeak.spec.workload import FEWEST_WAVES
 
 QUOTIENTS = {("W", "tok/s"): "J/token", ("J", "tok"): "J/token", ("J", "s"): "W", ("tok", "s"): "tok/s"}
@@ -99,21 +100,28 @@ IDENTITIES: Sequence[tuple[str, str, tuple[str, ...], tuple[str, ...]]] = (
 WITHIN = 0.05
 
 
+MEASURED = ("energy_counter", "sampled_power")
+"""Sources of energy that measure it."""
+
+
 def faster_is_greener(evidence: Evidence) -> CheckOutcome:
-    """Whether energy a token falls with throughput by measurement, rather than by dividing one power by it."""
+    """Whether energy a token falls with throughput by measurement, rather than by dividing one power by it.
+
+    A step up of less than MARGIN shows nothing.
+    """
     column = evidence.objective
     runs = evidence.objective_runs().filter(pl.col(column) > 0, pl.col("power_w").is_not_null()).sort(column)
     powers = runs["power_w"].unique().sort().to_list()
     if runs.height < 2:
         return undecided(f"{runs.height} rows have a power.", corrected="not published")
     lines = [f"{runs.height} rows have a power: {figure(powers[0])} to {figure(powers[-1])} W."]
-    if len(powers) == 1:
+    if len(powers) == 1 and not runs["energy_source"].is_in(MEASURED).any():
         lines.append(f"{figure(powers[0])} W ÷ throughput falls with throughput, whatever was drawn.")
         corrected = f"{figure(powers[0])} W is assumed at every speed; no power was measured"
         return settled(lines, holds=False, corrected=corrected, otherwise="not_supported")
     joules = (runs["power_w"] / runs[column]).to_list()
     lines.append(f"From the slowest to the fastest: {', '.join(figure(joule) for joule in joules)} J/token.")
-    against = sum(after > before for before, after in pairwise(joules))
+    against = sum(after > before * (1 + MARGIN) for before, after in pairwise(joules))
     return settled(
         lines, holds=not against, corrected=f"{against} of {len(joules) - 1} steps to a faster config cost more"
     )

@@ -1,6 +1,7 @@
 """`tokenpeak load`: offer a load to any OpenAI-compatible server and say what was seen."""
 
 import contextlib
+import math
 import sys
 import tempfile
 import threading
@@ -21,7 +22,20 @@ if TYPE_CHECKING:
 
 OUTPUT_TOKENS = 128
 AT_LEAST_ONE = click.IntRange(min=1)
-ABOVE_ZERO = click.FloatRange(min=0, min_open=True)
+
+
+class _Finite(click.FloatRange):
+    """A number in a range, neither infinite nor NaN."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number."""
+        converted = super().convert(value, param, ctx)
+        if not math.isfinite(converted):
+            self.fail(f"{value} is no amount.", param, ctx)
+        return converted
+
+
+ABOVE_ZERO = _Finite(min=0, min_open=True)
 
 
 @click.command(name="load", short_help="Offer a load to a server and measure how it is served.")
@@ -29,7 +43,7 @@ ABOVE_ZERO = click.FloatRange(min=0, min_open=True)
 @click.option("--model", help="The name that requests ask for; the one that the server serves when not given.")
 @click.option("--concurrency", type=AT_LEAST_ONE, help="Requests in flight (closed loop).")
 @click.option("--rate", type=ABOVE_ZERO, help="Requests due per second (open loop).")
-@click.option("--max-concurrency", type=AT_LEAST_ONE, help="With --rate: more than so many wait in the client.")
+@click.option("--max-concurrency", type=AT_LEAST_ONE, help="Of a rate: more than so many wait in the client.")
 @click.option(
     "--arrivals",
     type=click.Choice(["constant", "poisson"]),
@@ -137,8 +151,8 @@ def _job(url: str, folder: Path, given: dict[str, Any]) -> Any:
 
     if sum(given[name] is not None for name in ("concurrency", "rate", "max_rate_under")) != 1:
         raise click.UsageError("Give one of --concurrency, --rate and --max-rate-under.")
-    if given["max_concurrency"] is not None and given["rate"] is None:
-        raise click.UsageError("--max-concurrency is of --rate; --concurrency alone is a closed loop.")
+    if given["max_concurrency"] is not None and given["concurrency"] is not None:
+        raise click.UsageError("--max-concurrency is of a rate; --concurrency alone is a closed loop.")
     workload: Any
     if given["workload_path"] is not None:
         workload = read_workload(given["workload_path"]).model_dump()
@@ -164,7 +178,7 @@ def _job(url: str, folder: Path, given: dict[str, Any]) -> Any:
         }
     if given["no_ignore_eos"]:
         workload["ignore_eos"] = False
-    arrivals = {"arrivals": given["arrivals"]}
+    arrivals = {"arrivals": given["arrivals"], "max_concurrency": given["max_concurrency"]}
     level: dict[str, Any]
     if given["max_rate_under"] is not None:
         level = {"max_rate_under": _limits(given["max_rate_under"]), **arrivals}
@@ -174,7 +188,7 @@ def _job(url: str, folder: Path, given: dict[str, Any]) -> Any:
             level["concurrency"] = given["concurrency"]
             level["requests"] = level["requests"] or (None if given["duration"] else 4 * given["concurrency"])
         else:
-            level |= {"rate_per_s": given["rate"], "max_concurrency": given["max_concurrency"], **arrivals}
+            level |= {"rate_per_s": given["rate"], **arrivals}
     run = {
         "run_index": 0,
         "workload": workload,

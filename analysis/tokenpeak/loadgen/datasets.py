@@ -118,6 +118,8 @@ def read_samples(workload: DatasetWorkload) -> list[DatasetSample]:
     where = " and ".join(name for name, _ in sources)
     match = re.compile(workload.match) if workload.match is not None else None
     samples, unanswered, matching = [], 0, 0
+    if not any(rows for _, rows in sources):
+        raise WorkloadError(f"{where} holds no prompt.")
     for name, (asked, answer) in ((name, row) for name, rows in sources for row in rows):
         chat = asked if isinstance(asked, Chat) else None
         if chat is not None and workload.endpoint != "chat":
@@ -160,7 +162,7 @@ def _file(path: Path, workload: DatasetWorkload) -> list[Row]:
 
 
 def _of_hub(name: str, workload: DatasetWorkload) -> list[Row]:
-    rows = hub_rows(name, workload.split, MOST_ROWS)
+    rows = hub_rows(name, workload.subset, workload.split, MOST_ROWS)
     if rows and workload.prompt_column not in rows[0] and {"conversations", "conversation"} & rows[0].keys():
         return _conversations(rows, name)
     return _rows(rows, name, workload)
@@ -198,6 +200,8 @@ def _rows(rows: Sequence[Mapping[str, Any]], place: str, workload: DatasetWorklo
             if column not in row:
                 raise WorkloadError(f"{place}, row {number}, has no column {column!r}. {suggestion(column, row)}")
         asked, answer = row[asked_in], row[workload.output_column] if workload.output_column else None
+        if asked is None:
+            continue
         chat = chat_of(asked) if isinstance(asked, list) else None
         if isinstance(asked, list | dict) and chat is None:
             raise WorkloadError(f"{place}, row {number}: {asked_in!r} is no list of messages with roles and texts.")

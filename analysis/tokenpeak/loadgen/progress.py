@@ -9,6 +9,7 @@ from tokenpeak.console import SafeConsole
 from tokenpeak.loadgen.job import OnStatus, Status
 from tokenpeak.node.machine.words import one_line
 from tokenpeak.records import Distribution, RunRecord, RunSummary
+from tokenpeak.spec.workload import ExternalWorkload
 from tokenpeak.terminal import echo
 
 
@@ -76,6 +77,15 @@ def _window(summary: RunSummary) -> list[str]:
     return [f"{'':25}from {summary.steady_from_s:,.1f} to {summary.steady_to_s:,.1f} s, between ramp and drain"]
 
 
+def _prefix_hits(record: RunRecord) -> list[str]:
+    """The share of prompt tokens that the engine's prefix cache served, beside what the workload is to reach."""
+    hit_rate = record.engine.prefix_cache_hit_rate if record.engine is not None else None
+    intended = None if isinstance(record.workload, ExternalWorkload) else record.workload.intended_hit_rate
+    if hit_rate is None:
+        return []
+    return [f"Prefix cache             {hit_rate:.1%} hit" + (f", {intended:.1%} intended" if intended else "")]
+
+
 def _lines(record: RunRecord) -> list[str]:
     summary, client = record.summary, record.client
 
@@ -101,6 +111,7 @@ def _lines(record: RunRecord) -> list[str]:
         f"Input                    {number(summary.input_tok_per_s)} tok/s",
         f"Requests                 {number(summary.request_per_s)} /s",
         f"Tokens                   {_count(summary.input_tokens)} in, {_count(summary.output_tokens)} out",
+        *_prefix_hits(record),
         "",
         f"{'':24}{''.join(f'{head:>10}' for head in _HEADS)}",
         _line("Time to first token", summary.ttft_s, 1e3, "ms"),

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from tokenpeak.errors import LoadError
 from tokenpeak.files import replacing, write_atomically
@@ -86,6 +87,22 @@ def request_table(replies: Iterable[Reply], run_index: int, warmup_requests: int
     }
     columns |= {name: [getattr(reply, name) for reply in replies] for name in plain}
     return pl.DataFrame({name: columns[name] for name in REQUEST_SCHEMA}, schema=REQUEST_SCHEMA)
+
+
+def dispatch_delays(requests: pl.DataFrame, cap: int | None, workers: int) -> NDArray[np.float64]:
+    """How late each request was sent: after it was due, and after its worker's share of a cap had room for it."""
+    ended = pl.coalesce("last_token_s", "first_byte_s", "sent_s")
+    sent = requests.filter(pl.col("sent_s").is_not_null()).with_columns(ended=ended).sort("sent_s")
+    delays = [np.zeros(0)]
+    for worker in range(workers):
+        own = sent.filter(pl.col("request_index") % workers == worker)
+        ready = own["due_s"].to_numpy().copy()
+        if cap is not None:
+            share = max(1, cap // workers + (worker < cap % workers))
+            # So many of those before it must have ended that no more than the share are in flight with it.
+            ready[share:] = np.maximum(ready[share:], np.sort(own["ended"].to_numpy())[: max(0, len(ready) - share)])
+        delays.append(own["sent_s"].to_numpy() - ready)
+    return np.concatenate(delays)
 
 
 def _write_requests(path: Path, tables: list[pl.DataFrame]) -> None:
@@ -245,12 +262,13 @@ class Run:
             concurrency=held_concurrency(offered.level, run.workload),
         )
         tokens = sum(reply.output_tokens or reply.events for reply in seen.replies)
-        dispatched = table.filter(pl.col("sent_s").is_not_null())
         client = ClientHealth(
             processes=seen.processes,
             cpu_s=seen.cpu_s,
             cpu_per_token_s=seen.cpu_s / tokens if tokens else None,
-            dispatch_delay_s=distribution((dispatched["sent_s"] - dispatched["due_s"]).to_numpy()),
+            dispatch_delay_s=distribution(
+                dispatch_delays(table, getattr(offered.level, "max_concurrency", None), seen.processes)
+            ),
             loop_lag_s=distribution(seen.lags),
             hosts=tuple(LoadHostHealth.model_validate(asdict(share)) for share in seen.hosts),
             network=NetworkHealth(

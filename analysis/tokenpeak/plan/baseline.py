@@ -28,7 +28,7 @@ def baselines(spec: SweepSpec, nodes: Sequence[NodeFacts]) -> tuple[tuple[ExtraC
     if not spec.axes:
         return (), ()
     wanted = [name for name in spec.search.baseline if name not in {extra.name for extra in spec.extra_configs}]
-    added = [ExtraConfig(name=DEFAULTS)] if DEFAULTS in wanted else []
+    added = [ExtraConfig(name=DEFAULTS, engine=_build_of_defaults(spec, nodes))] if DEFAULTS in wanted else []
     notes: tuple[str, ...] = ()
     running = next((node for node in nodes if node.production and node.production.arguments), None)
     if PRODUCTION in wanted and running is not None:
@@ -38,6 +38,14 @@ def baselines(spec: SweepSpec, nodes: Sequence[NodeFacts]) -> tuple[tuple[ExtraC
         else:
             notes = (running_config,)
     return tuple(added), notes
+
+
+def _build_of_defaults(spec: SweepSpec, nodes: Sequence[NodeFacts]) -> str | None:
+    """The build whose defaults are meant: vLLM's first one, where the default build is another server; else None."""
+    builds = nodes[0].builds if nodes and spec.fixed.engine is None else ()
+    if not builds or is_vllm(builds[0].release):
+        return None
+    return next((build.name for build in builds if is_vllm(build.release)), None)
 
 
 def _production(spec: SweepSpec, node: NodeFacts) -> ExtraConfig | str:

@@ -172,7 +172,8 @@ def decided(
         config_id: setting_changes(configs[config_id], beside, engine_version) if config_id in configs else 0
         for config_id in dict.fromkeys(launch.config_id for launch in launches)
     }
-    models = {each.model.name for config_id, each in configs.items() if config_id in launched}
+    models = {each.model.name: None for config_id, each in configs.items() if config_id in launched}
+    first = beside.model.name if beside is not None else next(iter(models), None)
     # With nothing that runs now, several models have none of which the others could be settings.
     is_mixed = beside is None and any(are_other_models(*pair) for pair in combinations(sorted(models), 2))
     of = representatives(plan, changes, now.config_id if now is not None else None)
@@ -187,7 +188,9 @@ def decided(
             nodes=[launch.node for launch in each],
             hold=_hold(spec, each, confidence[config_id]),
             excess=max((launch.excess for launch in each if launch.excess is not None), default=None),
-            answers="another_model" if is_mixed else _answers(configs.get(config_id), beside, quality.get(config_id)),
+            answers="another_model"
+            if is_mixed
+            else _answers(configs.get(config_id), beside, first, quality.get(config_id)),
             workloads=_of_all([launch.workloads for launch in each]),
             latency=_of_all([launch.latency for launch in each]),
             changes=changes[config_id],
@@ -264,8 +267,11 @@ def hold_confidence(slo: Slo, launches: Sequence[Launch]) -> float | None:
     return assurance(slo, within, sum(launch.requests or 0 for launch in launches))
 
 
-def _answers(config: Config | None, beside: Config | None, status: str | None) -> Answers:
-    """What is known of a config's answers beside those of what runs now, by precision, model and speculation."""
+def _answers(config: Config | None, beside: Config | None, model: str | None, status: str | None) -> Answers:
+    """What is known of a config's answers beside those of what runs now, by precision, model and speculation.
+
+    `model` is the name of the model that runs now, or of the first that was launched.
+    """
     if config is not None and beside is not None and are_other_models(config.model.name, beside.model.name):
         return "another_model"
     if status in ("pass", "fail"):
@@ -278,7 +284,8 @@ def _answers(config: Config | None, beside: Config | None, status: str | None) -
     theirs = precision_of(other) if beside is not None else replace(precision_of(plain), quantization="")
     changed = precision_of(config).changes(theirs)
     changed_draft = speculative_config(config.flags) != speculative_config(other.flags)
-    return "not_compared" if changed or changed_draft or status is not None else "same"
+    changed_model = config.model.name != model
+    return "not_compared" if changed or changed_draft or changed_model or status is not None else "same"
 
 
 def _of_all(launches: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:

@@ -17,6 +17,7 @@ from tokenpeak.report.blocks.block import Column, Figure, Part, Sentence, Table,
 from tokenpeak.report.blocks.captioned import figure
 from tokenpeak.report.blocks.metric_columns import trial_href
 from tokenpeak.report.view import SweepView
+from tokenpeak.vllm.flags import size
 
 PARALLELISM = "parallelism"
 PANEL, ROOM = 230, 1300
@@ -30,6 +31,18 @@ PARALLEL = {
     "enable_expert_parallel": "EP",
 }
 """Flags of parallelism and how an arrangement abbreviates them."""
+LEADERS = {
+    "model": pl.String,
+    "context": pl.Int64,
+    "output_node": pl.String,
+    "output": pl.Float64,
+    "tied": pl.String,
+    "prompt_node": pl.String,
+    "prompt": pl.Float64,
+    "failed": pl.String,
+    "presets": pl.Int64,
+}
+"""Columns of `leaders` where there are none."""
 
 
 def has_presets(view: SweepView) -> bool:
@@ -37,6 +50,19 @@ def has_presets(view: SweepView) -> bool:
     if not {MODEL, CONTEXT} <= view.axes.keys() or len(view.axes[MODEL]) < 2:
         return False
     return len(view.record.nodes) > 1 or bool(parallel_axes(view))
+
+
+def contexts(view: SweepView) -> dict[str, int] | dict[str, str]:
+    """The contexts by the name of their alternative: tokens, or the names where one sets none."""
+    flags = {each.name: each.flags.get(CONTEXT) for each in view.spec.axes.get(CONTEXT, ())}
+    tokens = {name: size(str(flags.get(name) or name)) for name in view.axes[CONTEXT]}
+    known = {name: each for name, each in tokens.items() if each is not None}
+    return known if len(known) == len(tokens) else {name: name for name in tokens}
+
+
+def _context_column(frame: pl.DataFrame) -> Column:
+    is_number = frame["context"].dtype.is_integer()
+    return Column(key="context", title="Context", unit="tokens", kind="number" if is_number else "code")
 
 
 def parallel_axes(view: SweepView) -> list[str]:
@@ -112,22 +138,24 @@ def leaders(view: SweepView) -> list[dict[str, object]]:
             continue
         output = tried.row(0, named=True)
         own = {_key(*each): each[0] for each in tried.select("preset", "config_id").iter_rows()}
-        standings = winner_group(launches, among=own.keys(), margin=view.spec.search.margin).standings
-        known = _key(output["preset"], output["config_id"]) in launches
-        tied = dict.fromkeys(own[each.config] for each in standings if known and each.may_be_recommended)
+        # What others tie with is the highest, though some of its requests failed.
+        compared = {_key(output["preset"], output["config_id"]): [output["output_tok_per_s"]], **launches}
+        standings = winner_group(compared, among=own.keys(), margin=view.spec.search.margin).standings
+        tied = dict.fromkeys(own[each.config] for each in standings if each.may_be_recommended)
         prompt = tried.sort("input_tok_per_s", descending=True, nulls_last=True, maintain_order=True).row(0, named=True)
         failed = tried.filter(pl.col("requests_failed") > 0).sort("requests_failed", descending=True)
         counts = [f"{node} ({count})" for node, count in failed.select("preset", "requests_failed").iter_rows()]
         found.append(
             {
                 "model": model,
-                "context": int(context),
+                "context": contexts(view)[context],
                 "output_node": output["preset"],
                 "output": output["output_tok_per_s"],
                 "tied": "; ".join(preset for preset in tied if preset != output["preset"]) or None,
                 "prompt_node": prompt["preset"],
                 "prompt": prompt["input_tok_per_s"],
                 "failed": ", ".join(counts) or None,
+                "presets": tried["preset"].n_unique(),
             }
         )
     return found
@@ -145,7 +173,9 @@ def _key(preset: object, config_id: object) -> str:
 
 def answer_presets(view: SweepView) -> Sentence:
     """Which preset leads alone how often, over all pairs of model and context, and how often presets tie."""
-    found = leaders(view)
+    found = [each for each in leaders(view) if each["presets"] != 1]
+    if not found:
+        return answer("No model and context has a result on more than one preset, so that none can be compared.")
     counts = Counter(each["output_node"] for each in found if each["tied"] is None).most_common()
     ties = sum(each["tied"] is not None for each in found)
     alone = ", ".join(f"{node} in {count}" for node, count in counts)
@@ -163,12 +193,13 @@ def answer_presets(view: SweepView) -> Sentence:
 
 def highest(view: SweepView) -> Table:
     """The preset with the highest throughputs for each model and context, and where requests failed."""
-    frame = pl.DataFrame(leaders(view), infer_schema_length=None)
+    found = leaders(view)
+    frame = pl.DataFrame(found, schema=None if found else LEADERS, infer_schema_length=None)
     return table(
         frame,
         [
             Column(key="model", title="Model", kind="code"),
-            Column(key="context", title="Context", unit="tokens", kind="number"),
+            _context_column(frame),
             Column(key="output_node", title="Highest output", kind="code"),
             Column(key="output", title="Output", unit="tok/s", kind="number", digits=2),
             *([Column(key="tied", title="Tied with")] if frame["tied"].is_not_null().any() else []),
@@ -185,23 +216,24 @@ def highest(view: SweepView) -> Table:
 
 def every(view: SweepView) -> Table:
     """All results, those of one model and context together with the highest output first."""
-    order = {name: index for index, name in enumerate(view.axes[MODEL])}
+    order, places = ({name: index for index, name in enumerate(view.axes[axis])} for axis in (MODEL, CONTEXT))
     frame = (
         results(view)
         .filter(pl.col(f"axis_{MODEL}").is_not_null())
         .with_columns(
-            pl.col(f"axis_{CONTEXT}").cast(pl.Int64),
+            context=pl.col(f"axis_{CONTEXT}").replace_strict(contexts(view)),
+            place=pl.col(f"axis_{CONTEXT}").replace_strict(places, return_dtype=pl.Int64),
             href=trial_href(pl.col("trial_id")),
             order=pl.col(f"axis_{MODEL}").replace_strict(order, return_dtype=pl.Int64),
         )
-        .sort(f"axis_{CONTEXT}", "order", "output_tok_per_s", descending=[False, False, True], nulls_last=True)
+        .sort("place", "order", "output_tok_per_s", descending=[False, False, True], nulls_last=True)
     )
     return table(
         frame,
         [
             Column(key="preset", title="Preset", kind="code"),
             Column(key=f"axis_{MODEL}", title="Model", kind="code"),
-            Column(key=f"axis_{CONTEXT}", title="Context", unit="tokens", kind="number"),
+            _context_column(frame),
             *(
                 [Column(key=f"axis_{PARALLELISM}", title="Parallelism", kind="code")]
                 if PARALLELISM in view.axes
@@ -238,6 +270,8 @@ def bars(view: SweepView) -> list[Figure]:
         )
         order = frame["preset"].unique(maintain_order=True).sort().to_list()
         beside = max(1, ROOM // (PANEL + 7 * max(map(len, order))))
+        tokens = contexts(view)[context]
+        label = f"{tokens:,}" if isinstance(tokens, int) else tokens
         chart = (
             alt.Chart(frame)
             .mark_bar(color=theme.SERIES[0], height={"band": 0.7})
@@ -258,7 +292,7 @@ def bars(view: SweepView) -> list[Figure]:
                 frame,
                 {"model": "Model", "preset": "Preset", "value": "Output (tok/s)", "prompt": "Prompt (tok/s)"},
                 name=f"presets-{context}",
-                title=f"Output throughput at a context of {int(context):,}",
+                title=f"Output throughput at a context of {label}",
                 caption=f"{_launches(view)}, without an interval."
                 if found
                 else "Each panel is a model, each bar a preset; models have scales of their own. "

@@ -9,12 +9,16 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from tokenpeak import paths
 from tokenpeak.errors import ArchiveError, InputError, LoadError, TokenpeakError, suggestion
 from tokenpeak.loadgen.datasets import read_samples, read_starters
+from tokenpeak.loadgen.hub import require_library
+from tokenpeak.loadgen.prompts import lengths, shared_tokens
 from tokenpeak.loadgen.traces.reading import read_trace
+from tokenpeak.loadgen.vocabulary import UNKNOWN
 from tokenpeak.quality.answers import read_passes
 from tokenpeak.quality.measure import read_tasks
 from tokenpeak.quality.sweep_quality import reference_file
@@ -23,7 +27,13 @@ from tokenpeak.spec.energy import FACTORS
 from tokenpeak.spec.mistakes import LocatedYaml, Mistake, complaints, unreadable
 from tokenpeak.spec.schema import DescribedSchema
 from tokenpeak.spec.sweep import SweepSpec, read_spec
-from tokenpeak.spec.workload import AnyWorkload, ConversationWorkload, DatasetWorkload, TraceWorkload
+from tokenpeak.spec.workload import (
+    AnyWorkload,
+    ConversationWorkload,
+    DatasetWorkload,
+    SyntheticWorkload,
+    TraceWorkload,
+)
 from tokenpeak.vllm.flags import flag_table, size
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -31,6 +41,8 @@ _SPAN = {"type": "string", "description": "A span of time: 90m, 2h, 1h30m."}
 _SHARES = ("gpu_memory_utilization", "device_memory_utilization")
 _NEAR = 0.85
 """Likeness from which an unknown flag is taken for a mistyped one; others may be of a release newer than the table."""
+PROMPTS = 1000
+"""Prompts whose lengths are looked at."""
 
 _Place = tuple[str | int, ...]
 
@@ -113,10 +125,12 @@ def _files(spec: SweepSpec, written: LocatedYaml) -> Iterator[Mistake]:
         yield written.mistake(str(error), *place)
 
 
-def unreadable_files(spec: SweepSpec, *, workloads: bool = True) -> Iterator[tuple[TokenpeakError, _Place]]:
+def unreadable_files(
+    spec: SweepSpec, *, workloads: bool = True, is_fetched: bool = False
+) -> Iterator[tuple[TokenpeakError, _Place]]:
     """Why a file that the spec names cannot be read, and where it is named; load hosts have workloads of their own.
 
-    Relative paths count from the working folder.
+    Relative paths count from the working folder. Datasets of the hub are read only where they are to be fetched.
     """
     quality = spec.quality
     if quality is not False and spec.endpoint is None:
@@ -131,18 +145,25 @@ def unreadable_files(spec: SweepSpec, *, workloads: bool = True) -> Iterator[tup
             yield error, ("quality", "tasks")
     for index, workload in enumerate(plan.workload for plan in spec.workloads if workloads):
         try:
-            _read(workload)
+            _read(workload, is_fetched=is_fetched)
         except LoadError as error:
             keys = ("prompt_column", "output_column")
             key = next((key for key in keys if _names(error, workload, key)), _file_key(workload))
             yield error, ("workloads", index, "workload", key)
 
 
-def _read(workload: AnyWorkload) -> None:
-    """Read the files that a workload names; datasets of the hub are not fetched."""
-    if isinstance(workload, DatasetWorkload) and workload.files:
+def _read(workload: AnyWorkload, *, is_fetched: bool) -> None:
+    """Read the files that a workload names; see that lengths allow its share of prefix hits."""
+    if isinstance(workload, DatasetWorkload):
+        for name in workload.names:
+            require_library(name)
         files = tuple(_here(file) for file in workload.files)
-        read_samples(workload.model_copy(update={"path": None, "paths": files, "hub": ()}))
+        names = workload.names if is_fetched else ()
+        if files or names:
+            read_samples(workload.model_copy(update={"path": None, "paths": files, "hub": names}))
+    elif isinstance(workload, SyntheticWorkload) and workload.prefix_hit_rate:
+        prompts = lengths(workload.input_tokens, PROMPTS, np.random.default_rng(workload.seed))
+        shared_tokens(prompts, workload.prefix_hit_rate, UNKNOWN.block_tokens)
     elif isinstance(workload, TraceWorkload):
         read_trace(workload.model_copy(update={"path": _here(workload.path)}))
     elif isinstance(workload, ConversationWorkload) and isinstance(workload.starters, str):
@@ -155,8 +176,10 @@ def _here(file: str) -> str:
 
 def _file_key(workload: AnyWorkload) -> str:
     """The key under which a workload names its file."""
-    if isinstance(workload, ConversationWorkload):
-        return "starters"
+    if isinstance(workload, ConversationWorkload | SyntheticWorkload):
+        return "starters" if isinstance(workload, ConversationWorkload) else "prefix_hit_rate"
+    if isinstance(workload, DatasetWorkload) and not workload.files:
+        return "hub"
     return "paths" if isinstance(workload, DatasetWorkload) and workload.path is None else "path"
 
 

@@ -160,7 +160,7 @@ def resume_sweep(
 
 def _check_files(spec: SweepSpec, inventory: Inventory) -> None:
     """Raise LoadError, or ArchiveError for a reference of answers, where a file of the spec cannot be read here."""
-    for error, _ in unreadable_files(spec, workloads=not inventory.load_hosts):
+    for error, _ in unreadable_files(spec, workloads=not inventory.load_hosts, is_fetched=True):
         raise error
 
 

@@ -274,7 +274,8 @@ def _caption(
 
 def _state_words(points: pl.DataFrame) -> list[str]:
     """Meaning of the signs of states, as far as they occur, and how long points were measured."""
-    states, seconds = set(points["state"].to_list()), (points["seconds"] / points["n"]).drop_nulls()
+    states, seconds = set(points["state"].to_list()), points["seconds"] / points["n"]
+    seconds = seconds.filter(seconds > 0)
     words = []
     if "overloaded" in states:
         words.append("Crossed: overloaded, the queue grew.")

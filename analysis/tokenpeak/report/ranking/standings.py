@@ -46,6 +46,7 @@ MEASURED = (
     "engine_kv_cache_usage_max",
     "engine_waiting_max",
     "engine_preemptions",
+    "engine_prefix_cache_hit_rate",
 )
 """Columns of the objective's run that a ranking carries: geometric means over launches, of engine counts plain ones."""
 

@@ -170,7 +170,7 @@ RULES: dict[type[Any], dict[str, FieldRule]] = {
     workload.SyntheticWorkload: _WORKLOAD,
     workload.DatasetWorkload: {
         **_WORKLOAD,
-        **_rules(FILE="path paths", TEXT="prompt_column output_column hub split match"),
+        **_rules(FILE="path paths", TEXT="prompt_column output_column hub subset split match"),
     },
     workload.ConversationWorkload: {**_WORKLOAD, **_rules(FILE="starters", FREE="turn_text")},
     workload.TraceWorkload: {**_WORKLOAD, **_rules(FILE="path")},

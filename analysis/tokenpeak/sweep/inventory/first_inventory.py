@@ -36,6 +36,7 @@ _FAMILIES = {
 """Compute capability, or its first number → the sweep grid-NAME that is a sensible first one."""
 _ENGINE = FoundEngine(command=("/opt/vllm/bin/vllm", "serve"))
 _MODEL = "meta-llama/Llama-3.1-8B-Instruct"
+_CPU_KV_CACHE, _CPU_KV_CACHE_GIB = "VLLM_CPU_KVCACHE_SPACE", "4"
 _OWN_STATE = ".local/state/tokenpeak-node"
 LOCAL = "localhost"
 """The host that is this machine, which is reached without SSH."""
@@ -190,7 +191,7 @@ def variables_of(host: Surveyed, model: str | None = None, engine: str | None = 
         yield from _engine(answer, server)
     else:
         yield Variable(name="tokenpeak_engine_command", value=[engine, "serve"])
-    yield Variable(name="tokenpeak_engine_env", value={"VLLM_NO_USAGE_STATS": "1"})
+    yield _engine_env(answer, server)
     if server is not None and server.runs_as and answer.is_root:
         yield Variable(
             name="tokenpeak_engine_user", value=server.runs_as, comment="Whom the engine runs as: who runs production."
@@ -242,7 +243,8 @@ def _model(answer: SurveyAnswer, server: FoundServer | None) -> Iterator[Variabl
 def _given_model(model: str, answer: SurveyAnswer, server: FoundServer | None) -> Iterator[Variable]:
     """A name on the hub, or the folder of a model; by the name that production serves it under, it is production's."""
     loaded = str(server.model) if server and server.model else ""
-    folder = model if model.startswith("/") else loaded if loaded.startswith("/") and model == answer.served_name else ""
+    is_own = loaded.startswith("/") and model == answer.served_name
+    folder = model if model.startswith("/") else loaded if is_own else ""
     name = PurePosixPath(folder).name if folder else model
     yield Variable(name="tokenpeak_model", value={"name": name, "served_name": name if model == folder else model})
     if folder:
@@ -267,6 +269,18 @@ def _engine(answer: SurveyAnswer, server: FoundServer | None) -> Iterator[Variab
     optional = {"version": engine.version, "mounts": list(engine.mounts), "user": engine.user}
     build |= {name: value for name, value in optional.items() if value}
     yield Variable(name="tokenpeak_engines", value={"found": build}, comment=comment)
+
+
+def _engine_env(answer: SurveyAnswer, server: FoundServer | None) -> Variable:
+    env = {"VLLM_NO_USAGE_STATS": "1"}
+    if answer.gpus:
+        return Variable(name="tokenpeak_engine_env", value=env)
+    space = (dict(server.env) if server else {}).get(_CPU_KV_CACHE, _CPU_KV_CACHE_GIB)
+    return Variable(
+        name="tokenpeak_engine_env",
+        value={**env, _CPU_KV_CACHE: space},
+        comment="GiB for the KV cache: without it vLLM takes nine tenths of the machine's memory, or does not start.",
+    )
 
 
 def production(answer: SurveyAnswer) -> Variable:
