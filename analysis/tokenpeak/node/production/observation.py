@@ -12,6 +12,7 @@ import random
 import threading
 import time
 from dataclasses import replace
+from typing import Mapping
 
 from tokenpeak.node import rights
 from tokenpeak.node.engine import serving
@@ -280,7 +281,7 @@ def columns(page: MetricsPage) -> dict[str, float]:
     return counts
 
 
-def _counts(page: MetricsPage, table: dict[str, tuple[str, ...]]) -> dict[str, float]:
+def _counts(page: MetricsPage, table: Mapping[str, tuple[str, ...]]) -> dict[str, float]:
     """Each column's first metric that the page has, over all labels."""
     counts: dict[str, float] = {}
     for column, names in table.items():
@@ -290,7 +291,7 @@ def _counts(page: MetricsPage, table: dict[str, tuple[str, ...]]) -> dict[str, f
     return counts
 
 
-def _histograms(page: MetricsPage, table: dict[str, tuple[str, ...]]) -> dict[str, float]:
+def _histograms(page: MetricsPage, table: Mapping[str, tuple[str, ...]]) -> dict[str, float]:
     counts: dict[str, float] = {}
     for column, names in table.items():
         name = next((each for each in names if f"{each}_count" in page), None)
