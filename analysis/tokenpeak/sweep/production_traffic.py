@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokenpeak.errors import WorkloadError
-from tokenpeak.files import write_private
 from tokenpeak.loadgen.traffic.traffic import Traffic, traffic_of
 from tokenpeak.node.protocol.answers import ObserveAnswer
 from tokenpeak.node.protocol.requests import ObserveRequest, as_json
 from tokenpeak.records import NodeFacts
 from tokenpeak.sweep.ansible.runner import run_playbook
 from tokenpeak.sweep.inventory.nodes import Inventory
+from tokenpeak.sweep.trial.request import write_private
 
 PERIOD_S = 0.1
 READINGS = 18_000
