@@ -138,8 +138,10 @@ def leaders(view: SweepView) -> list[dict[str, object]]:
             continue
         output = tried.row(0, named=True)
         own = {_key(*each): each[0] for each in tried.select("preset", "config_id").iter_rows()}
-        # What others tie with is the highest, though some of its requests failed.
-        compared = {_key(output["preset"], output["config_id"]): [output["output_tok_per_s"]], **launches}
+        compared = launches
+        if output["output_tok_per_s"]:
+            # What others tie with is the highest, though some of its requests failed.
+            compared = {_key(output["preset"], output["config_id"]): [output["output_tok_per_s"]], **launches}
         standings = winner_group(compared, among=own.keys(), margin=view.spec.search.margin).standings
         tied = dict.fromkeys(own[each.config] for each in standings if each.may_be_recommended)
         prompt = tried.sort("input_tok_per_s", descending=True, nulls_last=True, maintain_order=True).row(0, named=True)
