@@ -125,4 +125,5 @@ def test_pair_without_throughput(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     first = presets.leaders(view)[0]
 
     assert (None, None) == (first["output"], first["tied"])
+    assert "3 pairs of model and context" in plain(presets.answer_presets(view).parts)
     assert 4 == len(presets.highest(view).rows)

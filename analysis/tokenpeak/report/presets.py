@@ -175,7 +175,7 @@ def _key(preset: object, config_id: object) -> str:
 
 def answer_presets(view: SweepView) -> Sentence:
     """Which preset leads alone how often, over all pairs of model and context, and how often presets tie."""
-    found = [each for each in leaders(view) if each["presets"] != 1]
+    found = [each for each in leaders(view) if each["presets"] != 1 and each["output"]]
     if not found:
         return answer("No model and context has a result on more than one preset, so that none can be compared.")
     counts = Counter(each["output_node"] for each in found if each["tied"] is None).most_common()
