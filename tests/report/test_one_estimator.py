@@ -141,6 +141,7 @@ def test_ttft_is_the_same_on_all_pages(share: int) -> None:
         assert row[f"ttft_s_p{share}"] == pytest.approx(shown[row["label"]] / 1000)
         if share == 95:
             at = means.filter(label=row["label"], workload_name=workload, level_label=level)
+            assert (row["slo_met"], row["slo_confidence"]) == (at["slo_met"].item(), at["slo_confidence"].item())
             assert at["ttft_s_p95"].to_list() == pytest.approx([row["ttft_s_p95"]])
 
 

@@ -83,10 +83,26 @@ def cells(view: SweepView, across: str, down: str, widest: float) -> pl.DataFram
                 own = ok.filter(is_here).select(others).rows()
                 is_mixed = bool(others and own) and set(own) != every
                 baseline = ranking.baseline.value if ranking.baseline else None
-                cell = _cell(ranking.frame.filter(is_here), baseline, widest)
+                here, alike = ranking.frame.filter(is_here), ""
+                if here.is_empty():
+                    here, alike = _of_class(view, ranking.frame, hardware, {across: a, down: d})
+                cell = _cell(here, baseline, widest)
+                cell |= {"why": f"cannot differ from {alike}, which ran"} if alike else {}
                 star = {"under": f"{cell['under']}{MIXED}"} if is_mixed else {}
                 rows.append({"hardware": hardware, "across": a, "down": d, **cell, **star, "mixed": is_mixed})
     return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def _of_class(
+    view: SweepView, ranked: pl.DataFrame, hardware: str, chosen: Mapping[str, str]
+) -> tuple[pl.DataFrame, str]:
+    """What was launched of the class of a config with these alternatives, by its row and its name; else no rows."""
+    feasible = [each for plan in view.record.plans if plan.hardware == hardware for each in plan.feasible]
+    own = {each.config_class for each in feasible if chosen.items() <= each.config.choices.items()}
+    same = [each.config for each in feasible if each.config_class in own]
+    found = ranked.filter(pl.col("config_id").is_in([config.config_id for config in same])).head(1)
+    ids = found["config_id"].to_list()
+    return found, next((config.name for config in same if config.config_id in ids), "")
 
 
 def _cell(here: pl.DataFrame, baseline: float | None, widest: float) -> dict[str, object]:

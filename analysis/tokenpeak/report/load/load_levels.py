@@ -10,7 +10,7 @@ import polars as pl
 from tokenpeak.paths import slug
 from tokenpeak.report.blocks.block import Column, Sentence, Table, code, strong, table, warning
 from tokenpeak.report.blocks.digits import number
-from tokenpeak.report.blocks.metric_columns import SLO, slo_word, trial_href
+from tokenpeak.report.blocks.metric_columns import COUNTS, SLO, pooled_confidence, slo_word, trial_href
 from tokenpeak.report.load import curves
 from tokenpeak.report.ranking.standings import Ranking, by_class
 from tokenpeak.report.view import SweepView, latency_words
@@ -27,18 +27,23 @@ def level_means(view: SweepView, hardware: str) -> pl.DataFrame:
 
     Configs of one class are one, as in the ranking.
     Columns: config_id, label, workload_name, level_label, open (at a rate), slo_met (in every launch), slo_confidence
-    (the least of its launches), n, METRICS and the view's latency_columns, null where a launch has none or nothing of
+    (by the requests of all), n, METRICS and the view's latency_columns, null where a launch has none or nothing of
     it.
     """
     runs = view.same_requests().filter(pl.col("hardware") == hardware, pl.col("verdict") != "invalid")
     runs = by_class(view, runs)
     known = [name for name in (*METRICS, *view.latency_columns) if name in runs.columns]
-    return runs.group_by("config_id", "label", "workload_name", "level_label", maintain_order=True).agg(
-        pl.col("rate_per_s").is_not_null().any().alias("open"),
-        pl.col("slo_met").all(ignore_nulls=False).alias("slo_met"),
-        pl.col("slo_confidence").min(),
-        pl.len().alias("n"),
-        *(pl.when((pl.col(name) > 0).all()).then(pl.col(name).log().mean().exp()).alias(name) for name in known),
+    return (
+        runs.group_by("config_id", "label", "workload_name", "level_label", maintain_order=True)
+        .agg(
+            pl.col("rate_per_s").is_not_null().any().alias("open"),
+            pl.col("slo_met").all(ignore_nulls=False).alias("slo_met"),
+            pl.struct(COUNTS).alias("counts"),
+            pl.len().alias("n"),
+            *(pl.when((pl.col(name) > 0).all()).then(pl.col(name).log().mean().exp()).alias(name) for name in known),
+        )
+        .with_columns(pooled_confidence(pl.col("counts")).alias("slo_confidence"))
+        .drop("counts")
     )
 
 

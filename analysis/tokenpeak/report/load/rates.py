@@ -9,7 +9,13 @@ import polars as pl
 from tokenpeak.paths import slug
 from tokenpeak.report.blocks.block import Column, Part, Sentence, Table, answer, code, strong, table
 from tokenpeak.report.blocks.digits import counted, listed, number, trimmed
-from tokenpeak.report.blocks.metric_columns import confidence_column, confidence_percent, confidence_words
+from tokenpeak.report.blocks.metric_columns import (
+    COUNTS,
+    confidence_column,
+    confidence_percent,
+    confidence_words,
+    pooled_confidence,
+)
 from tokenpeak.report.config_energy import rounded
 from tokenpeak.report.view import LAUNCH, SweepView, limits_words, metric_word
 from tokenpeak.spec.slo import Slo
@@ -177,9 +183,9 @@ def rated_workloads(view: SweepView) -> list[str]:
 def highest_rates(runs: pl.DataFrame) -> pl.DataFrame:
     """For each config: the sustainable rate, below the first that was not sustained, and that first one.
 
-    Columns: config_id, label, holds (null: none did), "confidence" (lowest confidence of the SLO at that rate), breaks
-    (null: none did), broken (what did not hold there, null: not known), n (rates judged), untold (rates not judged),
-    unjudged (those rates), launches. The true highest rate lies between holds and breaks.
+    Columns: config_id, label, holds (null: none did), "confidence" (of the SLO at that rate, by the requests of all
+    launches), breaks (null: none did), broken (what did not hold there, null: not known), n (rates judged), untold
+    (rates not judged), unjudged (those rates), launches. The true highest rate lies between holds and breaks.
 
     >>> from tokenpeak.report.load.rates import open_runs
     >>> highest_rates(open_runs(sweep, sweep.hardware[0], "short")).select("label", "holds", "breaks").rows()[:1]
@@ -191,11 +197,14 @@ def highest_rates(runs: pl.DataFrame) -> pl.DataFrame:
         .group_by(*config, "rate_per_s")
         .agg(
             pl.col("held").all(),
-            pl.col("slo_confidence").min(),
+            pl.struct(COUNTS).alias("counts"),
             pl.col("broken").drop_nulls().unique(maintain_order=True).str.join("; "),
             launches=pl.len().cast(pl.Int64),
         )
-        .with_columns(breaks=pl.col("rate_per_s").filter(~pl.col("held")).min().over(config))
+        .with_columns(
+            pooled_confidence(pl.col("counts")).alias("slo_confidence"),
+            breaks=pl.col("rate_per_s").filter(~pl.col("held")).min().over(config),
+        )
     )
     below = pl.col("held") & (pl.col("breaks").is_null() | (pl.col("rate_per_s") < pl.col("breaks")))
     found = decided.group_by(config).agg(
@@ -301,14 +310,15 @@ def answer_rates(hardware: str, highest: pl.DataFrame, slo: str) -> Sentence:
     parts: list[Part] = [
         f"On {hardware}, ",
         strong(f"{trimmed(best['holds'])} req/s"),
-        f" is the highest rate tried within {slo}. ",
+        f" is the highest rate at which {slo} held. ",
     ]
     if same.height == 1:
         parts += [code(best["label"]), " held it"]
     else:
         parts.append(f"{same.height} of {highest.height} configs held it")
     if isinstance(least := same["confidence"].min(), float):
-        parts.append(f", with {confidence_words(least)} confidence")
+        at = "with" if same.height == 1 else "each with at least"
+        parts.append(f", {at} {confidence_words(least)} confidence")
     open_end = same.filter(pl.col("breaks").is_null()).height
     if open_end:
         whose = f"{open_end} of them" if open_end < same.height else "It" if same.height == 1 else "All of them"
