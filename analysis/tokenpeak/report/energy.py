@@ -9,7 +9,7 @@ from tokenpeak.paths import slug
 from tokenpeak.report.blocks import charts, theme
 from tokenpeak.report.blocks.block import Column, Factor, Factors, Figure, Table, table
 from tokenpeak.report.blocks.captioned import figure
-from tokenpeak.report.blocks.digits import number, three_digits
+from tokenpeak.report.blocks.digits import counted, number, three_digits
 from tokenpeak.report.blocks.metric_columns import trial_href
 from tokenpeak.report.config_energy import JOULE, RANK, measured, places, rounded
 from tokenpeak.report.trials.trial_tables import IDLE_SHARE
@@ -244,8 +244,18 @@ def energy_table(view: SweepView, hardware: str, frame: pl.DataFrame) -> Table:
         name=f"energy-{slug(hardware)}",
         title=f"Energy, CO₂, water and cost on {hardware}",
         hrefs={"label": "href"},
-        note="" if unbounded else INTERVAL_NOTE,
+        note=" ".join(
+            words for words in ("" if unbounded else INTERVAL_NOTE, _launches_left_out(view, hardware)) if words
+        ),
     )
+
+
+def _launches_left_out(view: SweepView, hardware: str) -> str:
+    """Why throughputs here are not the ranking's, which has launches without an energy figure, too."""
+    ranked = view.objective_runs().filter(pl.col("hardware") == hardware, pl.col("verdict") != "invalid")
+    without = ranked[JOULE].null_count()
+    launches = counted(without, "launch has", "launches have")
+    return f"{launches} no energy figure: their throughput is in the ranking's means, not here." if without else ""
 
 
 def _unit(view: SweepView, unit: str) -> str:

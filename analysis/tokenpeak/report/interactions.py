@@ -26,7 +26,9 @@ CHANCE = 0.05
 SHARES = {"effect": pl.Float64, "low": pl.Float64, "high": pl.Float64, "n": pl.Int64, "remark": pl.String}
 EFFECTS = dict.fromkeys(("hardware", "axis", "alternative", "among"), pl.String) | SHARES | {"matters": pl.Boolean}
 PAIRS = {"hardware": pl.String, "pair": pl.String, "cell": pl.String, **SHARES, "p_value": pl.Float64}
-EFFECT_BARS = "Bars: 95% intervals (t) from what main effects leave unexplained."
+EFFECT_BARS = (
+    "The answer above compares best with worst. Bars: 95% intervals (t) from what main effects leave unexplained."
+)
 NOT_ESTIMABLE = 8
 """How many alternatives without an estimate are named below the figure; its data hold all."""
 THIRD, HALF = 3, 5
