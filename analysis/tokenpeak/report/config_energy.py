@@ -141,8 +141,8 @@ def energy_runs(view: SweepView) -> pl.DataFrame:
 def energy_configs(view: SweepView) -> pl.DataFrame:
     """A row per config and kind of hardware, the thriftiest first: geometric means over launches, with low and high.
 
-    `idle` is the share, in percent, that the idle power comes to; `estimated`: from rated power, not measured.
-    `low` and `high` as `with_energy_intervals` has them.
+    `idle` is the share, in percent, that the idle power comes to; `estimated`: from rated power, not measured. `low`
+    and `high` are the ends of the 95% interval; null of estimates, and where no config was launched again.
 
     >>> energy_configs(sweep).select("label", pl.col("energy_j_per_output_tok").round(3)).rows()[:1]
     [('64 / 8192', 0.153)]

@@ -38,6 +38,10 @@ def open_runs(view: SweepView, hardware: str, workload: str) -> pl.DataFrame:
     `held` says whether the rate is sustainable: the SLO was met, and the engine kept up. An overloaded run is excluded
     from the ranking, but shows that its rate is not sustainable. Null: the run cannot decide it (the client's fault,
     too few requests, or no SLO). `broken` has what did not hold at that rate, in words; null: nothing, or not known.
+
+    >>> runs = open_runs(sweep, sweep.hardware[0], "short")
+    >>> runs.group_by("rate_per_s").agg(pl.col("held").sum()).sort("rate_per_s").rows()
+    [(4.0, 12), (8.0, 6), (16.0, 3)]
     """
     offered = view.runs.filter(
         pl.col("hardware") == hardware, pl.col("workload_name") == workload, pl.col("rate_per_s").is_not_null()
