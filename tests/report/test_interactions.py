@@ -8,7 +8,7 @@ import polars as pl
 from archive_factory import GPUS, make_archive
 from shown_pages import figures_of, shown
 from tokenpeak import paths
-from tokenpeak.report import interactions, open_archive
+from tokenpeak.report import heatmaps, interactions, open_archive
 from tokenpeak.report.blocks.block import plain
 
 
@@ -71,7 +71,7 @@ def test_cell_of_a_class_that_ran_is_no_gap(tmp_path: Path) -> None:
             planned["config_class"] = trials["64", "2048"].config_class
     (archive.path / "sweep.json").write_text(json.dumps(record))
     view = open_archive(archive.path)
-    grid = interactions.cells(view, "max_num_seqs", "max_num_batched_tokens", 0.1)
+    grid = heatmaps.cells(view, "max_num_seqs", "max_num_batched_tokens", 0.1)
     found = {(row["across"], row["down"]): row for row in grid.iter_rows(named=True)}
 
     assert found["64", "2048"]["value"] == found["64", "4096"]["value"]

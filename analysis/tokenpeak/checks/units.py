@@ -21,8 +21,8 @@ from tokenpeak.checks.evidence import (
 )
 from tokenpeak.errors import FactsError, suggestion
 from tokenpeak.predict.physics import step_time_s
+from tokenpeak.spec.load import FEWEST_WAVES
 from tokenpeak.spec.sweep import MARGIN
-from tokenpeak.spec.workload import FEWEST_WAVES
 
 QUOTIENTS = {("W", "tok/s"): "J/token", ("J", "tok"): "J/token", ("J", "s"): "W", ("tok", "s"): "tok/s"}
 """Units above and below the line → that of their quotient."""

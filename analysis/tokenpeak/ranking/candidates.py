@@ -22,9 +22,9 @@ from tokenpeak.ranking.objective import column_of, metric_value, objective_direc
 from tokenpeak.ranking.precision import precision_of, setting_changes
 from tokenpeak.records import Config, Plan, RunRecord, TrialRecord
 from tokenpeak.records.quality import SweepQuality
+from tokenpeak.spec.load import level_kind
 from tokenpeak.spec.slo import Slo
 from tokenpeak.spec.sweep import SweepSpec
-from tokenpeak.spec.workload import level_kind
 from tokenpeak.vllm.renames import speculative_config
 
 Row = Mapping[str, Any]

@@ -12,7 +12,7 @@ from tokenpeak.ranking.ties import winner_group
 from tokenpeak.report.blocks.block import Column, Part, Sentence, answer, code, strong
 from tokenpeak.report.blocks.digits import counted, number, three_digits
 from tokenpeak.report.blocks.metric_columns import UNPROVEN
-from tokenpeak.report.ranking.standings import by_class, candidates
+from tokenpeak.report.ranking.classes import by_class, candidates
 from tokenpeak.report.view import SweepView
 
 _SOURCES = {

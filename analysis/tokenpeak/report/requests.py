@@ -17,7 +17,8 @@ from tokenpeak.report.blocks.captioned import figure
 from tokenpeak.report.blocks.digits import number
 from tokenpeak.report.load.curve_charts import STEEP
 from tokenpeak.report.load.interactivity import roles
-from tokenpeak.report.ranking.standings import Ranking, by_class
+from tokenpeak.report.ranking.classes import by_class
+from tokenpeak.report.ranking.standings import Ranking
 from tokenpeak.report.view import SweepView
 
 QUANTILES = tuple(sorted({*(step / 100 for step in range(1, 100, 2)), 0.5, 0.9}))

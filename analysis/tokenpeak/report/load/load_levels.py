@@ -12,7 +12,8 @@ from tokenpeak.report.blocks.block import Column, Sentence, Table, code, strong,
 from tokenpeak.report.blocks.digits import number
 from tokenpeak.report.blocks.metric_columns import COUNTS, SLO, pooled_confidence, slo_word, trial_href
 from tokenpeak.report.load import curves
-from tokenpeak.report.ranking.standings import Ranking, by_class
+from tokenpeak.report.ranking.classes import by_class
+from tokenpeak.report.ranking.standings import Ranking
 from tokenpeak.report.view import SweepView, latency_words
 
 HIDDEN_LOSS = 0.1

@@ -18,8 +18,8 @@ from tokenpeak.report.blocks.metric_columns import (
 )
 from tokenpeak.report.config_energy import rounded
 from tokenpeak.report.view import LAUNCH, SweepView, limits_words, metric_word
+from tokenpeak.spec.load import MaxRateLoad
 from tokenpeak.spec.slo import Slo
-from tokenpeak.spec.workload import MaxRateLoad
 from tokenpeak.store.columns import canonical_json
 
 ENDED = {

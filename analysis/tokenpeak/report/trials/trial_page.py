@@ -20,11 +20,12 @@ from tokenpeak.records import Restoration, RunRecord, TrialRecord
 from tokenpeak.report.blocks.block import Part, answer, code, link, strong
 from tokenpeak.report.blocks.digits import counted, number
 from tokenpeak.report.blocks.metric_columns import confidence_words
-from tokenpeak.report.ranking.standings import candidates, choices, rank
+from tokenpeak.report.ranking.classes import candidates
+from tokenpeak.report.ranking.standings import choices, rank
 from tokenpeak.report.trials import trial_tables
 from tokenpeak.report.trials.time_axis import time_axis
 from tokenpeak.report.view import LAUNCH, SweepView, engine_words, metric_word
-from tokenpeak.spec.workload import ClosedLoad
+from tokenpeak.spec.load import ClosedLoad
 from tokenpeak.store.archive import Archive
 from tokenpeak.vllm.command import paste_command
 from tokenpeak.vllm.explanation import LEAKED
