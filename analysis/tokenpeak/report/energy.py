@@ -53,12 +53,12 @@ VOLUME = 1000.0
 """Million output tokens a month, until the reader gives another number."""
 WIDTH, HEIGHT = 470, 280
 INTERVAL_NOTE = (
-    "Digits follow the interval; without one, the widest of the others. "
-    "Configs whose intervals reach into that of a rank's first share the rank."
+    "A config whose interval overlaps that of the first of a rank shares the rank. "
+    "Figures have as many digits as the interval allows."
 )
 RANGE_NOTE = (
-    "The range has every factor at the low or the high end of its own, and this sweep's energy as it is. "
-    "Month and year are at the volume below."
+    "Range: from all factors at their low ends to all at their high ends; the energy is as measured. "
+    "A month and a year are of the volume among the factors."
 )
 
 

@@ -273,8 +273,8 @@ def quantile_figure(
         name=f"quantiles-{slug(hardware)}",
         title=f"How long requests took{view.where(hardware)}",
         caption=f"At {view.objective_place}; {n} requests a config. Quantiles of launches, as geometric means over "
-        "them. A flat line: requests alike; a steep end: a "
-        f"long tail.{'' if whole else ' Quantiles as recorded: the archive has no single requests.'}",
+        "them. A flat line: requests took about the same time. A steep end: "
+        f"a few took far longer.{'' if whole else ' Quantiles as recorded: the archive has no single requests.'}",
         scope=slug(hardware),
     )
 

@@ -146,11 +146,11 @@ def methodology(view: SweepView) -> dict[str, Any]:
 
 
 def _client(runs: pl.DataFrame) -> list[tuple[str, str]]:
-    """How late the load client itself was, over all runs of a sweep."""
+    """How late the load client itself was, by the worst p99 of a sweep's runs."""
     rows = []
     for column, words in (
-        ("client_dispatch_delay_s_p99", "requests sent later than due, worst p99 of a run"),
-        ("client_loop_lag_s_p99", "event loop late, worst p99 of a run"),
+        ("client_dispatch_delay_s_p99", "Requests sent late"),
+        ("client_loop_lag_s_p99", "Event loop late"),
     ):
         if column in runs.columns and (values := runs[column].drop_nulls()).len():
             rows.append((words, f"{number(float(values.max()) * 1000)} ms"))  # type: ignore[arg-type]
