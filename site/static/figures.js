@@ -223,6 +223,7 @@
     send(views.get(figure), "zoom", found);
     shown(figure, found);
   }
+  const layersOf = (plot) => (plot.layer ? plot.layer.flatMap(layersOf) : [plot]);
   const shown = (figure, ends) => all(".zoom input", figure).forEach((input, index) => { input.value = ends ? ends[index] : ""; });
 
   function brush(figure) {
@@ -264,7 +265,9 @@
       const ends = all(".zoom input", figure).map((input) => (input.value.trim() ? Number(input.value) : NaN));
       if (ends.every(Number.isFinite)) zoom(figure, ends); else if (all(".zoom input", figure).every((input) => !input.value.trim())) zoom(figure, null);
     } });
-    figure.querySelector(".figure-tools").append(make("span", { class: "zoom" }, "Zoom ", entry("from"), " to ", entry("to"), " ", make("button", { type: "button", onclick: () => zoom(figure, null) }, "All")));
+    const spec = specOf(figure);
+    const axis = layersOf(spec.concat?.[0] || spec).map((each) => each.encoding?.x?.title).find(Boolean) || "";
+    figure.querySelector(".figure-tools").append(make("span", { class: "zoom" }, `Zoom ${axis} `, entry("from"), " to ", entry("to"), " ", make("button", { type: "button", onclick: () => zoom(figure, null) }, "All")));
     shown(figure, zoomOf(figure));
   }
 

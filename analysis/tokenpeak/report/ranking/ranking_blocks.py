@@ -228,8 +228,8 @@ def ranking_table(view: SweepView, ranked: Ranking) -> Table:
             Column(key="label", title="Config", unit=" / ".join(view.axes), kind="code"),
             Column(key="rank", title="Rank", kind="number", help=RANK),
             *axes,
-            Column(key="result", title="Result", kind="state", help=RESULT),
             Column(key="objective", title=title, unit=unit, kind="number"),
+            Column(key="result", title="Result", kind="state", help=RESULT),
             *(
                 [Column(key="each_launch", title="Each launch", unit=unit)]
                 if (frame["each_launch"] != "").any()
