@@ -55,6 +55,17 @@
   const plain = (holder) => { for (const part of all("[role],[aria-roledescription],[aria-label]", holder)) for (const name of ["role", "aria-roledescription", "aria-label"]) part.removeAttribute(name); };
   window.tokenpeak.embed = (holder, spec) => vega(async (embed) => { await embed(holder, spec, OPTIONS); plain(holder); });
 
+  // A window of another width gets figures of its own; a phone's address bar changes the height alone.
+  window.tokenpeak.onWidth = (then) => {
+    let [width, wait] = [innerWidth, 0];
+    addEventListener("resize", () => {
+      if (innerWidth === width) return;
+      width = innerWidth;
+      clearTimeout(wait);
+      wait = setTimeout(then, 150);
+    });
+  };
+
   // --- configs that are picked, for all figures and tables of one scope -------------------------------------------
   const scopes = new Map();
   class Scope {
@@ -344,13 +355,6 @@
       for (const entry of entries) if (entry.isIntersecting) { near.unobserve(entry.target); upgrade(entry.target); }
     }, { rootMargin: "400px" });
     figures.forEach((figure) => near.observe(figure));
-    // A window of another width gets figures of its own; a phone's address bar changes the height alone.
-    let [width, wait] = [innerWidth, 0];
-    addEventListener("resize", () => {
-      if (innerWidth === width) return;
-      width = innerWidth;
-      clearTimeout(wait);
-      wait = setTimeout(() => figures.forEach((figure) => { near.unobserve(figure); near.observe(figure); }), 150);
-    });
+    window.tokenpeak.onWidth(() => figures.forEach((figure) => { near.unobserve(figure); near.observe(figure); }));
   });
 })();

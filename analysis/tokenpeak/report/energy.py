@@ -22,6 +22,7 @@ DEFAULTS = {
     "kg_co2_per_kwh": Citation(
         low=0.03, high=0.71, source="default, a world average, from Norway's to India's (Ember)", year=2023
     ),
+    "wue_l_per_kwh": Citation(source="default: the water of electricity stands for all"),
     "water_l_per_kwh": Citation(
         low=0.0,
         high=4.52,
