@@ -115,7 +115,7 @@ def load_levels(view: SweepView, ranked: Ranking) -> Table | None:
         [
             *([Column(key="workload_name", title="Workload")] if several else []),
             Column(key="level_label", title="Load", kind="code"),
-            Column(key="mine", title=ranked.mark.capitalize(), unit="tok/s", kind="number"),
+            Column(key="mine", title="This config", unit="tok/s", kind="number"),
             *(baseline if against else []),
             Column(key="best", title="Best here", unit="tok/s", kind="number"),
             Column(key="behind", title="Against best", unit="%", kind="number", digits=1, signed=True),

@@ -285,9 +285,7 @@ def _lane(devices: Sequence[pl.DataFrame], title: str, unit: str, scale: float, 
         xs = np.round(np.clip(device["t_s"].to_numpy(), 0, end) * (1 / end) * WIDTH, 1)
         ys = np.round(HEIGHT - 2 - device["value"].to_numpy() * scale * (1 / top) * (HEIGHT - 6), 1)
         lines.append(" ".join(f"{a:g},{b:g}" for a, b in zip(xs.tolist(), ys.tolist(), strict=True)))
-    # A mean of readings may have parts of a request.
-    low, high = (number(end, 0 if unit == "requests" else None) for end in (float(values.min()), high))
-    return Lane(title=title, unit=unit, low=low, high=high, lines=tuple(lines))
+    return Lane(title=title, unit=unit, low=number(float(values.min())), high=number(high), lines=tuple(lines))
 
 
 def _thinned(device: pl.DataFrame) -> pl.DataFrame:
