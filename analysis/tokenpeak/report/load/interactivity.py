@@ -157,6 +157,14 @@ def _interval_words(view: SweepView, ranked: Ranking) -> str:
     return f"{view.lone_words('One launch each').capitalize()}, so points have no interval."
 
 
+def extremes(speeds: pl.DataFrame, hardware: str) -> dict[str, str]:
+    """Roles of the configs that `fastest_users` names, by label, of the same `speeds`."""
+    own = speeds.filter(hardware=hardware)
+    roles = {"user": "fastest request", "whole": "highest throughput"}
+    ordered = {key: own.sort(key, descending=True, maintain_order=True)["label"].head(1) for key in roles}
+    return {label: roles[key] for key, labels in ordered.items() for label in labels}
+
+
 def fastest_users(speeds: pl.DataFrame) -> Sentence:
     """Where each kind of hardware's throughput is highest and how fast its requests then are, and the fastest one.
 

@@ -289,9 +289,9 @@ def _room_columns(frame: pl.DataFrame, *, hidden: bool) -> list[Column]:
 
 def _top(view: SweepView, ranked: Ranking) -> str:
     """What the table calls the best of those that may be run."""
-    if ranked.is_known:
-        return "best" if ranked.replicated else f"{_end(view)}, {UNPROVEN}"
-    return "tied" if ranked.replicated and ranked.ties.height else f"{_end(view)}, {UNPROVEN}"
+    if ranked.replicated and ranked.ties.height:
+        return "tied"
+    return "best" if ranked.replicated and ranked.is_known else f"{_end(view)}, {UNPROVEN}"
 
 
 def _end(view: SweepView) -> str:
