@@ -208,7 +208,7 @@ def effects(frame: pl.DataFrame, *, title: str) -> alt.TopLevelMixin:
     x = alt.X(
         "effect:Q",
         title=title,
-        axis=alt.Axis(labelExpr=sign),
+        axis=alt.Axis(labelExpr=sign, tickCount=5),
         scale=alt.Scale(padding=16),
     )
     zero = alt.Chart().mark_rule(color=theme.QUIET, strokeDash=[4, 3]).encode(x=alt.XDatum(0))
