@@ -194,7 +194,7 @@ def _trust(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Til
     if view.end is None or view.end.status == "interrupted":
         notes.append("the sweep did not end" if view.end is None else "the sweep was interrupted")
     rests = f"{n} launch{'' if n == 1 else 'es'}" if view.launches_known else f"{n} figure{'' if n == 1 else 's'}"
-    return Tile(label="Trust", value=rests, note="; ".join(notes))
+    return Tile(label="Trust", value=rests, note="; ".join(notes), tone="worse" if warnings else "")
 
 
 def _baseline(ranked: Ranking, recommended: dict[str, Any], name: str) -> tuple[str, float] | None:
