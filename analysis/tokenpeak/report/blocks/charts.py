@@ -26,7 +26,10 @@ EFFECTS_WIDTH, HEATMAP_ROOM = 320, 1040
 MOST = 6
 """Configs picked at once: as many as there are colours and shapes for."""
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2], [4, 4], [1, 3])
-LOG_GRID = {"condition": {"test": "indexof('125', format(datum.value, '.0e')[0]) >= 0", "value": 1}, "value": 0}
+LOG_GRID: dict[str, Any] = {
+    "condition": {"test": "indexof('125', format(datum.value, '.0e')[0]) >= 0", "value": 1},
+    "value": 0,
+}
 """Opacity of a logarithmic axis's lines: of those at 1, 2 and 5 of each decade alone."""
 SLOT = "indexof(picked, datum.series)"
 """Which of the picked configs a row's is; −1: none of them."""
@@ -270,8 +273,7 @@ def haloed(base: alt.Chart, **mark: Any) -> list[alt.Chart]:
 def metric_axis(words: str, scale: alt.Scale) -> alt.Y:
     """The vertical axis of a panel; a logarithmic one says so, as the panel beside it may be linear."""
     log = scale.to_dict().get("type") == "log"
-    grid = {"gridOpacity": LOG_GRID} if log else {}
-    axis = alt.Axis(tickCount=5, format=",.4~r", **grid)
+    axis = alt.Axis(tickCount=5, format=",.4~r", gridOpacity=LOG_GRID if log else alt.Undefined)
     return alt.Y("value:Q", title=f"{words}, log scale" if log else words, scale=scale, axis=axis)
 
 
