@@ -37,7 +37,7 @@ def test_what_trials_cannot_separate_is_not_estimable(tmp_path: Path) -> None:
     pair = pairs["max_num_seqs × enforce_eager"]
     assert (None, "not estimable") == (pair["effect"], pair["cell"])
     assert pair["p_value"] is None
-    wanted = "in no mean: max_num_seqs = 8, max_num_seqs = 64, enforce_eager = true, enforce_eager = false."
+    wanted = "left out of the means: max_num_seqs = 8, max_num_seqs = 64, enforce_eager = true, enforce_eager = false."
     assert wanted in str(figure["caption"])
 
 

@@ -196,7 +196,7 @@ def answer_energy(hardware: str, frame: pl.DataFrame, winner: str | None) -> Sen
     parts: list[Part] = [
         f"On {hardware}, ",
         code(first["label"]),
-        " uses the least energy of those with a figure: " if frame.height > 1 else " uses ",
+        " uses the least energy of all configs with an energy figure: " if frame.height > 1 else " uses ",
         strong(f"{per_token} J per output token"),
     ]
     if first["low"] is not None:

@@ -22,6 +22,7 @@ DEFAULTS = {
     "kg_co2_per_kwh": Citation(
         low=0.03, high=0.71, source="default, a world average, from Norway's to India's (Ember)", year=2023
     ),
+    "wue_l_per_kwh": Citation(source="default: the water of electricity stands for all"),
     "water_l_per_kwh": Citation(
         low=0.0,
         high=4.52,
@@ -53,12 +54,12 @@ VOLUME = 1000.0
 """Million output tokens a month, until the reader gives another number."""
 WIDTH, HEIGHT = 470, 280
 INTERVAL_NOTE = (
-    "Digits follow the interval; without one, the widest of the others. "
-    "Configs whose intervals reach into that of a rank's first share the rank."
+    "A config whose interval overlaps that of the first of a rank shares the rank. "
+    "Figures have as many digits as the interval allows."
 )
 RANGE_NOTE = (
-    "The range has every factor at the low or the high end of its own, and this sweep's energy as it is. "
-    "Month and year are at the volume below."
+    "Range: from all factors at their low ends to all at their high ends; the energy is as measured. "
+    "A month and a year are of the volume among the factors."
 )
 
 

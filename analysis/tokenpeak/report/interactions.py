@@ -236,7 +236,7 @@ def not_estimable(effects: pl.DataFrame) -> str:
     """The alternatives (`choice`) without an effect, of which `NOT_ESTIMABLE` are named; empty where each has one."""
     missing = effects.filter(pl.col("effect").is_null())["choice"].unique(maintain_order=True).to_list()
     more = f" and {len(missing) - NOT_ESTIMABLE} more" if len(missing) > NOT_ESTIMABLE else ""
-    words = f" Not estimable, and in no mean: {', '.join(missing[:NOT_ESTIMABLE])}{more}."
+    words = f" Not estimable, so left out of the means: {', '.join(missing[:NOT_ESTIMABLE])}{more}."
     return words if missing else ""
 
 

@@ -14,6 +14,7 @@ from tokenpeak.plan.baseline import DEFAULTS
 from tokenpeak.ranking.candidates import latency_columns
 from tokenpeak.ranking.objective import objective_direction
 from tokenpeak.records import EndRecord, NodeFacts, Plan, SweepRecord
+from tokenpeak.report.blocks.digits import counted
 from tokenpeak.spec.parameters import UNITS, Parameters, choices, values
 from tokenpeak.spec.slo import Slo
 from tokenpeak.spec.sweep import SweepSpec
@@ -293,8 +294,8 @@ class SweepView:
             pairs.append(("SLO", self.slo_words))
         if asked := self.asked.given():
             pairs.append(("Changed for this report", ", ".join(f"{name} {value}" for name, value in asked.items())))
-        counts = ((self.trials.height, "trial"), (self.runs.height, "run"))
-        pairs.append(("n", n or ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts)))
+        counts = f"{counted(self.trials.height, 'trial')}, {counted(self.runs.height, 'run')}"
+        pairs.append(("Measured", n or counts))
         return tuple(pairs)
 
     def engines(self, hardware: str | None = None) -> str:

@@ -11,6 +11,7 @@ import polars as pl
 
 from tokenpeak.paths import slug
 from tokenpeak.ranking.decision import Outcome
+from tokenpeak.ranking.decision_words import KEPT_BACK, kept_back
 from tokenpeak.ranking.objective import pareto_front
 from tokenpeak.report.blocks import charts, theme
 from tokenpeak.report.blocks.block import Column, Figure, Part, Sentence, answer, code, strong
@@ -37,13 +38,16 @@ UNPROVEN = ("fail", "unknown")
 
 
 def roles(view: SweepView, ranked: Ranking) -> dict[str, str]:
-    """Roles of configs by label: the decision's, the baselines that were launched, the alternatives."""
+    """Roles of configs by label: the decision's, launched baselines, the best that is kept back, the alternatives."""
     if ranked.chosen is None:
         return {}
     found = {str(ranked.chosen["label"]): ROLES[ranked.decision.outcome]}
     for name in view.spec.search.baseline:
         for label in ranked.frame.filter(pl.col("state") == "ok", pl.col("config_name") == name)["label"]:
             found.setdefault(label, name)
+    labels = dict(ranked.frame.select("config_id", "label").iter_rows())
+    for faster in ranked.decision.faster[:1]:
+        found.setdefault(labels[faster.config], KEPT_BACK[kept_back(faster.hold, faster.answers)][0])
     for each in alternatives(view, ranked):
         found.setdefault(each.row["label"], "alternative")
     return found
@@ -151,6 +155,14 @@ def _interval_words(view: SweepView, ranked: Ranking) -> str:
     if ranked.replicated:
         return "Means over launches."
     return f"{view.lone_words('One launch each').capitalize()}, so points have no interval."
+
+
+def extremes(speeds: pl.DataFrame, hardware: str) -> dict[str, str]:
+    """Roles of the configs that `fastest_users` names, by label, of the same `speeds`."""
+    own = speeds.filter(hardware=hardware)
+    roles = {"user": "fastest request", "whole": "highest throughput"}
+    ordered = {key: own.sort(key, descending=True, maintain_order=True)["label"].head(1) for key in roles}
+    return {label: roles[key] for key, labels in ordered.items() for label in labels}
 
 
 def fastest_users(speeds: pl.DataFrame) -> Sentence:

@@ -16,6 +16,7 @@ from tokenpeak.report.ranking.classes import by_class
 from tokenpeak.report.ranking.standings import Ranking
 from tokenpeak.report.view import SweepView, latency_words
 
+AT_A_RATE = " All configs that keep up with a request rate have the same throughput."
 HIDDEN_LOSS = 0.1
 """From this share below the best config of another workload on, the page says so in a sentence."""
 METRICS = ("output_tok_per_s", "request_output_tok_per_s_p50")
@@ -120,7 +121,7 @@ def load_levels(view: SweepView, ranked: Ranking) -> Table | None:
         [
             *([Column(key="workload_name", title="Workload")] if several else []),
             Column(key="level_label", title="Load", kind="code"),
-            Column(key="mine", title=ranked.mark.capitalize(), unit="tok/s", kind="number"),
+            Column(key="mine", title="This config", unit="tok/s", kind="number"),
             *(baseline if against else []),
             Column(key="best", title="Best here", unit="tok/s", kind="number"),
             Column(key="behind", title="Against best", unit="%", kind="number", digits=1, signed=True),
@@ -131,7 +132,8 @@ def load_levels(view: SweepView, ranked: Ranking) -> Table | None:
         name=f"levels-{slug(ranked.hardware)}",
         title=f"Every load level{view.where(ranked.hardware)}",
         tone="tone",
-        note="The marked level decides. Best: of configs that may be run. At a rate, all that keep up give the same.",
+        note="The highlighted level decides. Best: of the configs that may be run."
+        + (AT_A_RATE if view.runs["rate_per_s"].is_not_null().any() else ""),
     )
 
 

@@ -127,8 +127,8 @@ def _answer(view: SweepView, trial: TrialRecord, objective: float | None) -> dic
         parts += [" gave ", strong(f"{number(objective)} {view.metric.unit}"), f" {view.objective_at}"]
     if place["rank"] is not None:
         parts += [
-            "; its config is ",
-            link(f"number {place['rank']} of {ranked}", "ranking.html"),
+            "; its config has ",
+            link(f"rank {place['rank']} of {ranked}", "ranking.html"),
             f" on {trial.hardware}",
         ]
     invalid = sum(run.verdict.status == "invalid" for run in trial.runs)
@@ -161,7 +161,7 @@ def _time_axis(trial: TrialRecord, series: pl.DataFrame | None) -> Any:
 def split(trial: TrialRecord) -> list[dict[str, Any]]:
     """Where the trial's time went: seconds and percent of each kind of phase, and what no phase claims."""
     words = {
-        "orchestration": "TokenPeak's own",
+        "orchestration": "TokenPeak itself",
         "engine_start": "Engine start",
         "load": "Load",
         "production_start": "Production start",
