@@ -265,8 +265,7 @@ class SweepView:
         searched = runs.filter(pl.col("max_rate_ended").is_not_null())
         # A closed loop has no rate: it stands only for a trial without one that held.
         held = held.sort("rate_per_s", descending=True, nulls_last=True, maintain_order=True)
-        found = pl.concat([searched, held])
-        found = found.unique("trial_id", keep="first", maintain_order=True)
+        found = pl.concat([searched, held]).unique("trial_id", keep="first", maintain_order=True)
         return pl.concat([found, self.objective_runs().join(found, on="trial_id", how="anti", maintain_order="left")])
 
     def same_requests(self) -> pl.DataFrame:
