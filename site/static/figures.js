@@ -124,7 +124,7 @@
   // A legend's own number of columns comes before the config's, and a row of them may be wider than a phone.
   function stackLegends(part, room) {
     if (part === null || typeof part !== "object") return;
-    if (part.legend?.columns) Object.assign(part.legend, { columns: 1, labelLimit: room - 40 });
+    if (part.legend?.columns) Object.assign(part.legend, { columns: 1, labelLimit: room - 110 /* axis, symbol and padding */ });
     for (const [name, each] of Object.entries(part)) if (name !== "data" && name !== "datasets") stackLegends(each, room);
   }
 
