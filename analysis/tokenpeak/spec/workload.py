@@ -83,7 +83,7 @@ class DatasetWorkload(_Workload):
     hub: tuple[str, ...] | str = ()
     """Datasets of the hub by name, merged likewise; they need the datasets library (the extra `hub`)."""
     subset: str | None = None
-    """Which part of them, where a dataset has several that its page names as its configs."""
+    """Which of their configs, where a dataset has several."""
     split: str = "train"
     """Which split of them."""
     match: str | None = None
@@ -101,10 +101,8 @@ class DatasetWorkload(_Workload):
 
     @model_validator(mode="after")
     def _sourced(self) -> "DatasetWorkload":
-        if not (self.files or self.names):
+        if not (self.files or self.names) or not all(self.names):
             raise ValueError("give the dataset's path, paths or hub")
-        if not all(self.names):
-            raise ValueError("a dataset of the hub needs a name, such as org/name")
         try:
             re.compile(self.match or "")
         except re.error as error:
