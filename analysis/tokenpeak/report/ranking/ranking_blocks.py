@@ -229,7 +229,6 @@ def ranking_table(view: SweepView, ranked: Ranking) -> Table:
             Column(key="rank", title="Rank", kind="number", help=RANK),
             *axes,
             Column(key="objective", title=title, unit=unit, kind="number"),
-            Column(key="result", title="Result", kind="state", help=RESULT),
             *(
                 [Column(key="each_launch", title="Each launch", unit=unit)]
                 if (frame["each_launch"] != "").any()
@@ -238,6 +237,7 @@ def ranking_table(view: SweepView, ranked: Ranking) -> Table:
             *_quality_columns(frame, unit),
             Column(key="low", title="95% low", unit=unit, kind="number", hidden=not ranked.replicated),
             Column(key="high", title="95% high", unit=unit, kind="number", hidden=not ranked.replicated),
+            Column(key="result", title="Result", kind="state", help=RESULT),
             Column(key="gain", title=against, unit="%", kind="number", digits=1, signed=True),
             Column(key="n", title="n", kind="number", help=rests_on),
             *(
