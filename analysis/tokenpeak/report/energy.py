@@ -58,7 +58,7 @@ INTERVAL_NOTE = (
     "Figures have as many digits as the interval allows."
 )
 RANGE_NOTE = (
-    "Range: from all factors at their low ends to all at their high ends; the energy is as measured. "
+    "Range: from all factors at their low ends to all at their high ends; the energy stays the same. "
     "A month and a year are of the volume among the factors."
 )
 
