@@ -153,6 +153,20 @@ def test_files_without_a_mistake_are_good(tmp_path: Path, inventory: Path) -> No
     assert (0, ["0 sweeps, 1 inventory: no mistake found"]) == checked(inventory)
 
 
+def test_variables_that_every_node_needs(inventory: Path) -> None:
+    """Those that no file gives are named; one may stand at a host. An encrypted file may have any of them."""
+    variables, hosts = inventory / "group_vars" / "all.yml", inventory / "hosts.yml"
+    shorter = changed(VARIABLES, "tokenpeak_port: 8099\n", "")
+    variables.write_text(changed(shorter, "tokenpeak_python: /usr/bin/python3\n", ""))
+    assert_found(hosts, 1, f"its nodes have no tokenpeak_python, tokenpeak_port; give each in {variables}")
+
+    hosts.write_text(f"{HOSTS}      tokenpeak_port: 8099\n")
+    assert_found(hosts, 1, "its nodes have no tokenpeak_python; ")
+
+    (inventory / "group_vars" / "vault.yml").write_text("$ANSIBLE_VAULT;1.1;AES256\n6162\n")
+    assert 0 == checked(inventory)[0]
+
+
 @pytest.mark.parametrize(("what", "old", "new", "line", "words"), IN_SWEEPS, ids=[each[0] for each in IN_SWEEPS])
 def test_a_mistake_in_a_sweep(tmp_path: Path, what: str, old: str, new: str, line: int, words: str) -> None:
     """Each is named with its line and a way out."""

@@ -6,9 +6,11 @@ import pytest
 from click.testing import CliRunner
 
 from node_models import named
-from tokenpeak.cli.plan import known_facts, plan
+from tokenpeak.cli.plan import _of_vllm, known_facts, plan, readable
 from tokenpeak.errors import FactsError
 from tokenpeak.paths import INVENTORIES, SWEEPS
+from tokenpeak.plan.matrix import build_plan
+from tokenpeak.search.remaining import START_GUESS
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
 
 
@@ -28,6 +30,27 @@ def test_prints_a_plan_for_machines_without_any_node() -> None:
     assert all(entry["class"] and "prediction" in entry and entry["config"] for entry in document["feasible"])
     assert all(entry["reason"] for entry in document["dropped"])
     assert document["estimate"]["duration_s"] > 0
+    assert START_GUESS not in result.stdout
+
+
+def test_start_up_is_a_guess_before_the_first_trial() -> None:
+    """Beside how long production is down it stands that nothing has measured how long it starts."""
+    result = CliRunner().invoke(plan, ["--inventory", "h100", "--format", "json"], catch_exceptions=False)
+
+    [outline] = [note for note in json.loads(result.stdout)["notes"] if "production of" in note]
+    assert outline.endswith(START_GUESS)
+
+
+def test_predicted_model_is_not_called_unknown() -> None:
+    """A model whose checkpoint a probe has read needs no facts by its name; one that is in part predicted does."""
+    inventory, spec = readable("h100", None)
+    whole, *_ = build_plan(spec, known_facts(inventory))
+    first, *others = whole.feasible
+    name = first.config.model.name
+    part = whole.model_copy(update={"feasible": (first.model_copy(update={"prediction": None}), *others)})
+
+    assert {} == _of_vllm({name: None}, [whole])
+    assert {name: None} == _of_vllm({name: None}, [part])
 
 
 def test_model_of_unknown_shape_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,22 @@
 """The inventory of one machine that is tuned: what it says of a model by its served name, and of a CPU engine."""
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import click
+import pytest
 import yaml
+from click.testing import CliRunner
 
+from tokenpeak import paths
+from tokenpeak.cli.plan import known_facts
+from tokenpeak.cli.tune import _begin, tune
+from tokenpeak.errors import InputError
 from tokenpeak.node.protocol.answers import SurveyAnswer
 from tokenpeak.node.protocol.parts import FoundEngine, FoundServer
 from tokenpeak.sweep.inventory.first_inventory import first_inventory
+from tokenpeak.sweep.inventory.nodes import read_inventory
 from tokenpeak.sweep.inventory.survey import Surveyed
 
 FOLDER = "/models/small"
@@ -37,7 +47,55 @@ def test_another_model_is_of_the_hub() -> None:
     assert "tokenpeak_model_path" not in shared("Qwen/Qwen3-8B", {})
 
 
+def containerised(model: str | None, engine: str | None = None) -> dict[str, Any]:
+    """The variables that are written of a machine whose production has /data/models of it as /models in a container."""
+    found = FoundEngine(image="vllm/vllm-openai:v0.32.0", runtime="docker", mounts=("/data/models:/models:ro",))
+    server = FoundServer(manager="docker", unit="llm", argv=(), env={}, model="/models/small", engine=found)
+    answer = SurveyAnswer(url="http://127.0.0.1:8000", servers=(server,), served_name="small", is_root=True)
+    surveyed = Surveyed(name="localhost", address="localhost", user=None, answer=answer)
+    _, text = first_inventory([surveyed], "Written by …", model=model, engine=engine)
+    return dict(yaml.safe_load(text))
+
+
+def test_folder_of_the_machine_is_where_the_container_has_it() -> None:
+    """A folder in a mount of production is written as the engine's container sees it; for a program it stays."""
+    assert "/models/large" == containerised("/data/models/large")["tokenpeak_model_path"]
+    assert "/srv/large" == containerised("/srv/large")["tokenpeak_model_path"]
+    assert "/data/models/large" == containerised("/data/models/large", "/opt/vllm/bin/vllm")["tokenpeak_model_path"]
+    assert {"name": "large", "served_name": "large"} == containerised("/data/models/large")["tokenpeak_model"]
+
+
 def test_cpu_engine_has_room() -> None:
     """Without GPUs the engine's KV cache has a size, production's where it has one: vLLM would take all memory."""
     assert shared(None, {})["tokenpeak_engine_env"]["VLLM_CPU_KVCACHE_SPACE"] == "4"
     assert shared(None, {"VLLM_CPU_KVCACHE_SPACE": "2"})["tokenpeak_engine_env"]["VLLM_CPU_KVCACHE_SPACE"] == "2"
+
+
+def test_a_correction_is_probed_before_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing can work by what the last probe found, `tune` probes again."""
+    probed = []
+
+    @click.command()
+    @click.option("--inventory", "inventory_name")
+    def probe(inventory_name: str) -> None:
+        probed.append(inventory_name)
+
+    [fact, *_] = known_facts(read_inventory("sim"))
+    monkeypatch.setattr("tokenpeak.cli.plan.known_facts", lambda _: [fact.model_copy(update={"source": "probed"})])
+    monkeypatch.setattr("tokenpeak.cli.tune._plan", lambda *_: ({}, SimpleNamespace(plans=())))
+    monkeypatch.setattr("tokenpeak.cli.probe.probe", probe)
+    with pytest.raises(InputError, match="tokenpeak plan --inventory sim says why"):
+        _begin(click.Context(tune), "sim", paths.INVENTORIES / "sim", None, None, is_agreed=True)
+
+    assert ["sim"] == probed
+
+
+def test_model_beside_an_inventory_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said that the model of the command line is not read where there is an inventory."""
+    (tmp_path / "box").mkdir()
+    (tmp_path / "box" / "hosts.yml").write_text("all:\n  hosts:\n    localhost:\n")
+    monkeypatch.setattr(paths, "INVENTORIES", tmp_path)
+    monkeypatch.setattr("tokenpeak.cli.tune._begin", lambda *_, **__: None)
+
+    assert "org/model changes nothing in it." in CliRunner().invoke(tune, ["org/model", "--inventory", "box"]).output
+    assert "nothing in it" not in CliRunner().invoke(tune, ["--inventory", "box"]).output

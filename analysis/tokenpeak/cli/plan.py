@@ -26,7 +26,7 @@ from tokenpeak.predict.model import ModelFacts, facts_from_hub
 from tokenpeak.predict.prediction import excess_when_idle, interval_words, slo_rate_per_s
 from tokenpeak.records import Dropped, EngineBuild, NodeFacts, Plan, PlannedConfig, Prediction
 from tokenpeak.search.highest import as_predicted, highest_lines
-from tokenpeak.search.remaining import cost_of, duration_text, limits_of, outline
+from tokenpeak.search.remaining import START_GUESS, cost_of, duration_text, limits_of, outline
 from tokenpeak.spec.sweep import SweepSpec, read_spec, sweep_path
 from tokenpeak.sweep.downtime_budget import require_deadlines
 from tokenpeak.sweep.inventory.nodes import Inventory, read_inventory
@@ -126,7 +126,9 @@ def prospects(
         update={"search": spec.search.model_copy(update={"strategy": "grid", "trials": None, "budget": "per_hardware"})}
     )
     grids = [cost_of(as_grid, one, facts, models) for one in plans]
-    return estimates, [outline(spec, one, cost, grid) for one, cost, grid in zip(plans, estimates, grids, strict=True)]
+    outlines = [outline(spec, one, cost, grid) for one, cost, grid in zip(plans, estimates, grids, strict=True)]
+    guesses = ["" if _nodes_of(one, facts)[0].simulated or not one.feasible else START_GUESS for one in plans]
+    return estimates, [f"{words}{guess}" for words, guess in zip(outlines, guesses, strict=True)]
 
 
 def known_models(spec: SweepSpec, facts: Sequence[NodeFacts]) -> dict[str, ModelFacts | None]:
@@ -193,10 +195,14 @@ def _nodes_of(one: Plan, facts: Sequence[NodeFacts]) -> list[NodeFacts]:
 
 
 def _of_vllm(models: Mapping[str, ModelFacts | None], plans: Sequence[Plan]) -> dict[str, ModelFacts | None]:
-    """The models of configs that a build of vLLM is there for: of others nothing would be predicted."""
-    configs = [planned.config for one in plans for planned in one.feasible]
+    """The models of configs that a build of vLLM is there for, and that are not all predicted."""
+    feasible = [planned for one in plans for planned in one.feasible]
+    configs = [planned.config for planned in feasible]
     configs += [dropped.config for one in plans for dropped in one.dropped if dropped.rule != "engine_build"]
     own = {config.model.name for config in configs if is_vllm(config.engine_version)}
+    # Where a probe has read the checkpoint, all is predicted without the facts of its name.
+    predicted = {planned.config.model.name for planned in feasible if planned.prediction is not None}
+    own -= predicted - {planned.config.model.name for planned in feasible if planned.prediction is None}
     return {name: known for name, known in models.items() if name in own}
 
 

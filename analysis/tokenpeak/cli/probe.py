@@ -221,7 +221,8 @@ def notify(inventory_name: str) -> None:
         if receiver not in receivers:
             echo(f"{sending.name_of(receiver)}: is called from nodes only")
     if not declared:
-        echo(f"Inventory {inventory.name} names nobody: give tokenpeak_notify (see playbooks/README.md).")
+        page = "page 'Be called when something is wrong' of `tokenpeak docs`"
+        echo(f"Inventory {inventory.name} names nobody: give tokenpeak_notify ({page}).")
         return
     sent = sending.event("test", "A test of tokenpeak notify: nothing happened.", source=SIDE, inventory=inventory.name)
     ended = sending.send(receivers, sent, waits_s=(0.0,))

@@ -27,7 +27,8 @@ from tokenpeak.sweep.trial.endpoint import endpoint_inventory, look_at
 from tokenpeak.terminal import echo, echo_lines
 
 _STOP_WORDS = {
-    "gentle": "Ending: current trials are torn down and production is given back. Again: at once.",
+    "gentle": "Ending: current trials are torn down and production is given back, which lasts until it answers. Again: "
+    "at once.",
     "abrupt": "Aborting: only production is still given back. Again: even that is left to the nodes' guards.",
     "let go": "Left to the guards: the nodes give production back themselves when their lease has lapsed.",
 }

@@ -1,7 +1,9 @@
 """`tokenpeak tune`: one machine from nothing to a decision, without an inventory of one's own."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,6 +12,12 @@ from tokenpeak.cli.init import begin_again, write_inventory
 from tokenpeak.errors import InputError
 from tokenpeak.paths import is_name
 from tokenpeak.terminal import echo, echo_lines
+
+if TYPE_CHECKING:
+    from tokenpeak.predict.model import ModelFacts
+    from tokenpeak.records import NodeFacts
+    from tokenpeak.spec.sweep import SweepSpec
+    from tokenpeak.sweep.sweep_plan import SweepPlan
 
 _THIS_MACHINE = "localhost"
 
@@ -49,7 +57,8 @@ def tune(
     elif f"    {address}:" not in (folder / "hosts.yml").read_text().splitlines():
         raise InputError(f"{folder} has no host {address}. Give another name by --inventory.")
     else:
-        echo(f"As {folder} says, which was written or corrected before.")
+        ignored = "" if model is None else f" {model} changes nothing in it."
+        echo(f"As {folder} says, which was written or corrected before.{ignored}")
     _begin(ctx, name, folder, model, sweep_name, is_agreed=yes)
 
 
@@ -77,9 +86,9 @@ def _look(name: str, host: str, port: int, model: str | None, engine: str | None
 def _begin(
     ctx: click.Context, name: str, folder: Path, model: str | None, sweep_name: str | None, *, is_agreed: bool
 ) -> None:
-    from tokenpeak.cli.plan import known_facts, known_models, prospects, readable
+    from tokenpeak.cli.plan import known_facts, prospects, readable
+    from tokenpeak.cli.probe import probe
     from tokenpeak.cli.sweep import sweep
-    from tokenpeak.sweep.sweep_plan import plan_nodes
 
     inventory, spec = readable(name, sweep_name)
     facts = known_facts(inventory)
@@ -88,8 +97,12 @@ def _begin(
         raise InputError(
             f"{folder} is for {served.name}. Write {model} there as tokenpeak_model, or remove the folder."
         )
-    models = known_models(spec, facts)
-    planned = plan_nodes(spec, facts, {each: known for each, known in models.items() if known is not None})
+    models, planned = _plan(spec, facts)
+    if not any(one.feasible for one in planned.plans) and any(fact.source == "probed" for fact in facts):
+        echo("No config can work there by what the last probe found: probing again.")
+        ctx.invoke(probe, inventory_name=name)
+        facts = known_facts(inventory)
+        models, planned = _plan(spec, facts)
     if not any(one.feasible for one in planned.plans):
         raise InputError(f"No config can work there: tokenpeak plan --inventory {name} says why.")
     _, outlines = prospects(planned.spec, planned.plans, facts, models)
@@ -101,3 +114,12 @@ def _begin(
             raise InputError("Nobody can be asked here. Give --yes to begin.")
         click.confirm("Begin?", abort=True)
     ctx.invoke(sweep, inventory_name=name, sweep_name=sweep_name, with_report=True)
+
+
+def _plan(spec: "SweepSpec", facts: "Sequence[NodeFacts]") -> "tuple[dict[str, ModelFacts | None], SweepPlan]":
+    """The models' facts by name, and the plan of the sweep."""
+    from tokenpeak.cli.plan import known_models
+    from tokenpeak.sweep.sweep_plan import plan_nodes
+
+    models = known_models(spec, facts)
+    return models, plan_nodes(spec, facts, {each: known for each, known in models.items() if known is not None})

@@ -204,8 +204,8 @@ def _with_rights(failure: str) -> str:
     return (
         f"{failure.rstrip('.')}. Log in as root (ansible_user: root), or set ansible_become: true and let that user's "
         "sudo ask for no password. A user without root keeps everything at home: tokenpeak_state_dir: "
-        "/home/USER/.local/state/tokenpeak-node, and production that is the user's own; see playbooks/README.md "
-        "under Rights"
+        "/home/USER/.local/state/tokenpeak-node, and production that is the user's own; see page "
+        "'Tune without root' of `tokenpeak docs`"
     )
 
 

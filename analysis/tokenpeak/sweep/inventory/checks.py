@@ -158,6 +158,37 @@ def inventory_mistakes(folder: Path, nodes: tuple[str, ...] = ()) -> list[Mistak
     return sorted(mistakes)
 
 
+def missing_variables(folder: Path) -> list[Mistake]:
+    """The variables that every node needs and that no file of the inventory gives, as one mistake.
+
+    Nothing where a file is encrypted, unreadable or not named as YAML, or where there are load hosts alone.
+    """
+    paths = inventory_files(folder)
+    others = {path for name in ("group_vars", "host_vars") for path in (folder / name).rglob("*") if path.is_file()}
+    if others - {*paths} or any(path.read_bytes().startswith(b"$ANSIBLE_VAULT") for path in paths if path.is_file()):
+        return []
+    try:
+        files = [LocatedYaml(path) for path in paths if path.is_file()]
+        given = {name for each in files for name in _keys(each.values())}
+    except InputError:
+        return []
+    if "load_hosts" in given and "tokenpeak_production" not in given:
+        return []
+    needed = (name for name, field in InventoryVariables.model_fields.items() if field.is_required())
+    missing = [name for name in needed if name not in given]
+    place = folder / "group_vars" / "all.yml"
+    text = f"its nodes have no {', '.join(missing)}; give each in {place}, or below its host here"
+    return [files[0].mistake(text)] if missing else []
+
+
+def _keys(value: object) -> Iterator[str]:
+    """The keys of mappings at any depth."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield str(key)
+            yield from _keys(inner)
+
+
 def _names_in_templates(text: str) -> set[str]:
     """Variables that templates of the inventory use: helpers of its author's."""
     return {name for template in re.findall(r"{{.*?}}", text, re.DOTALL) for name in re.findall(r"\w+", template)}

@@ -97,7 +97,11 @@ def variables_of(host: Surveyed, model: str | None = None, engine: str | None = 
     yield Variable(name="tokenpeak_python", value=answer.python)
     yield _state_folder(answer)
     yield Variable(name="tokenpeak_default_sweep", value=default_sweep(answer.gpus))
-    yield from _model(answer, server) if model is None else _given_model(model, answer, server)
+    if model is None:
+        yield from _model(answer, server)
+    else:
+        # A program of the machine itself, which may be given, sees no mounts.
+        yield from _given_model(model, answer, server, is_mounted=engine is None)
     if engine is None:
         yield from _engine(answer, server)
     else:
@@ -141,7 +145,9 @@ def _model(answer: SurveyAnswer, server: FoundServer | None) -> Iterator[Variabl
     comment, is_guess = "", name is None
     if name is None:
         name = PurePosixPath(str(loaded)).name if is_path else served or _MODEL
-        comment = "Its name on the hub was not found: correct it, so that its shape is known."
+        comment = "Its name on the hub was not found: write it, so that its shape is known."
+        if is_path:
+            comment += " Where it has none, leave the name of its folder: a probe reads its shape there."
         if not (loaded or served):
             comment = "Nothing that serves a model was found: write the model to tune for."
     yield Variable(
@@ -151,15 +157,29 @@ def _model(answer: SurveyAnswer, server: FoundServer | None) -> Iterator[Variabl
         yield Variable(name="tokenpeak_model_path", value=loaded)
 
 
-def _given_model(model: str, answer: SurveyAnswer, server: FoundServer | None) -> Iterator[Variable]:
+def _given_model(
+    model: str, answer: SurveyAnswer, server: FoundServer | None, *, is_mounted: bool
+) -> Iterator[Variable]:
     """A name on the hub, or the folder of a model; by the name that production serves it under, it is production's."""
     loaded = str(server.model) if server and server.model else ""
     is_own = loaded.startswith("/") and model == answer.served_name
-    folder = model if model.startswith("/") else loaded if is_own else ""
+    given = _in_container(model, server) if is_mounted else model
+    folder = given if model.startswith("/") else loaded if is_own else ""
     name = PurePosixPath(folder).name if folder else model
-    yield Variable(name="tokenpeak_model", value={"name": name, "served_name": name if model == folder else model})
+    served_name = name if model.startswith("/") else model
+    yield Variable(name="tokenpeak_model", value={"name": name, "served_name": served_name})
     if folder:
         yield Variable(name="tokenpeak_model_path", value=folder)
+
+
+def _in_container(folder: str, server: FoundServer | None) -> str:
+    """Where a folder of the machine is in production's container; as it is without a mount that has it."""
+    engine = server.engine if server else None
+    for mount in engine.mounts if engine and engine.image else ():
+        source, place, *_ = mount.split(":")
+        if PurePosixPath(folder).is_relative_to(source):
+            return str(PurePosixPath(place) / PurePosixPath(folder).relative_to(source))
+    return folder
 
 
 def _engine(answer: SurveyAnswer, server: FoundServer | None) -> Iterator[Variable]:
