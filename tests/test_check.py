@@ -185,6 +185,16 @@ def test_a_mistake_in_variables(inventory: Path, what: str, old: str, new: str, 
     assert_found(path, line, words)
 
 
+def test_a_state_folder_that_is_the_controller_s(inventory: Path) -> None:
+    """A node that is this machine has another state folder than the controller; one elsewhere may have the same."""
+    path = inventory / "group_vars/all.yml"
+    path.write_text(changed(VARIABLES, "/var/lib/tokenpeak", str(paths.state_dir())))
+    assert 0 == checked(inventory)[0]
+    path.write_text(f"ansible_connection: local\n{path.read_text()}")
+
+    assert_found(path, 4, "is the controller's own state folder")
+
+
 @pytest.mark.parametrize(("what", "old", "new", "line", "words"), IN_HOSTS, ids=[each[0] for each in IN_HOSTS])
 def test_a_mistake_in_hosts(inventory: Path, what: str, old: str, new: str, line: int, words: str) -> None:
     """Each is named with its line and a way out."""

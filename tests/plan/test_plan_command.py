@@ -82,6 +82,16 @@ def test_says_where_facts_can_be_declared() -> None:
 
 
 @pytest.mark.integration
+def test_a_node_without_production_is_only_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the inventory declares no production, none is said to be stopped or down."""
+    monkeypatch.setattr(Inventory, "idle", frozenset({"v100-1"}))
+    said = CliRunner().invoke(plan, ["--inventory", "v100"], catch_exceptions=False).stdout
+
+    assert 2 == len(re.findall(r"v100-1 is used for \d+ min; nothing of yours is stopped", said))
+    assert "production" not in said
+
+
+@pytest.mark.integration
 def test_the_published_case_takes_less_than_an_hour() -> None:
     """Ten launches and three finalists by default; the grid of all 72 stays to be asked for, with its price."""
     said = CliRunner().invoke(plan, ["--inventory", "v100"], catch_exceptions=False).stdout

@@ -44,6 +44,17 @@ def test_a_place_is_a_folder_a_packed_archive_or_several(
     assert all(found[0].runs.equals(sweep.runs) for sweep in found[1:])
 
 
+def test_a_shipped_archive_is_opened_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the guide's table names it, unless something of that name lies in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TOKENPEAK_STATE", str(tmp_path / "state"))
+
+    assert open_archive(paths.LANDSCAPES / "search-cpu.tar.zst").sweep_id == open_archive("search-cpu").sweep_id
+    (tmp_path / "search-cpu").mkdir()
+    with pytest.raises(ArchiveError, match=r"No archive at .*search-cpu"):
+        open_archive("search-cpu")
+
+
 def test_a_place_without_an_archive_is_an_error(tmp_path: Path) -> None:
     """A folder that holds no sweep, and no place at all, are said."""
     with pytest.raises(ArchiveError, match="No archive at"):

@@ -76,6 +76,20 @@ class OutputPath(click.Path):
 OUTPUT = OutputPath(path_type=Path)
 
 
+class OutputFile(OutputPath):
+    """A file that is written to; its folder is there, so that nothing is measured in vain."""
+
+    def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path; a usage error where its folder does not exist."""
+        path = super().convert(value, param, ctx)
+        if not path.parent.is_dir():
+            self.fail(f"the folder {path.parent} does not exist.", param, ctx)
+        return path
+
+
+OUTPUT_FILE = OutputFile(dir_okay=False, path_type=Path)
+
+
 def make_output_folder(folder: Path) -> None:
     """Make a folder of output; InputError where somebody else was faster, in a folder such as /tmp."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,7 @@ import os
 import platform
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from tokenpeak.predict.model import ModelFacts, facts_from_hub
 from tokenpeak.predict.prediction import excess_when_idle, interval_words, slo_rate_per_s
 from tokenpeak.records import Dropped, EngineBuild, NodeFacts, Plan, PlannedConfig, Prediction
 from tokenpeak.search.highest import as_predicted, highest_lines
-from tokenpeak.search.remaining import START_GUESS, cost_of, duration_text, limits_of, outline
+from tokenpeak.search.remaining import START_GUESS, cost_of, downtime_text, duration_text, limits_of, outline
 from tokenpeak.spec.sweep import SweepSpec, read_spec, sweep_path
 from tokenpeak.sweep.downtime_budget import require_deadlines
 from tokenpeak.sweep.inventory.nodes import Inventory, read_inventory
@@ -75,7 +75,8 @@ def plan(
     if trial_path is not None:
         _write_trial(trial_path, config_name, spec, plans[0], inventory, facts)
         return
-    estimates, outlines = prospects(spec, plans, facts, models)
+    idle = inventory.idle
+    estimates, outlines = prospects(spec, plans, facts, models, idle)
     # Imported here: it needs SciPy, which takes a second that --help should not cost.
     from tokenpeak.results.closed_window import short_closed_loops
     from tokenpeak.results.steady_state import short_runs
@@ -89,7 +90,7 @@ def plan(
         return
     console = SafeConsole(width=None if sys.stdout.isatty() else 160, highlight=False)
     for one, cost, words in zip(plans, estimates, outlines, strict=True):
-        print_plan(console, spec, one, cost, _nodes_of(one, facts)[0], models, everything=everything)
+        print_plan(console, spec, one, cost, _nodes_of(one, facts)[0], models, idle, everything=everything)
         console.print(f"will do: {words}", soft_wrap=True)
     for note in notes:
         console.print(f"note: {note}")
@@ -116,9 +117,13 @@ def readable(inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...]
 
 
 def prospects(
-    spec: SweepSpec, plans: Sequence[Plan], facts: Sequence[NodeFacts], models: Mapping[str, ModelFacts | None]
+    spec: SweepSpec,
+    plans: Sequence[Plan],
+    facts: Sequence[NodeFacts],
+    models: Mapping[str, ModelFacts | None],
+    idle: Collection[str] = (),
 ) -> tuple[list[Estimate], list[str]]:
-    """What the sweep costs on each kind of hardware, and what it will do there, in a sentence."""
+    """What the sweep costs on each kind of hardware, and what it will do there; `idle` nodes have no production."""
     shared = limits_of(spec, [(one, ()) for one in plans if one.feasible])
     own = [spec.model_copy(update={"search": shared.get(one.hardware, spec.search)}) for one in plans]
     estimates = [cost_of(each, one, facts, models) for each, one in zip(own, plans, strict=True)]
@@ -126,7 +131,7 @@ def prospects(
         update={"search": spec.search.model_copy(update={"strategy": "grid", "trials": None, "budget": "per_hardware"})}
     )
     grids = [cost_of(as_grid, one, facts, models) for one in plans]
-    outlines = [outline(spec, one, cost, grid) for one, cost, grid in zip(plans, estimates, grids, strict=True)]
+    outlines = [outline(spec, one, cost, grid, idle) for one, cost, grid in zip(plans, estimates, grids, strict=True)]
     guesses = ["" if _nodes_of(one, facts)[0].simulated or not one.feasible else START_GUESS for one in plans]
     return estimates, [f"{words}{guess}" for words, guess in zip(outlines, guesses, strict=True)]
 
@@ -288,6 +293,7 @@ def print_plan(
     cost: Estimate,
     node: NodeFacts,
     models: Mapping[str, ModelFacts | None],
+    idle: Collection[str] = (),
     *,
     everything: bool,
 ) -> None:
@@ -326,7 +332,7 @@ def print_plan(
     energy = "unknown energy" if cost.energy_kwh is None else f"{cost.energy_kwh:.2g} kWh of the devices"
     console.print(
         f"estimate: {cost.trials} trials, {duration_text(cost.duration_s)}, {cost.gpu_hours:.2g} GPU-hours, "
-        f"production down for {duration_text(cost.production_downtime_s)}, {energy}"
+        f"{downtime_text(one, cost, idle)}, {energy}"
     )
 
 

@@ -92,7 +92,8 @@ def _power(probed: Probe) -> Iterator[str]:
     for ready in probed.answered.values():
         nodes.setdefault(_meters(ready.facts), []).append(ready.facts.node)
     for meters, names in nodes.items():
-        yield f"Power is measured of {meters}: {', '.join(names)}"
+        where = ", ".join(names)
+        yield f"Power is measured of {meters}: {where}" if meters else f"No power reading on {where}: no energy figures"
 
 
 def _missing_builds(probed: Probe) -> Iterator[str]:
@@ -132,14 +133,16 @@ def _memory(facts: NodeFacts) -> str:
 
 
 def _meters(facts: NodeFacts) -> str:
-    """What is measured, and by what."""
+    """What is measured, and by what; empty where nothing is."""
     named = {"gpu_boards": "GPUs", "cpu_and_dram": "CPU + memory", "cpu_package": "CPU", "node": "node"}
-    return ", ".join(f"{named[meter.boundary]} ({meter.by})" for meter in facts.power_meters) or "nothing"
+    return ", ".join(f"{named[meter.boundary]} ({meter.by})" for meter in facts.power_meters)
 
 
 def _production(facts: NodeFacts) -> str:
     if facts.production is None:
         return "none"
+    if facts.production.manager == "none":
+        return "none (declared)"
     state = "serves" if facts.production.running else "is down:"
     return f"{facts.production.manager} {state} {facts.production.model or facts.production.unit or ''}".strip()
 

@@ -23,12 +23,13 @@ from tokenpeak.spec.parameters import Parameters, parameters_of
 from tokenpeak.spec.slo import Slo
 from tokenpeak.store.archive import Archive, find_readable
 from tokenpeak.store.frames import Frames, for_analysis, open_frames
+from tokenpeak.store.pack import SUFFIX
 from tokenpeak.terminal import echo
 
 POSTGRES = "postgres:"
 """What stands before the id of a sweep that is to be read from Postgres."""
 Place = str | Path
-"""A folder, a packed archive (.tar.zst), or `postgres:SWEEP_ID`."""
+"""A folder, a packed archive (.tar.zst), the name of a shipped one, or `postgres:SWEEP_ID`."""
 EXAMPLE = paths.LANDSCAPES / "requests-sim.tar.zst"
 """What `results` stands for until it has an archive: every page of it has figures."""
 
@@ -76,7 +77,14 @@ def _places(archives: Place | Sequence[Place]) -> list[Place]:
     places = [archives] if isinstance(archives, str | Path) else list(archives)
     if not places:
         raise InputError("archive names nothing. Give a folder, a packed archive, or postgres:SWEEP_ID.")
-    return places
+    return [_shipped(place) for place in places]
+
+
+def _shipped(place: Place) -> Place:
+    """The shipped archive of that name, where nothing is at the place itself."""
+    packed = paths.LANDSCAPES / f"{place}{SUFFIX}"
+    is_name = Path(place).name == str(place) and not Path(place).exists()
+    return packed if is_name and packed.is_file() else place
 
 
 def _viewable(sweeps: Sequence[_Found], parameters: Parameters) -> Iterator[SweepView]:

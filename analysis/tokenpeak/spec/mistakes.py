@@ -101,7 +101,7 @@ def complaints(error: ValidationError, schema: Mapping[str, Any]) -> list[tuple[
         where = ".".join(str(part) for part in finding["loc"])
         if finding["type"] == "extra_forbidden":
             key = str(finding["loc"][-1])
-            text = f"{where}: unknown key. {suggestion(key, _known_keys(schema, finding['loc'][:-1]))}"
+            text = f"{where}: unknown key. {suggestion(key, known_keys(schema, finding['loc'][:-1]))}"
         else:
             given = "" if finding["type"] == "missing" else f" (given: {finding['input']!r})"
             # A rule of a whole part names its value itself; the part would bury that.
@@ -111,7 +111,7 @@ def complaints(error: ValidationError, schema: Mapping[str, Any]) -> list[tuple[
     return lines
 
 
-def _known_keys(schema: Mapping[str, Any], loc: tuple[int | str, ...]) -> list[str]:
+def known_keys(schema: Mapping[str, Any], loc: tuple[int | str, ...]) -> list[str]:
     """The keys allowed at a place of the spec, found by walking its JSON Schema."""
     definitions = schema.get("$defs", {})
 

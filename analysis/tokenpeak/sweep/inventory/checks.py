@@ -14,6 +14,7 @@ from typing import Annotated, Any, get_args, get_origin
 import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from tokenpeak import paths
 from tokenpeak.errors import InputError, InventoryError, suggestion
 from tokenpeak.node.engine.builds import ONLY
 from tokenpeak.node.guard import notify
@@ -282,11 +283,21 @@ def _content(name: str, value: Any, path: Path) -> Iterator[tuple[tuple[str, ...
         yield (), "tokenpeak_drain names no balancer; give haproxy, nginx, kubernetes, or the commands before and after"
     if name == "tokenpeak_engines" and ONLY in value:
         yield (ONLY,), f"the build of tokenpeak_engine_command is called {ONLY}; give this one another name"
+    folder = next((above for above in path.parents if (above / "hosts.yml").is_file()), path.parent)
+    if name == "tokenpeak_state_dir" and Path(value).expanduser() == paths.state_dir() and _has_local(folder):
+        yield (), f"{value} is the controller's own state folder, and a node is this machine; give another folder"
     if name == "tokenpeak_tasks":
-        folder = next((above for above in path.parents if (above / "hosts.yml").is_file()), path.parent)
         for key in _TASK_FILES:
             if (file := value.get(key)) is not None and "{{" not in file and (text := _task_file(folder / file)):
                 yield (key,), f"tokenpeak_tasks.{key}: {text}"
+
+
+def _has_local(folder: Path) -> bool:
+    """Whether a node of the inventory is this machine, without SSH."""
+    written = r"ansible_connection[\"']?:\s*[\"']?local\b"
+    return any(
+        re.search(written, path.read_text("utf-8", "replace")) for path in inventory_files(folder) if path.is_file()
+    )
 
 
 def _task_file(path: Path) -> str | None:
