@@ -47,8 +47,9 @@ from tokenpeak.records import (
     TrialRecord,
     Verdict,
 )
+from tokenpeak.spec.load import ClosedLoad, LoadLevel
 from tokenpeak.spec.sweep import SweepSpec, parse_spec
-from tokenpeak.spec.workload import ClosedLoad, LoadLevel, SyntheticWorkload
+from tokenpeak.spec.workload import SyntheticWorkload
 from tokenpeak.store.archive import Archive
 
 AXES: dict[str, list[object]] = {

@@ -18,7 +18,8 @@ from tokenpeak.cli.load import calibrate as calibrate_command
 from tokenpeak.cli.load import load
 from tokenpeak.errors import ExitStatus
 from tokenpeak.loadgen.calibration import Calibration, NetworkPath, beyond, calibrate, checked, read_calibration
-from tokenpeak.spec.workload import ClosedLoad, LoadLevel, OpenLoad, Stage, StagedLoad, SyntheticWorkload
+from tokenpeak.spec.load import ClosedLoad, LoadLevel, OpenLoad, Stage, StagedLoad
+from tokenpeak.spec.workload import SyntheticWorkload
 
 RANDOM = random.Random(1)
 TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))

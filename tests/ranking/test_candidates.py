@@ -162,7 +162,7 @@ def test_a_checkpoint_in_another_format_is_the_same_model() -> None:
     "names",
     [("acme/small-1b", "acme/large-8b"), (LARGE, "deepseek-ai/DeepSeek-R1-Distill-Llama-8B"), (LARGE, "acme/small-1b")],
 )
-def test_a_model_that_is_not_known_is_not_taken_for_another(names: tuple[str, str]) -> None:
+def test_a_model_of_unknown_shape_is_not_compared(names: tuple[str, str]) -> None:
     """Of one shape or of a shape that nobody knows: answers under another name were not compared, so it is not run."""
     found = of_models(*names)
 

@@ -10,7 +10,9 @@ import polars as pl
 import pytest
 import vl_convert
 
+from tokenpeak.report.blocks import display
 from tokenpeak.report.blocks.block import Column, Facts, Figure, Snippet, Snippets, Tile, Tiles, answer, code, table
+from tokenpeak.report.blocks.captioned import enable_charts
 from tokenpeak.report.blocks.charts import spec_of
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -58,6 +60,19 @@ def a_figure(title: str = "F") -> Figure:
         alt.Chart(frame).mark_text(color="var(--ink)").encode(x="x:Q", y="y:N", text="y:N"),
     )
     return Figure(name="f", title=title, caption="Two bars.", spec=spec_of(chart), data=a_table(2))
+
+
+def test_a_chart_without_rows_is_a_sentence() -> None:
+    """A question of an archive that holds nothing of it; vega draws such a chart without bounds."""
+    chart = alt.Chart(pl.DataFrame(schema={"x": pl.Int64, "y": pl.Float64, "s": pl.String}), title="Waits")
+    drawn = chart.mark_line(point=True).encode(x="x:Q", y="y:Q", color="s:N")
+    with enable_charts():
+        found = drawn._repr_mimebundle_()
+    bundle = found[0] if isinstance(found, tuple) else found
+
+    assert [BLOCK, "text/html", "text/plain"] == sorted(bundle)
+    assert "Waits: its data have no rows, so nothing is drawn." in bundle["text/html"]
+    assert not display.is_empty(spec_of(alt.Chart(alt.sequence(0, 3)).mark_point().encode(x="data:Q")))
 
 
 def test_a_figure_is_a_chart_or_a_picture() -> None:

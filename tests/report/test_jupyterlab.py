@@ -150,6 +150,8 @@ def expected(notebook: Path) -> dict[str, int]:
     executed = execute(notebook, notebook.with_name(f"executed-{notebook.name}"), {})
     found = [output.data for cell in executed.cells for output in cell.get("outputs", []) if "data" in output]
     blocks = [data[BLOCK_MIME] for data in found if BLOCK_MIME in data]
+    # Where a sweep has nothing of a page's subject, the notebook says so in a sentence.
+    assert blocks
     return {
         "charts": sum(block["kind"] == "figure" for block in blocks),
         "rows": sum(min(len(block["rows"]), 100) for block in blocks if block["kind"] == "table"),
@@ -179,5 +181,4 @@ def test_a_notebook_runs_and_shows_everything(browser: Browser, lab: Lab, name: 
 
     assert [] == shown["errors"] == outside
     assert wanted == {key: shown[key] for key in wanted}
-    assert wanted["rows"] + wanted["charts"] > 0
     assert wanted["frames"] > 0

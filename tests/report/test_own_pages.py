@@ -225,7 +225,7 @@ def test_a_notebook_that_fails_is_a_page_that_says_so(archive: Path, notebooks: 
         assert f"{name}.ipynb" in text_of(folder / f"{name.replace('_', '-')}.html")
     assert "how many:" in text_of(folder / "no-kernel.html")
     assert "how many:" in text_of(folder / "own-index.html")
-    assert "What to run" in text_of(folder / "index.html")
+    assert "Overview" in text_of(folder / "index.html")
     assert (folder / "trials.html").is_file()
     assert {"bad", "odd", "asks", "empty-title", *(name.replace("_", "-") for name in BROKEN)} == {
         line.split()[1] for line in said if line.startswith("page ")

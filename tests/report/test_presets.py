@@ -4,6 +4,7 @@ import json
 import math
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from archive_factory import make_archive
@@ -110,4 +111,19 @@ def test_no_result_is_said(tmp_path: Path) -> None:
 
     assert "No model and context has a result" in plain(presets.answer_presets(view).parts)
     assert not presets.highest(view).rows
+    assert not presets.every(view).rows
     assert not presets.bars(view)
+
+
+def test_pair_without_throughput(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where every launch of a model and context gave no tokens, its row has none and ties with nothing."""
+    view = over_models(tmp_path / "a", {"tensor_parallel_size": [1, 2]})
+    whole = presets.results(view)
+    nothing = (pl.col("axis_model") == "1") & (pl.col("axis_max_model_len") == "2048")
+    none = whole.with_columns(output_tok_per_s=pl.when(~nothing).then("output_tok_per_s"))
+    monkeypatch.setattr(presets, "results", lambda _: none)
+    first = presets.leaders(view)[0]
+
+    assert (None, None) == (first["output"], first["tied"])
+    assert "3 pairs of model and context" in plain(presets.answer_presets(view).parts)
+    assert 4 == len(presets.highest(view).rows)

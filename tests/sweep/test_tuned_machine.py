@@ -6,7 +6,8 @@ import yaml
 
 from tokenpeak.node.protocol.answers import SurveyAnswer
 from tokenpeak.node.protocol.parts import FoundEngine, FoundServer
-from tokenpeak.sweep.inventory.first_inventory import Surveyed, first_inventory
+from tokenpeak.sweep.inventory.first_inventory import first_inventory
+from tokenpeak.sweep.inventory.survey import Surveyed
 
 FOLDER = "/models/small"
 

@@ -82,7 +82,7 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         name="lengths",
         title="Equal output lengths",
-        mistake="output lengths that differ between arms",
+        mistake="configs compared at different output lengths",
         run=tokens.guard_lengths,
     ),
     Guard(

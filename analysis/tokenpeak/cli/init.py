@@ -152,8 +152,8 @@ def write_inventory(
         first_inventory,
         guesses,
         summary,
-        survey_hosts,
     )
+    from tokenpeak.sweep.inventory.survey import survey_hosts
 
     if not is_name(inventory_name):
         raise InputError(f"--inventory is {inventory_name!r}; give letters, digits, dots and dashes.")

@@ -7,7 +7,7 @@ from typing import Any
 from tokenpeak.docs.reference_tables import Entry, ReferenceTable, row
 from tokenpeak.report import SweepView, enable_charts, figure, interactions, open_archive, open_archives, rank
 from tokenpeak.report.config_energy import energy_configs
-from tokenpeak.report.load.rates import highest_rates
+from tokenpeak.report.load.rates import highest_rates, open_runs
 from tokenpeak.report.ranking.standings import Ranking
 from tokenpeak.report.site.pages import OVER_ALL, TAG
 from tokenpeak.spec.parameters import UNITS
@@ -18,6 +18,7 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     rank,
     interactions.effects,
     interactions.beyond,
+    open_runs,
     highest_rates,
     energy_configs,
     figure,
@@ -42,9 +43,9 @@ def example_of(documented: object) -> str:
 
 
 def members(documented: type) -> Iterator[tuple[str, Any]]:
-    """The public properties and methods of a class that have a docstring, in order."""
+    """The properties and methods of a class that show an example, in order: the others are for our own pages."""
     for name, member in vars(documented).items():
-        if not name.startswith("_") and (isinstance(member, property) or callable(member)):
+        if not name.startswith("_") and (isinstance(member, property) or callable(member)) and example_of(member):
             yield name, member
 
 
@@ -79,7 +80,7 @@ def _class(documented: type) -> ReferenceTable:
 def _attribute(name: str, member: Any) -> Entry:
     call = "" if isinstance(member, property) else _signature(member).replace("self, ", "").replace("self", "")
     example = " ".join(f"`{line}`" for line in example_of(member).splitlines())
-    return row(f"{name}{call}", " ".join(_words(member).split()), example or "–")
+    return row(f"{name}{call}", " ".join(_words(member).split()), example)
 
 
 def _parameters() -> ReferenceTable:

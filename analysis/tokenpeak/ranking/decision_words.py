@@ -49,7 +49,7 @@ def headline(decision: Decision, current: str) -> Words:
         case "not_known":
             if len(decision.verdicts.standings) == 1:
                 return ("Not known: ", config, " has nothing that it may be compared with")
-            return ("Not known: nothing shows that ", config, " is better than another")
+            return ("Not known: ", config, " is not shown to be better than another")
 
 
 def reasons(decision: Decision, current: str, *, higher_is_better: bool, launch_s: float | None) -> list[Words]:

@@ -15,9 +15,22 @@ read when collected. All are Polars frames:
 [('64 / 8192', 'concurrency=32')]
 """
 
-from tokenpeak.report.blocks.captioned import enable_charts, figure
+from typing import TYPE_CHECKING, Any
+
 from tokenpeak.report.opening import EXAMPLE, open_archive, open_archives
 from tokenpeak.report.ranking.standings import rank
 from tokenpeak.report.view import SweepView
 
+if TYPE_CHECKING:
+    from tokenpeak.report.blocks.captioned import enable_charts, figure
+
 __all__ = ["EXAMPLE", "SweepView", "enable_charts", "figure", "open_archive", "open_archives", "rank"]
+
+
+def __getattr__(name: str) -> Any:
+    """What draws charts is imported when it is asked for: it takes a second, which opening an archive need not wait."""
+    if name not in ("enable_charts", "figure"):
+        raise AttributeError(f"tokenpeak.report has no {name!r}")
+    from tokenpeak.report.blocks import captioned
+
+    return getattr(captioned, name)

@@ -173,7 +173,7 @@ def check_blocks(found: dict[str, Guarded]) -> list[Block]:
                 Column(key="state", title="Result", kind="state"),
                 Column(key="mistake", title="Guards against"),
                 Column(key="looked_at", title="Looked at", kind="number"),
-                Column(key="findings", title="Defects", kind="number"),
+                Column(key="findings", title="Warnings", kind="number"),
             ],
             name="checks",
             title="Checks of this sweep's own figures",
@@ -194,4 +194,4 @@ def check_blocks(found: dict[str, Guarded]) -> list[Block]:
 def _state(guard: Guarded) -> str:
     if not guard.looked_at:
         return "nothing to look at"
-    return "defects" if guard.findings else "no defect"
+    return "warnings" if guard.findings else "no warning"

@@ -12,7 +12,7 @@ from tokenpeak.ranking.ties import winner_group
 from tokenpeak.report.blocks.block import Column, Part, Sentence, answer, code, strong
 from tokenpeak.report.blocks.digits import counted, number, three_digits
 from tokenpeak.report.blocks.metric_columns import UNPROVEN
-from tokenpeak.report.ranking.standings import by_class, candidates
+from tokenpeak.report.ranking.classes import by_class, candidates
 from tokenpeak.report.view import SweepView
 
 _SOURCES = {
@@ -141,8 +141,8 @@ def energy_runs(view: SweepView) -> pl.DataFrame:
 def energy_configs(view: SweepView) -> pl.DataFrame:
     """A row per config and kind of hardware, the thriftiest first: geometric means over launches, with low and high.
 
-    `idle` is the share, in percent, that the idle power comes to; `estimated`: from rated power, not measured.
-    `low` and `high` as `with_energy_intervals` has them.
+    `idle` is the share, in percent, that the idle power comes to; `estimated`: from rated power, not measured. `low`
+    and `high` are the ends of the 95% interval; null of estimates, and where no config was launched again.
 
     >>> energy_configs(sweep).select("label", pl.col("energy_j_per_output_tok").round(3)).rows()[:1]
     [('64 / 8192', 0.153)]
@@ -196,7 +196,7 @@ def answer_energy(hardware: str, frame: pl.DataFrame, winner: str | None) -> Sen
     parts: list[Part] = [
         f"On {hardware}, ",
         code(first["label"]),
-        " uses the least energy of those with a figure: " if frame.height > 1 else " uses ",
+        " uses the least energy of all configs with an energy figure: " if frame.height > 1 else " uses ",
         strong(f"{per_token} J per output token"),
     ]
     if first["low"] is not None:

@@ -9,7 +9,7 @@ from tokenpeak.paths import slug
 from tokenpeak.report.blocks import charts, theme
 from tokenpeak.report.blocks.block import Column, Factor, Factors, Figure, Table, table
 from tokenpeak.report.blocks.captioned import figure
-from tokenpeak.report.blocks.digits import number, three_digits
+from tokenpeak.report.blocks.digits import counted, number, three_digits
 from tokenpeak.report.blocks.metric_columns import trial_href
 from tokenpeak.report.config_energy import JOULE, RANK, measured, places, rounded
 from tokenpeak.report.trials.trial_tables import IDLE_SHARE
@@ -22,6 +22,7 @@ DEFAULTS = {
     "kg_co2_per_kwh": Citation(
         low=0.03, high=0.71, source="default, a world average, from Norway's to India's (Ember)", year=2023
     ),
+    "wue_l_per_kwh": Citation(source="default: the water of electricity stands for all"),
     "water_l_per_kwh": Citation(
         low=0.0,
         high=4.52,
@@ -53,12 +54,12 @@ VOLUME = 1000.0
 """Million output tokens a month, until the reader gives another number."""
 WIDTH, HEIGHT = 470, 280
 INTERVAL_NOTE = (
-    "Digits follow the interval; without one, the widest of the others. "
-    "Configs whose intervals reach into that of a rank's first share the rank."
+    "A config whose interval overlaps that of the first of a rank shares the rank. "
+    "Figures have as many digits as the interval allows."
 )
 RANGE_NOTE = (
-    "The range has every factor at the low or the high end of its own, and this sweep's energy as it is. "
-    "Month and year are at the volume below."
+    "Range: from all factors at their low ends to all at their high ends; the energy stays the same. "
+    "A month and a year are of the volume among the factors."
 )
 
 
@@ -244,8 +245,18 @@ def energy_table(view: SweepView, hardware: str, frame: pl.DataFrame) -> Table:
         name=f"energy-{slug(hardware)}",
         title=f"Energy, CO₂, water and cost on {hardware}",
         hrefs={"label": "href"},
-        note="" if unbounded else INTERVAL_NOTE,
+        note=" ".join(
+            words for words in ("" if unbounded else INTERVAL_NOTE, _launches_left_out(view, hardware)) if words
+        ),
     )
+
+
+def _launches_left_out(view: SweepView, hardware: str) -> str:
+    """Why throughputs here are not the ranking's, which has launches without an energy figure, too."""
+    ranked = view.objective_runs().filter(pl.col("hardware") == hardware, pl.col("verdict") != "invalid")
+    without = ranked[JOULE].null_count()
+    launches = counted(without, "launch has", "launches have")
+    return f"{launches} no energy figure: their throughput is in the ranking's means, not here." if without else ""
 
 
 def _unit(view: SweepView, unit: str) -> str:

@@ -36,9 +36,8 @@ EXAMPLE = paths.LANDSCAPES / "requests-sim.tar.zst"
 def open_archive(archive: Place | Sequence[Place], **asked: Any) -> SweepView:
     """The sweep at `archive`: frames as attributes, read once for as long as its files stay as they are.
 
-    Of several, and of a folder that holds several, the newest. Keywords are parameters: `objective`, `workload`,
-    `level`, `hardware`, `slo`, `price_per_hour`, `pue`, `kg_co2_per_kwh`, `water_l_per_kwh`; InputError for a value
-    that the sweep does not have.
+    Of several, and of a folder that holds several, the newest. Keywords are the parameters of a notebook; InputError
+    for a value that the sweep does not have.
 
     >>> waits = open_archive(EXAMPLE, objective="ttft_s_p95")
     >>> waits.metric_title

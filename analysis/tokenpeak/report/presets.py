@@ -138,8 +138,10 @@ def leaders(view: SweepView) -> list[dict[str, object]]:
             continue
         output = tried.row(0, named=True)
         own = {_key(*each): each[0] for each in tried.select("preset", "config_id").iter_rows()}
-        # What others tie with is the highest, though some of its requests failed.
-        compared = {_key(output["preset"], output["config_id"]): [output["output_tok_per_s"]], **launches}
+        compared = launches
+        if output["output_tok_per_s"]:
+            # What others tie with is the highest, though some of its requests failed.
+            compared = {_key(output["preset"], output["config_id"]): [output["output_tok_per_s"]], **launches}
         standings = winner_group(compared, among=own.keys(), margin=view.spec.search.margin).standings
         tied = dict.fromkeys(own[each.config] for each in standings if each.may_be_recommended)
         prompt = tried.sort("input_tok_per_s", descending=True, nulls_last=True, maintain_order=True).row(0, named=True)
@@ -173,7 +175,7 @@ def _key(preset: object, config_id: object) -> str:
 
 def answer_presets(view: SweepView) -> Sentence:
     """Which preset leads alone how often, over all pairs of model and context, and how often presets tie."""
-    found = [each for each in leaders(view) if each["presets"] != 1]
+    found = [each for each in leaders(view) if each["presets"] != 1 and each["output"]]
     if not found:
         return answer("No model and context has a result on more than one preset, so that none can be compared.")
     counts = Counter(each["output_node"] for each in found if each["tied"] is None).most_common()

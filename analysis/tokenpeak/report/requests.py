@@ -17,7 +17,8 @@ from tokenpeak.report.blocks.captioned import figure
 from tokenpeak.report.blocks.digits import number
 from tokenpeak.report.load.curve_charts import STEEP
 from tokenpeak.report.load.interactivity import roles
-from tokenpeak.report.ranking.standings import Ranking, by_class
+from tokenpeak.report.ranking.classes import by_class
+from tokenpeak.report.ranking.standings import Ranking
 from tokenpeak.report.view import SweepView
 
 QUANTILES = tuple(sorted({*(step / 100 for step in range(1, 100, 2)), 0.5, 0.9}))
@@ -229,12 +230,8 @@ def _lines(
         short = frame.with_columns(pl.col("x", "value").round_sig_figs(5))
         values = short["value"].to_list()
         log = not step and min(values) > 0 and max(values) > STEEP * min(values)
-        y = alt.Y(
-            "value:Q",
-            title=words,
-            scale=alt.Scale(type="log", nice=False) if log else alt.Scale(zero=True, nice=True),
-            axis=alt.Axis(tickCount=5, format=",.4~r"),
-        )
+        scale = alt.Scale(type="log", nice=False) if log else alt.Scale(zero=True, nice=True)
+        y = charts.metric_axis(words, scale)
         _, chosen = charts.split(alt.Chart(short))
         base = chosen.encode(x=x, y=y, color=charts.colour(key))
         counted = {"requests": "n:Q"} if "n" in short.columns else {}
@@ -273,8 +270,8 @@ def quantile_figure(
         name=f"quantiles-{slug(hardware)}",
         title=f"How long requests took{view.where(hardware)}",
         caption=f"At {view.objective_place}; {n} requests a config. Quantiles of launches, as geometric means over "
-        "them. A flat line: requests alike; a steep end: a "
-        f"long tail.{'' if whole else ' Quantiles as recorded: the archive has no single requests.'}",
+        "them. A flat line: requests took about the same time. A steep end: "
+        f"a few took far longer.{'' if whole else ' Quantiles as recorded: the archive has no single requests.'}",
         scope=slug(hardware),
     )
 

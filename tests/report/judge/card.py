@@ -38,7 +38,7 @@ def tile(site: Site, found: re.Match[str]) -> Figures:
         others = set(means) - raw.not_compared(hw) - {now}
         allowed = others & set(raw.may_run(hw))
         must((value == "not explored") == (not allowed), "whether another of its precision may be run")
-        shown = re.search(r"(\d+|no) other configs? of it tried", text)
+        shown = re.search(r"(\d+|no) other configs? of this precision tried", text)
         must(shown, "how many others were tried")
         assert shown is not None
         yield shown[1].replace("no", "0"), len(others)

@@ -11,8 +11,8 @@ OUTCOMES = {
     "ahead": r"⟦{said}⟧ is ahead, not shown",
     "keep": r"Keep (?P<kept>.+?), as nothing is shown to be better",
     "none_holds": r"Nothing holds the SLO; ⟦{said}⟧ comes nearest",
-    "not_known": r"Not known: (?:nothing shows that )?⟦{said}⟧ "
-    r"(?:is better than another|has nothing that it may be compared with)",
+    "not_known": r"Not known: ⟦{said}⟧ "
+    r"(?:is not shown to be better than another|has nothing that it may be compared with)",
 }
 
 

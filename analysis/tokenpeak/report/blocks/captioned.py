@@ -63,8 +63,8 @@ def figure(
 ) -> Figure:
     """The chart with its caption, and the plotted frame as its data; `name` is unique within the page.
 
-    A caption says what to see, how many measurements stand behind it, and what its interval is. `span` and `scope` are
-    those of a Figure.
+    A caption says what to see, how many measurements stand behind it, and what its interval is. `span` is the part of a
+    wide window that it takes: full, half or third. Figures of one `scope` share what the reader selects.
 
     >>> chart = alt.Chart(sweep.runs).mark_point().encode(x="request_per_s:Q", y="ttft_s_p99:Q")
     >>> titles = {"label": "`Config`", "request_per_s": "Throughput (req/s)", "ttft_s_p99": "TTFT p99 (s)"}

@@ -21,11 +21,16 @@ from tokenpeak.report.blocks.digits import percent, shared_digits
 
 CHARTED = 40
 """Most configs that a chart of dots shows; its table has all."""
-EFFECTS_WIDTH, HEATMAP_ROOM = 170, 1040
+EFFECTS_WIDTH, HEATMAP_ROOM = 320, 1040
 """Pixels: the plot of effects, what the heatmaps of one row may take beside their labels."""
 MOST = 6
 """Configs picked at once: as many as there are colours and shapes for."""
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2], [4, 4], [1, 3])
+LOG_GRID: dict[str, Any] = {
+    "condition": {"test": "indexof('125', format(datum.value, '.0e')[0]) >= 0", "value": 1},
+    "value": 0,
+}
+"""Opacity of a logarithmic axis's lines: of those at 1, 2 and 5 of each decade alone."""
 SLOT = "indexof(picked, datum.series)"
 """Which of the picked configs a row's is; −1: none of them."""
 IN_ZOOM = "!zoom || (datum.x >= zoom[0] && datum.x <= zoom[1])"
@@ -105,13 +110,12 @@ def dots(
             tooltip=tooltips({"config": "label:N", title: "value:Q", **ends, "launches": "n:Q"}),
         )
     )
-    text = (
+    named = (
         base.transform_filter("isValid(datum.value)")
-        .mark_text(align="left", dx=10, fontSize=11, color=theme.QUIET)
-        .encode(x=alt.X("anchor:Q"), text=alt.Text("value:Q", format=digits))
         .transform_calculate(anchor="isValid(datum.high) ? datum.high : datum.value")
+        .encode(x=alt.X("anchor:Q"), text=alt.Text("value:Q", format=digits))
     )
-    layers += [point, text]
+    layers += [point, *haloed(named, align="left", dx=10, color=theme.QUIET)]
     if shown["value"].is_null().any():
         layers.append(
             base.transform_filter("!isValid(datum.value)")
@@ -207,7 +211,7 @@ def effects(frame: pl.DataFrame, *, title: str) -> alt.TopLevelMixin:
     x = alt.X(
         "effect:Q",
         title=title,
-        axis=alt.Axis(labelExpr=sign),
+        axis=alt.Axis(labelExpr=sign, tickCount=5),
         scale=alt.Scale(padding=16),
     )
     zero = alt.Chart().mark_rule(color=theme.QUIET, strokeDash=[4, 3]).encode(x=alt.XDatum(0))
@@ -264,6 +268,13 @@ def haloed(base: alt.Chart, **mark: Any) -> list[alt.Chart]:
     """Labels at points, and below them the same in the paper's colour and bolder: what lies behind stays apart."""
     halo = base.mark_text(fontSize=11, stroke=theme.PAPER, strokeWidth=4, **mark)
     return [halo, base.mark_text(fontSize=11, **mark)]
+
+
+def metric_axis(words: str, scale: alt.Scale) -> alt.Y:
+    """The vertical axis of a panel; a logarithmic one says so, as the panel beside it may be linear."""
+    log = scale.to_dict().get("type") == "log"
+    axis = alt.Axis(tickCount=5, format=",.4~r", gridOpacity=LOG_GRID if log else alt.Undefined)
+    return alt.Y("value:Q", title=f"{words}, log scale" if log else words, scale=scale, axis=axis)
 
 
 def parameters(names: Sequence[str]) -> list[Any]:

@@ -83,7 +83,10 @@ _VARIABLE = re.compile(r"var\((--[\w-]+)\)")
 
 
 def bundle(payload: dict[str, Any], words: str) -> dict[str, Any]:
-    """The MIME bundle of a block; `words` is the block as plain text."""
+    """The MIME bundle of a block; `words` is the block as plain text. A figure without rows is a sentence."""
+    if payload["kind"] == "figure" and is_empty(payload["spec"]):
+        words = f"{payload['title']}: its data have no rows, so nothing is drawn."
+        payload = {"kind": "sentence", "parts": [words], "tone": "note"}
     if payload["kind"] != "figure":
         return {"text/html": html(payload), BLOCK_MIME: payload, "text/plain": words}
     return {
@@ -92,6 +95,13 @@ def bundle(payload: dict[str, Any], words: str) -> dict[str, Any]:
         BLOCK_MIME: payload,
         "text/plain": words,
     }
+
+
+def is_empty(spec: dict[str, Any]) -> bool:
+    """Whether every data set of a chart is empty; vega would draw it without bounds."""
+    data = spec.get("data") or {}
+    sets = [*spec.get("datasets", {}).values(), *([data["values"]] if "values" in data else [])]
+    return bool(sets) and not any(sets)
 
 
 def html(payload: dict[str, Any]) -> str:

@@ -41,7 +41,7 @@ CONFIG: dict[str, Any] = {
         "domainColor": LINE,
         "tickColor": LINE,
         "gridColor": GRID,
-        "titlePadding": 8,
+        "titlePadding": 12,
         "labelPadding": 4,
         "tickSize": 4,
     },

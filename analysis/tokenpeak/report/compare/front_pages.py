@@ -104,13 +104,16 @@ def entry(view: SweepView) -> dict[str, Any]:
 def entries(found: Sequence[Mapping[str, Any]], *, live: bool = False) -> list[dict[str, Any]]:
     """The entries as the index shows them, in the order given. With `live` the first may still be running.
 
-    Sweeps of one name are apart by their inventories.
+    Sweeps of one name are apart by their inventories, those of one inventory too by their dates.
     """
     names = Counter(each["name"] for each in found)
+    places = Counter((each["name"], each["inventory"]) for each in found)
     return [
         {
             **each,
-            "name": each["name"] + (f" ({each['inventory']})" if names[each["name"]] > 1 else ""),
+            "name": each["name"]
+            + (f" ({each['inventory']})" if names[each["name"]] > 1 else "")
+            + (f", {each['date']}" if places[each["name"], each["inventory"]] > 1 else ""),
             "started_at": datetime.fromisoformat(each["started_at"]),
             "hardware": tuple(each["hardware"]),
             "status": "running" if live and not place and each["status"] == UNFINISHED else each["status"],
@@ -146,11 +149,11 @@ def methodology(view: SweepView) -> dict[str, Any]:
 
 
 def _client(runs: pl.DataFrame) -> list[tuple[str, str]]:
-    """How late the load client itself was, over all runs of a sweep."""
+    """How late the load client itself was, by the worst p99 of a sweep's runs."""
     rows = []
     for column, words in (
-        ("client_dispatch_delay_s_p99", "requests sent later than due, worst p99 of a run"),
-        ("client_loop_lag_s_p99", "event loop late, worst p99 of a run"),
+        ("client_dispatch_delay_s_p99", "Requests sent late"),
+        ("client_loop_lag_s_p99", "Event loop late"),
     ):
         if column in runs.columns and (values := runs[column].drop_nulls()).len():
             rows.append((words, f"{number(float(values.max()) * 1000)} ms"))  # type: ignore[arg-type]

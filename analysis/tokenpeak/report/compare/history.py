@@ -100,8 +100,8 @@ def _history(rows: Sequence[dict[str, Any]]) -> tuple[Figure, Table]:
         name=f"history-{slugged}",
         title=f"{model} on {hardware}",
         caption=f"{name} of inventory {inventory}, best config at {place}{'' if several else f': {one}'}. "
-        f"{worse} regression{'' if worse == 1 else 's'} beyond noise. The axis spans at least "
-        f"{LEAST_SPAN:.0%} to either side.{without}{simulated}",
+        f"{worse} regression{'' if worse == 1 else 's'} beyond noise. The axis shows at least "
+        f"±{LEAST_SPAN:.0%} around the median.{without}{simulated}",
         span="narrow",
     )
     bounds = [

@@ -60,14 +60,12 @@ def _panel(panel: Panel, key: alt.Legend, x_words: str) -> alt.LayerChart | alt.
     chosen = chosen.transform_calculate(at=f"datum.x * exp((datum.slot - (length(picked) - 1) / 2) * {step:.6g})")
     at = x.copy()
     at.shorthand = "at:Q"
-    y = alt.Y(
-        "value:Q",
-        title=panel.words,
-        scale=alt.Scale(type="log", nice=False, padding=6)
+    scale = (
+        alt.Scale(type="log", nice=False, padding=6)
         if _is_steep(frame, panel.limit)
-        else alt.Scale(zero=True, nice=False, padding=6),
-        axis=alt.Axis(tickCount=5, format=",.4~r"),
+        else alt.Scale(zero=True, nice=False, padding=6)
     )
+    y = charts.metric_axis(panel.words, scale)
     colour, shape = charts.colour(key), charts.shape(key)
     tip = _tips(frame, panel.words, x_words)
     # What is not picked answers the pointer: a click picks it.
@@ -76,6 +74,11 @@ def _panel(panel: Panel, key: alt.Legend, x_words: str) -> alt.LayerChart | alt.
         quiet.mark_line(color=theme.FAINT, cursor="pointer", **charts.joined(len(xs))).encode(detail="series:N"),
         quiet.mark_point(color=theme.FAINT, filled=True, size=14, opacity=1, cursor="pointer"),
     ]
+    if frame["holds"].eq(False).any():
+        broken = quiet.transform_filter("datum.holds === false")
+        layers.append(
+            broken.mark_point(color=theme.FAINT, filled=False, fill=theme.PAPER, size=24, opacity=1, cursor="pointer")
+        )
     if frame["from"].is_not_null().any():
         bar = chosen.transform_filter("isValid(datum.from)").mark_rule(strokeWidth=1.6, opacity=0.8)
         layers.append(bar.encode(x=at, y=alt.Y("from:Q"), y2=alt.Y2("to:Q"), color=colour))

@@ -32,18 +32,23 @@ ROLES: dict[Outcome, str] = {
     "not_known": "not known",
 }
 """What a legend calls the decision's config: it takes the width of a phone's figure."""
+KEPT = "kept back"
+"""What a legend calls the best config that may not be run."""
 UNPROVEN = ("fail", "unknown")
 """Verdicts on a config's answers with which its speed is not proven to be worth anything."""
 
 
 def roles(view: SweepView, ranked: Ranking) -> dict[str, str]:
-    """Roles of configs by label: the decision's, the baselines that were launched, the alternatives."""
+    """Roles of configs by label: the decision's, launched baselines, the best that is kept back, the alternatives."""
     if ranked.chosen is None:
         return {}
     found = {str(ranked.chosen["label"]): ROLES[ranked.decision.outcome]}
     for name in view.spec.search.baseline:
         for label in ranked.frame.filter(pl.col("state") == "ok", pl.col("config_name") == name)["label"]:
             found.setdefault(label, name)
+    labels = dict(ranked.frame.select("config_id", "label").iter_rows())
+    for faster in ranked.decision.faster[:1]:
+        found.setdefault(labels[faster.config], KEPT)
     for each in alternatives(view, ranked):
         found.setdefault(each.row["label"], "alternative")
     return found
@@ -133,6 +138,7 @@ def interactivity(view: SweepView, ranked: Ranking) -> Figure | None:
     beaten = (~frame["series"].is_in(list(said)) & frame["front"]).any()
     front = " No point beats a dark grey one in both." if beaten else ""
     between = f" {charts.BETWEEN}" if frame["level_label"].n_unique() == 2 else ""
+    kept = " Kept back: it may not be run; the ranking says why." if KEPT in said.values() else ""
     unproven = " Hollow points: quality not proven." if not frame["proven"].all() else ""
     return figure(
         chart(frame, list(said), said, of),
@@ -141,7 +147,7 @@ def interactivity(view: SweepView, ranked: Ranking) -> Figure | None:
         name=f"interactivity-{slug(ranked.hardware)}",
         title=f"Throughput against a user's speed{view.where(ranked.hardware)}",
         caption=f"Each point is a config at a load level of {workload}: up and to the right is better."
-        f"{front}{unproven}{between} {_interval_words(view, ranked)}",
+        f"{kept}{front}{unproven}{between} {_interval_words(view, ranked)}",
         span="half",
         scope=slug(ranked.hardware),
     )
@@ -151,6 +157,14 @@ def _interval_words(view: SweepView, ranked: Ranking) -> str:
     if ranked.replicated:
         return "Means over launches."
     return f"{view.lone_words('One launch each').capitalize()}, so points have no interval."
+
+
+def extremes(speeds: pl.DataFrame, hardware: str) -> dict[str, str]:
+    """Roles of the configs that `fastest_users` names, by label, of the same `speeds`."""
+    own = speeds.filter(hardware=hardware)
+    roles = {"user": "most per user", "whole": "most tok/s"}
+    ordered = {key: own.sort(key, descending=True, maintain_order=True)["label"].head(1) for key in roles}
+    return {label: roles[key] for key, labels in ordered.items() for label in labels}
 
 
 def fastest_users(speeds: pl.DataFrame) -> Sentence:

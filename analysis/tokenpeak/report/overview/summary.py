@@ -190,8 +190,8 @@ def cost_of_sweep(view: SweepView) -> Facts:
         ("Wall-clock", _span(ended) if ended else "no end recorded"),
         ("GPU-hours" if any(node.gpus for node in view.record.nodes) else "Node-hours", number(hours)),
         (
-            "Production not serving",
-            f"{_span(downtime)} over {counted(len(served), 'node')}" if served else "no node served production",
+            "Production downtime",
+            f"{_span(downtime)} over {counted(len(served), 'node')}" if served else "none: no node served production",
         ),
         ("Energy", _energy_words(view)),
     ]

@@ -35,6 +35,7 @@ from tokenpeak.report.view import SweepView
 SINGLE = "{once}: no interval, and differences below {margin:.0%} are not distinguished."
 VAGUE = "Launches are too few or too unlike for an interval: differences below {margin:.0%} are not distinguished."
 REPLICATED = "Bars are comparison intervals: one that overlaps the best's is tied with it."
+TIED = " Tied configs are not distinguished. The 95% columns are intervals of means; the figure's bars compare configs."
 HOLDOUT = "One more launch of the search's choice, on fresh requests, which selected nothing"
 
 
@@ -161,10 +162,9 @@ def _span_words(view: SweepView, ranked: Ranking, kinds: int) -> list[Part]:
     spread = strong(f"{number(ends[0])} to {number(ends[1])} {view.metric.unit}")
     ties = ranked.ties.height
     kept = ranked.frame["kept_back"].is_not_null().sum()
-    of = " that may be run" if kept else ""
-    best = f"the best{of}"
-    close = f"tied with {best}" if ranked.replicated else f"within {view.spec.search.margin:.0%} of {best}"
-    tied = f"{counted(ties, 'other is', 'others are') if ties else 'none is'} {close}"
+    of = "of those that may be run, " if kept else ""
+    close = "tied with the best" if ranked.replicated else f"within {view.spec.search.margin:.0%} of the best"
+    tied = f"{of}{counted(ties, 'other is', 'others are') if ties else 'no other is'} {close}"
     if ranked.decision.outcome == "none_holds":
         tied = "none holds the SLO"
     return ["From worst to best they span ", spread, f"{where}; {tied}.{distinguishable_words(ranked)} "]
@@ -228,7 +228,6 @@ def ranking_table(view: SweepView, ranked: Ranking) -> Table:
             Column(key="label", title="Config", unit=" / ".join(view.axes), kind="code"),
             Column(key="rank", title="Rank", kind="number", help=RANK),
             *axes,
-            Column(key="result", title="Result", kind="state", help=RESULT),
             Column(key="objective", title=title, unit=unit, kind="number"),
             *(
                 [Column(key="each_launch", title="Each launch", unit=unit)]
@@ -238,6 +237,7 @@ def ranking_table(view: SweepView, ranked: Ranking) -> Table:
             *_quality_columns(frame, unit),
             Column(key="low", title="95% low", unit=unit, kind="number", hidden=not ranked.replicated),
             Column(key="high", title="95% high", unit=unit, kind="number", hidden=not ranked.replicated),
+            Column(key="result", title="Result", kind="state", help=RESULT),
             Column(key="gain", title=against, unit="%", kind="number", digits=1, signed=True),
             Column(key="n", title="n", kind="number", help=rests_on),
             *(
@@ -264,8 +264,7 @@ def ranking_table(view: SweepView, ranked: Ranking) -> Table:
         tone="tone",
         hrefs={"label": "href"},
         note="A config's link leads to its first trial. Ranks go by means before rounding, so equal figures may differ "
-        "in rank; configs that are tied are not distinguished. "
-        "The 95% columns are intervals of means; bars of the figure compare configs.",
+        "in rank." + (TIED if ranked.replicated else ""),
         span="wide",
     )
 
@@ -290,9 +289,9 @@ def _room_columns(frame: pl.DataFrame, *, hidden: bool) -> list[Column]:
 
 def _top(view: SweepView, ranked: Ranking) -> str:
     """What the table calls the best of those that may be run."""
-    if ranked.is_known:
-        return "best" if ranked.replicated else f"{_end(view)}, {UNPROVEN}"
-    return "tied" if ranked.replicated and ranked.ties.height else f"{_end(view)}, {UNPROVEN}"
+    if ranked.replicated and ranked.ties.height:
+        return "tied"
+    return "best" if ranked.replicated and ranked.is_known else f"{_end(view)}, {UNPROVEN}"
 
 
 def _end(view: SweepView) -> str:

@@ -11,13 +11,13 @@ from typing import Any
 import polars as pl
 
 from tokenpeak.metrics import PER_GPU, metric_of
-from tokenpeak.ranking.candidates import Candidates, decided, launches_of_rows
 from tokenpeak.ranking.decision import Decision
 from tokenpeak.ranking.decision_words import KEPT_BACK, kept_back
 from tokenpeak.ranking.objective import column_of, objective_directions, trade_offs
 from tokenpeak.ranking.rank import NOTHING
 from tokenpeak.ranking.ties import Verdicts
 from tokenpeak.report.blocks.digits import listed, number
+from tokenpeak.report.ranking.classes import candidates
 from tokenpeak.report.view import MEDIAN, Baseline, SweepView
 
 MEASURED = (
@@ -77,8 +77,9 @@ class Ranking:
     where each launch was, interrupted), why (in a few words), details (in sentences), trial_id (the config's first
     trial), slo_met (in every launch), slo_confidence (by the requests of all launches), quality (pass, fail, unknown or
     null) with quality_reason, stated_quality (in a publication's words), objective_unproven (what the objective is of a
-    config whose answers failed or are not proven), those of `measured_columns`: means over launches, beside a rate
-    those of its launch, and those of ROOM. A holdout run has no part in these; its result has columns of its own.
+    config whose answers failed or are not proven), the metrics of the objective's run (means over launches; beside a
+    rate those of its launch), weights_bytes, kv_cache_bytes, kv_cache_tokens and max_concurrency by the engine's log. A
+    holdout run has no part in these; its result has columns of its own.
     """
 
     hardware: str
@@ -100,7 +101,11 @@ class Ranking:
 
     @property
     def spread(self) -> float | None:
-        """By how much launches of one config differ, as a share (one standard deviation); None: not known."""
+        """By how much launches of one config differ, as a share (one standard deviation); None: not known.
+
+        >>> round(rank(sweep, sweep.hardware[0]).spread, 3)
+        0.035
+        """
         spread = self.decision.measured.spread
         return math.expm1(spread) if spread is not None else None
 
@@ -112,7 +117,11 @@ class Ranking:
 
     @property
     def best(self) -> dict[str, Any] | None:
-        """The row of the best mean of the configs that may be run; None where there is none."""
+        """The row of the best mean of the configs that may be run; None where there is none.
+
+        >>> rank(sweep, sweep.hardware[0]).best["label"]
+        '64 / 8192'
+        """
         return self._row(next(iter(self.decision.verdicts.ranked), None))
 
     @property
@@ -133,7 +142,11 @@ class Ranking:
 
     @property
     def recommended(self) -> dict[str, Any] | None:
-        """The row of the config to run or to keep; None where that is not known."""
+        """The row of the config to run or to keep; None where that is not known.
+
+        >>> rank(sweep, sweep.hardware[0]).recommended is None
+        True
+        """
         return self.chosen if self.is_known else None
 
     @property
@@ -175,7 +188,11 @@ class Ranking:
 
     @property
     def ties(self) -> pl.DataFrame:
-        """The other configs of the decision's group."""
+        """The other configs of the decision's group.
+
+        >>> rank(sweep, sweep.hardware[0]).ties["label"].to_list()
+        ['64 / 2048']
+        """
         return self.frame.filter(pl.col("group") == "tie")
 
 
@@ -282,32 +299,6 @@ def rank(view: SweepView, hardware: str) -> Ranking:
         decision=found.decision,
         trade_offs=_trade_offs(view, joined.filter(has)),
     )
-
-
-@lru_cache(maxsize=32)
-def candidates(view: SweepView, hardware: str) -> Candidates:
-    """The candidates of one kind of hardware and their decision."""
-    trials = view.trials.filter(pl.col("hardware") == hardware)
-    nodes = view.nodes_of(hardware)
-    quality = trials.filter(pl.col("quality").is_not_null()).select("config_id", "quality").iter_rows()
-    return decided(
-        view.spec,
-        launches_of_rows(view.spec, trials.iter_rows(named=True), view.runs.iter_rows(named=True)),
-        plan=view.plan_for(hardware),
-        quality=dict(quality),
-        engine_version=nodes[0].engine_version if nodes else None,
-    )
-
-
-def by_class(view: SweepView, runs: pl.DataFrame) -> pl.DataFrame:
-    """Rows of runs with the config_id and label of the config that stands for their class, as in the ranking."""
-    labels = dict(view.trials.select("config_id", "label").iter_rows())
-    parts = [
-        own.with_columns(pl.col("config_id").replace(candidates(view, str(hardware)).of))
-        for (hardware,), own in runs.group_by("hardware", maintain_order=True)
-    ]
-    found = pl.concat(parts) if parts else runs
-    return found.with_columns(label=pl.col("config_id").replace_strict(labels, return_dtype=pl.String))
 
 
 def _ranked(frame: pl.DataFrame, found: Verdicts) -> pl.DataFrame:

@@ -25,20 +25,17 @@ from tokenpeak.errors import ArchiveError, InputError, ReportError
 from tokenpeak.paths import shown, slug
 
 _OF_SWEEPS = (
-    ("index", "Overview", "What to run", "What should we run, and how much better is it?"),
-    ("ranking", "Ranking", "Ranking", "How do all configs compare?"),
-    ("interactions", "Interactions", "Interactions", "Which settings matter, and which act together?"),
-    ("load", "Load", "Curves over load", "How do speed and waiting change with load?"),
-    ("requests", "Requests", "Requests", "How long do requests wait, and why?"),
-    ("energy", "Energy", "Energy, CO₂, water and cost", "What does a million tokens take?"),
-    (
-        *("hardware", "Hardware", "Parallelism, presets and quantization"),
-        "What do GPUs, parallelism and number formats change?",
-    ),
-    ("claims", "Checks", "Claims and checks", "Do the figures support what is said of them?"),
-    ("trials", "Trials", "Trials", "What happened in each launch?"),
+    ("index", "Overview", "What should we run, and how much better is it?"),
+    ("ranking", "Ranking", "How do all configs compare?"),
+    ("interactions", "Interactions", "Which settings matter, and which act together?"),
+    ("load", "Load", "How do speed and waiting change with load?"),
+    ("requests", "Requests", "How long do requests wait, and why?"),
+    ("energy", "Energy", "What does a million tokens take?"),
+    ("hardware", "Hardware", "What do GPUs, parallelism and number formats change?"),
+    ("claims", "Checks", "Do the figures support what is said of them?"),
+    ("trials", "Trials", "What happened in each launch?"),
 )
-"""Name, menu entry, title and question."""
+"""Name, title, which is the menu entry too, and question."""
 LONGEST = 200
 """Characters of a title."""
 OVER_ALL = "archives"
@@ -79,12 +76,12 @@ class Page:
 SWEEP_PAGES = tuple(
     Page(
         name=name,
-        menu=menu,
+        menu=title,
         title=title,
         question=question,
         notebook=paths.NOTEBOOKS / f"{'overview' if name == 'index' else name}.ipynb",
     )
-    for name, menu, title, question in _OF_SWEEPS
+    for name, title, question in _OF_SWEEPS
 )
 """Our pages of each sweep, in the order of the menu."""
 START = paths.NOTEBOOKS / "start.ipynb"
