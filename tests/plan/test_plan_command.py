@@ -6,12 +6,13 @@ import pytest
 from click.testing import CliRunner
 
 from node_models import named
-from tokenpeak.cli.plan import _of_vllm, known_facts, plan, readable
+from tokenpeak.cli.plan import _of_vllm, plan, readable
 from tokenpeak.errors import FactsError
 from tokenpeak.paths import INVENTORIES, SWEEPS
 from tokenpeak.plan.matrix import build_plan
 from tokenpeak.search.remaining import START_GUESS
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
+from tokenpeak.sweep.probe import known_facts
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +57,7 @@ def test_predicted_model_is_not_called_unknown() -> None:
 def test_model_of_unknown_shape_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Configs that cannot be predicted are counted in a line, not listed with dashes; --all lists them."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr("tokenpeak.cli.plan.declared_model", lambda _: named("nobody/Nothing-9B"))
+    monkeypatch.setattr("tokenpeak.sweep.probe.declared_model", lambda _: named("nobody/Nothing-9B"))
     result = CliRunner().invoke(plan, ["--inventory", "h100"], catch_exceptions=False)
     whole = CliRunner().invoke(plan, ["--inventory", "h100", "--all"], catch_exceptions=False)
 

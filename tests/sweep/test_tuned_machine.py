@@ -10,7 +10,6 @@ import yaml
 from click.testing import CliRunner
 
 from tokenpeak import paths
-from tokenpeak.cli.plan import known_facts
 from tokenpeak.cli.tune import _begin, tune
 from tokenpeak.errors import InputError
 from tokenpeak.node.protocol.answers import SurveyAnswer
@@ -18,6 +17,7 @@ from tokenpeak.node.protocol.parts import FoundEngine, FoundServer
 from tokenpeak.sweep.inventory.first_inventory import first_inventory
 from tokenpeak.sweep.inventory.nodes import read_inventory
 from tokenpeak.sweep.inventory.survey import Surveyed
+from tokenpeak.sweep.probe import known_facts
 
 FOLDER = "/models/small"
 
@@ -81,7 +81,7 @@ def test_a_correction_is_probed_before_it_is_refused(monkeypatch: pytest.MonkeyP
         probed.append(inventory_name)
 
     [fact, *_] = known_facts(read_inventory("sim"))
-    monkeypatch.setattr("tokenpeak.cli.plan.known_facts", lambda _: [fact.model_copy(update={"source": "probed"})])
+    monkeypatch.setattr("tokenpeak.sweep.probe.known_facts", lambda _: [fact.model_copy(update={"source": "probed"})])
     monkeypatch.setattr("tokenpeak.cli.tune._plan", lambda *_: ({}, SimpleNamespace(plans=())))
     monkeypatch.setattr("tokenpeak.cli.probe.probe", probe)
     with pytest.raises(InputError, match="tokenpeak plan --inventory sim says why"):

@@ -1,8 +1,6 @@
 """`tokenpeak plan`: the matrix before anything is touched; works with no node reachable."""
 
 import json
-import os
-import platform
 import sys
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -15,23 +13,22 @@ from tokenpeak import paths
 from tokenpeak.cli import options
 from tokenpeak.cli.check import refuse
 from tokenpeak.console import SafeConsole, SafeTable
-from tokenpeak.errors import FactsError, SpecError
+from tokenpeak.errors import SpecError
 from tokenpeak.node.engine.builds import is_vllm
-from tokenpeak.node.protocol.parts import MachineFacts
 from tokenpeak.plan.estimate import Estimate
 from tokenpeak.plan.matrix import model_facts_of
 from tokenpeak.predict.demand import objective_demand
 from tokenpeak.predict.memory_plan import is_countable, missing_hardware, missing_model, plan_memory, unknown_shape
 from tokenpeak.predict.model import ModelFacts, facts_from_hub
 from tokenpeak.predict.prediction import excess_when_idle, interval_words, slo_rate_per_s
-from tokenpeak.records import Dropped, EngineBuild, NodeFacts, Plan, PlannedConfig, Prediction
+from tokenpeak.records import Dropped, NodeFacts, Plan, PlannedConfig, Prediction
 from tokenpeak.search.highest import as_predicted, highest_lines
 from tokenpeak.search.remaining import START_GUESS, cost_of, downtime_text, duration_text, limits_of, outline
 from tokenpeak.spec.sweep import SweepSpec, read_spec, sweep_path
 from tokenpeak.sweep.downtime_budget import require_deadlines
 from tokenpeak.sweep.inventory.nodes import Inventory, read_inventory
 from tokenpeak.sweep.limits import group_limits
-from tokenpeak.sweep.probe import declared_facts, declared_model, engine_builds_of, last_facts, planning_env
+from tokenpeak.sweep.probe import known_facts
 from tokenpeak.sweep.sweep_plan import plan_nodes
 from tokenpeak.terminal import echo_text
 
@@ -153,46 +150,6 @@ def _write_trial(
         f"{path} has the trial of {planned.config.name} on {node.name}:\n"
         f"ansible-playbook -i {inventory.hosts_path.parent} {paths.PLAYBOOKS}/trial.yml -e @{path}"
     )
-
-
-def known_facts(inventory: Inventory) -> list[NodeFacts]:
-    """The last probe of each node, else its declared facts; FactsError naming those that have neither.
-
-    A node without either that is this machine is taken for its processors and memory.
-    """
-    probed = {fact.node: fact for fact in last_facts(inventory.name)}
-    facts, without = [], []
-    for node in inventory.nodes:
-        fact = probed.get(node.name) or declared_facts(node)
-        if fact is None and node.is_local:
-            fact = _this_machine(node.name, engine_builds_of(node))
-        if fact is None:
-            without.append(node.name)
-        else:
-            now: dict[str, Any] = {
-                "engine_env": planning_env(node),
-                "engine_env_allowed": node.engine_env_allowed,
-                "model": declared_model(node),
-            }
-            if fact.source == "declared" or not fact.engines:
-                now["engines"] = engine_builds_of(node)
-            facts.append(fact.model_copy(update=now))
-    if without:
-        raise FactsError(
-            f"Nothing is known of {', '.join(without)}: never probed, and no facts declared. Run "
-            f"`tokenpeak probe --inventory {inventory.name}`, or add tokenpeak_facts to {inventory.hosts_path}."
-        )
-    return facts
-
-
-def _this_machine(name: str, engines: tuple[EngineBuild, ...]) -> NodeFacts:
-    machine = MachineFacts(
-        cpu=platform.processor() or platform.machine(),
-        cpu_cores=os.cpu_count(),
-        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        engine_version=engines[0].version,
-    )
-    return NodeFacts.of(machine, node=name, source="declared", engines=engines)
 
 
 def _nodes_of(one: Plan, facts: Sequence[NodeFacts]) -> list[NodeFacts]:

@@ -86,9 +86,10 @@ def _look(name: str, host: str, port: int, model: str | None, engine: str | None
 def _begin(
     ctx: click.Context, name: str, folder: Path, model: str | None, sweep_name: str | None, *, is_agreed: bool
 ) -> None:
-    from tokenpeak.cli.plan import known_facts, prospects, readable
+    from tokenpeak.cli.plan import prospects, readable
     from tokenpeak.cli.probe import probe
     from tokenpeak.cli.sweep import sweep
+    from tokenpeak.sweep.probe import known_facts
 
     inventory, spec = readable(name, sweep_name)
     facts = known_facts(inventory)

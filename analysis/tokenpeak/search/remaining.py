@@ -171,10 +171,7 @@ def _anchors(search: SearchSpec, plan: Plan, done: Sequence[Outcome], screened: 
     return launches - max(1, made)
 
 
-START_GUESS = (
-    ". How long the engine and production take to start was not measured here: these times are a guess until the "
-    "first trial has ended"
-)
+START_GUESS = ". How long a start takes was not measured here: these times are a guess until the first trial has ended"
 """What stands behind an outline of a plan for nodes that are not simulated."""
 _KINDS = {"grid": "a grid", "random": "a random search", "adaptive": "an adaptive search"}
 
