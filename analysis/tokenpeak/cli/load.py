@@ -101,7 +101,7 @@ def load(url: str | None, job_path: Path | None, style: str, output: Path | None
     is met; 1: nothing answered, or no request ended well; 2: an option or file is wrong; 3: the SLO is missed; 4: the
     run is invalid.
     """
-    from tokenpeak.files import write_atomically
+    from tokenpeak.files import delete, write_atomically
     from tokenpeak.loadgen.job import job_server, read_job
     from tokenpeak.loadgen.run import run_job
 
@@ -122,7 +122,7 @@ def load(url: str | None, job_path: Path | None, style: str, output: Path | None
         job = _job(url, Path(folder), given)
         if output is not None and output.is_file():
             # A run that fails leaves no record of one before.
-            output.unlink()
+            delete(output)
         job = job.model_copy(update={"model": served_model(job_server(job), given["model"])})
         with watching() as on_status:
             record = run_job(job, on_status)[0]
