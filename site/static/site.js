@@ -48,13 +48,13 @@
     const grid = section.querySelector("table");
     const tools = section.querySelector(".tools");
     if (!name || !grid || !tools || !grid.tBodies.length) return;
-    // On a phone, what a run came to stands beside its config and load: without its load, a row says nothing.
+    // On a phone, what a run or a trial came to stands beside what it is of: without it, a row says nothing.
     const isPhone = matchMedia("(max-width: 640px)").matches;
-    if (isPhone && grid.querySelector("th[data-key=verdict]")) {
-      for (const key of ["output_tok_per_s", "verdict", "slo", "level_label"]) {
-        const at = grid.querySelector(`th[data-key=${key}]`)?.cellIndex;
-        if (at > 0) for (const row of grid.rows) row.cells[0].after(row.cells[at]);
-      }
+    const first = { verdict: ["output_tok_per_s", "verdict", "slo", "level_label"], status: ["objective", "status", "label"] };
+    const kind = isPhone && Object.keys(first).find((key) => grid.querySelector(`th[data-key=${key}]`));
+    for (const key of first[kind] || []) {
+      const at = grid.querySelector(`th[data-key=${key}]`)?.cellIndex;
+      if (at > 0) for (const row of grid.rows) row.cells[0].after(row.cells[at]);
     }
     const heads = all("thead th", grid);
     const rows = [...grid.tBodies[0].rows];
