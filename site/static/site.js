@@ -48,9 +48,15 @@
     const grid = section.querySelector("table");
     const tools = section.querySelector(".tools");
     if (!name || !grid || !tools || !grid.tBodies.length) return;
-    // On a phone, what a run or a trial came to stands beside what it is of: without it, a row says nothing.
+    // On a phone, what a row came to stands beside what it is of, by a column that only such tables have.
     const isPhone = matchMedia("(max-width: 640px)").matches;
-    const first = { verdict: ["output_tok_per_s", "verdict", "slo", "level_label"], status: ["objective", "status", "label"] };
+    const first = {
+      verdict: ["verdict", "output_tok_per_s", "slo", "level_label"],
+      status: ["objective", "status", "label"],
+      decision: ["value"],
+      preset: ["output_tok_per_s"],
+      energy_kwh_per_1m_output_tok: ["energy_j_per_output_tok"],
+    };
     const kind = isPhone && Object.keys(first).find((key) => grid.querySelector(`th[data-key=${key}]`));
     for (const key of first[kind] || []) {
       const at = grid.querySelector(`th[data-key=${key}]`)?.cellIndex;

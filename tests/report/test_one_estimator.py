@@ -46,7 +46,7 @@ def fact(facts: Facts, title: str) -> str:
 def energy_words(view: SweepView) -> str:
     """The energy page's sentence on the first hardware."""
     frame = config_energy.with_ranks(config_energy.energy_configs(view))
-    return config_energy.answer_energy(view.hardware[0], frame, None).words()
+    return config_energy.answer_energy(view.hardware[0], frame, None, frame["label"][0]).words()
 
 
 def test_estimated_energy_is_not_ranked() -> None:

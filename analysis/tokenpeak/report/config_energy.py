@@ -183,14 +183,14 @@ def too_short(runs: pl.DataFrame) -> Sentence:
     return answer(f"{many} too short for an energy figure within ±5%. {number(needed_s)} s would do.")
 
 
-def answer_energy(hardware: str, frame: pl.DataFrame, winner: str | None) -> Sentence:
-    """The thriftiest config, which others are tied with it, and how the fastest compares; of estimates, one of them."""
+def answer_energy(hardware: str, frame: pl.DataFrame, winner: str | None, shown: str) -> Sentence:
+    """The thriftiest config, which others are tied with it, and how the fastest compares; of estimates, `shown`'s."""
     if frame.is_empty():
         return answer(f"On {hardware}, no run that may be ranked has an energy figure.")
     fastest = frame.filter(pl.col("config_id").eq_missing(pl.lit(winner)))
     measured = frame.filter(~pl.col("estimated"))
     if measured.is_empty():
-        return _estimated(hardware, (frame if fastest.is_empty() else fastest).row(0, named=True))
+        return _estimated(hardware, frame.filter(label=shown).row(0, named=True))
     first = measured.row(0, named=True)
     per_token = rounded(first[JOULE], first["low"], first["high"])
     parts: list[Part] = [

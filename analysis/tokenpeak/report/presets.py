@@ -15,6 +15,7 @@ from tokenpeak.ranking.ties import winner_group
 from tokenpeak.report.blocks import theme
 from tokenpeak.report.blocks.block import Column, Figure, Part, Sentence, Table, answer, strong, table
 from tokenpeak.report.blocks.captioned import figure
+from tokenpeak.report.blocks.digits import counted
 from tokenpeak.report.blocks.metric_columns import trial_href
 from tokenpeak.report.view import SweepView
 from tokenpeak.vllm.flags import size
@@ -186,10 +187,12 @@ def answer_presets(view: SweepView) -> Sentence:
     parts: list[Part] = [tied] if ties else [f"Of {len(found)} {of}, the highest output throughput is that of "]
     if counts:
         parts += [*(["; in the others it is that of "] if ties else []), strong(alone)]
+    lone = sum(each["presets"] == 1 and bool(each["output"]) for each in leaders(view))
+    rest = f" {counted(lone, 'more was', 'more were')} measured on one preset alone." if lone else ""
     return answer(
         "No config is to be recommended: models differ, and each is compared over presets of hardware. ",
         *parts,
-        ".",
+        f".{rest}",
     )
 
 

@@ -211,7 +211,7 @@ def effects(frame: pl.DataFrame, *, title: str) -> alt.TopLevelMixin:
     x = alt.X(
         "effect:Q",
         title=title,
-        axis=alt.Axis(labelExpr=sign, tickCount=5),
+        axis=alt.Axis(labelExpr=sign, values=_ticks_of_shares(frame.select("effect", "low", "high"))),
         scale=alt.Scale(padding=16),
     )
     zero = alt.Chart().mark_rule(color=theme.QUIET, strokeDash=[4, 3]).encode(x=alt.XDatum(0))
@@ -233,6 +233,16 @@ def effects(frame: pl.DataFrame, *, title: str) -> alt.TopLevelMixin:
     layers = [zero, bar, dot, said] if frame["low"].is_not_null().any() else [zero, dot, said]
     layered = alt.layer(*layers, data=frame.with_columns(words=_effect_words(frame)))
     return _by_hardware(layered, frame, width=EFFECTS_WIDTH, step=22, room=EFFECTS_WIDTH, least=70)
+
+
+def _ticks_of_shares(shares: pl.DataFrame) -> list[float]:
+    """At most six even steps around 0, which is among them; nothing is lost by more than all of it."""
+    ends = [end for column in shares for end in (column.min(), column.max()) if isinstance(end, float)]
+    low, high = max(-1.0, min([0.0, *ends])), max([0.0, *ends])
+    width = (high - low) / 5
+    step = 10 ** math.floor(math.log10(width)) if width > 0 else 1.0
+    step = next((step * factor for factor in (1, 2, 5) if step * factor >= width), step * 10)
+    return [step * index for index in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def _effect_words(frame: pl.DataFrame) -> pl.Series:

@@ -33,7 +33,7 @@ from tokenpeak.report.ranking.standings import FEW, NOT_RUN, Ranking, measured_c
 from tokenpeak.report.view import SweepView
 
 SINGLE = "{once}: no interval, and differences below {margin:.0%} are not distinguished."
-VAGUE = "Launches are too few or too unlike for an interval: differences below {margin:.0%} are not distinguished."
+VAGUE = "Launches are too few or too unlike for an interval."
 REPLICATED = "Bars are comparison intervals: one that overlaps the best's is tied with it."
 TIED = " Tied configs are not distinguished. The 95% columns are intervals of means; the figure's bars compare configs."
 HOLDOUT = "One more launch of the search's choice, on fresh requests, which selected nothing"
@@ -43,10 +43,11 @@ def interval_words(view: SweepView, ranked: Ranking) -> str:
     """Meaning of a figure's intervals, or why it has none."""
     if ranked.replicated:
         is_without = ranked.frame.select((pl.col("state") == "ok") & pl.col("bar_low").is_null()).to_series().any()
-        kept = " A config without a bar may not be run." if is_without else ""
-        return f"{REPLICATED}{distinguishable_words(ranked)}{kept}"
-    once = view.lone_words("Each was launched once").capitalize()
-    return (VAGUE if ranked.vague else SINGLE).format(once=once, margin=view.spec.search.margin)
+        kept = " Configs that may not be run have none." if is_without else ""
+        return f"{REPLICATED} Bars narrower than a mark are hidden by it.{kept}"
+    if ranked.vague:
+        return VAGUE
+    return SINGLE.format(once=view.lone_words("Each was launched once").capitalize(), margin=view.spec.search.margin)
 
 
 def distinguishable_words(ranked: Ranking) -> str:
@@ -222,6 +223,9 @@ def ranking_table(view: SweepView, ranked: Ranking) -> Table:
     unit = "ms" if scale != 1.0 else view.metric.unit
     rests_on = "Launches with a result" if view.launches_known else "Published figures; launches are not known"
     against = f"Against {ranked.baseline.words if ranked.baseline and ranked.baseline.config_id else 'median'}"
+    if view.spec.objective.is_rate and (frame["each_launch"] != "").any():
+        # The column beside it has the lowest launch.
+        against += ", means"
     return table(
         frame,
         [

@@ -75,11 +75,11 @@ class Ranking:
     run, in a few words; null where it may), n (launches with a result), launches, gain (share over the baseline;
     gain_low and gain_high where the baseline is a config), group (best, tie or empty), state (ok, invalid, failed or,
     where each launch was, interrupted), why (in a few words), details (in sentences), trial_id (the config's first
-    trial), slo_met (in every launch), slo_confidence (by the requests of all launches), quality (pass, fail, unknown or
-    null) with quality_reason, stated_quality (in a publication's words), objective_unproven (what the objective is of a
-    config whose answers failed or are not proven), the metrics of the objective's run (means over launches; beside a
-    rate those of its launch), weights_bytes, kv_cache_bytes, kv_cache_tokens and max_concurrency by the engine's log. A
-    holdout run has no part in these; its result has columns of its own.
+    trial), slo_met (in every launch; at its highest rate), slo_confidence (by the requests of all launches), quality
+    (pass, fail, unknown or null) with quality_reason, stated_quality (in a publication's words), objective_unproven
+    (what the objective is of a config whose answers failed or are not proven), the metrics of the objective's run
+    (means over launches; beside a rate those of its launch), weights_bytes, kv_cache_bytes, kv_cache_tokens and
+    max_concurrency by the engine's log. A holdout run has no part in these; its result has columns of its own.
     """
 
     hardware: str
@@ -283,6 +283,12 @@ def rank(view: SweepView, hardware: str) -> Ranking:
     }
     frame = frame.with_columns(kept_back=pl.col("config_id").replace_strict(kept, default=None, return_dtype=pl.String))
     rates = {each.config: each.launches for each in found.all} if view.spec.objective.is_rate else {}
+    if rates:
+        # A trial's own verdict is of the rate after the highest one, too.
+        holds = {each.config: each.hold != "broken" for each in found.all if each.hold != "no_limit"}
+        frame = frame.with_columns(
+            slo_met=pl.col("config_id").replace_strict(holds, default=None, return_dtype=pl.Boolean)
+        )
     lowest = {config: min(launches) for config, launches in rates.items() if launches}
     several = {config: listed([number(each) for each in own]) for config, own in rates.items() if len(own) > 1}
     frame = frame.with_columns(
