@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from archive_factory import START, make_archive
+from commands import typed
 from tokenpeak import paths
 from tokenpeak.errors import ArchiveError, InputError
 from tokenpeak.report import open_archive, open_archives
@@ -141,3 +142,11 @@ def test_parameters_are_a_table() -> None:
     assert ("max_rate_per_s", "the sweep") == (rows["objective"]["value"], rows["objective"]["said by"])
     assert "rate=1.5/s" in rows["level"]["may be"]
     assert ("Changed for this report", "pue 1.1") in open_archive(H200, pue=1.1).facts()
+
+
+def test_a_command_takes_a_shipped_archive_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its suffix and without, as pages of the documentation type it."""
+    monkeypatch.chdir(tmp_path)
+
+    for name in ("search-h100", "search-h100.tar.zst"):
+        assert "NVIDIA H100" in typed("explain", name).stdout, name

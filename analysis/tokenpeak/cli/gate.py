@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tokenpeak.cli.options import OUTPUT_FILE
+from tokenpeak.cli.options import ARCHIVE_THERE, OUTPUT_FILE
 from tokenpeak.errors import InputError, suggestion
 from tokenpeak.files import write_atomically
 from tokenpeak.gate.comparison import compare
@@ -17,12 +17,12 @@ from tokenpeak.metrics import BY_NAME, metric_of
 from tokenpeak.ranking.objective import column_of, metric_direction
 from tokenpeak.terminal import echo_lines
 
-_ARCHIVE = click.Path(exists=True, path_type=Path)
-
 
 @click.command(short_help="Compare a sweep with one before: regressed, improved, tied.")
-@click.argument("new", nargs=-1, type=_ARCHIVE)
-@click.option("--against", "old", multiple=True, required=True, type=_ARCHIVE, help="What was before; several are one.")
+@click.argument("new", nargs=-1, type=ARCHIVE_THERE)
+@click.option(
+    "--against", "old", multiple=True, required=True, type=ARCHIVE_THERE, help="What was before; several are one."
+)
 @click.option(
     "--plan", "is_plan", is_flag=True, help="Before NEW is made: the smallest regression that n launches find."
 )

@@ -10,6 +10,7 @@ from click.shell_completion import get_completion_class
 
 from tokenpeak.errors import SpecError, suggestion
 from tokenpeak.own_place import require_unmoved
+from tokenpeak.paths import shipped
 from tokenpeak.terminal import echo_text
 
 if TYPE_CHECKING:
@@ -17,8 +18,17 @@ if TYPE_CHECKING:
 
 
 _SHELLS = ("bash", "zsh", "fish")
-ARCHIVE = click.Path(path_type=Path)
-ARCHIVE_THERE = click.Path(exists=True, path_type=Path)
+
+
+class _ArchivePath(click.Path):
+    """A folder, a packed archive, or the name of a shipped one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(shipped(value), param, ctx)
+
+
+ARCHIVE = _ArchivePath(path_type=Path)
+ARCHIVE_THERE = _ArchivePath(exists=True, path_type=Path)
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Decorator = Callable[[_Command], _Command]
 NODES = click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")

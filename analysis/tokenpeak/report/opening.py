@@ -23,7 +23,6 @@ from tokenpeak.spec.parameters import Parameters, parameters_of
 from tokenpeak.spec.slo import Slo
 from tokenpeak.store.archive import Archive, find_readable
 from tokenpeak.store.frames import Frames, for_analysis, open_frames
-from tokenpeak.store.pack import SUFFIX
 from tokenpeak.terminal import echo
 
 POSTGRES = "postgres:"
@@ -77,14 +76,7 @@ def _places(archives: Place | Sequence[Place]) -> list[Place]:
     places = [archives] if isinstance(archives, str | Path) else list(archives)
     if not places:
         raise InputError("archive names nothing. Give a folder, a packed archive, or postgres:SWEEP_ID.")
-    return [_shipped(place) for place in places]
-
-
-def _shipped(place: Place) -> Place:
-    """The shipped archive of that name, where nothing is at the place itself."""
-    packed = paths.LANDSCAPES / f"{place}{SUFFIX}"
-    is_name = Path(place).name == str(place) and not Path(place).exists()
-    return packed if is_name and packed.is_file() else place
+    return [paths.shipped(place) for place in places]
 
 
 def _viewable(sweeps: Sequence[_Found], parameters: Parameters) -> Iterator[SweepView]:

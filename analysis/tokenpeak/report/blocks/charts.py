@@ -236,12 +236,12 @@ def effects(frame: pl.DataFrame, *, title: str) -> alt.TopLevelMixin:
 
 
 def _ticks_of_shares(shares: pl.DataFrame) -> list[float]:
-    """At most six even steps around 0, which is among them; nothing is lost by more than all of it."""
+    """At most seven even steps around 0, which is among them; nothing is lost by more than all of it."""
     ends = [end for column in shares for end in (column.min(), column.max()) if isinstance(end, float)]
     low, high = max(-1.0, min([0.0, *ends])), max([0.0, *ends])
-    width = (high - low) / 5
+    width = (high - low) / 6
     step = 10 ** math.floor(math.log10(width)) if width > 0 else 1.0
-    step = next((step * factor for factor in (1, 2, 5) if step * factor >= width), step * 10)
+    step = next((step * factor for factor in (1, 2, 2.5, 5) if step * factor >= width), step * 10)
     return [step * index for index in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 

@@ -192,6 +192,7 @@ def write_over_all(options: SiteOptions, page: Page, marks: Mapping[str, Sequenc
     given = {OVER_ALL: [f"../../../{sweep_id}/data/raw" for sweep_id in marks], **options.given}
     blocks = blocks_of(page, given, data / "notebooks", say)
     every = list(dict.fromkeys(mark for each in marks.values() for mark in each))
+    of = {mark: [sweep_id for sweep_id, own in marks.items() if mark in own] for mark in every}
     write_csv(blocks, data / "csv", page.stem, every)
     executed = inside(data / "notebooks", f"{page.stem}.ipynb")
     write_html(
@@ -201,6 +202,8 @@ def write_over_all(options: SiteOptions, page: Page, marks: Mapping[str, Sequenc
         page=page,
         blocks=blocks,
         marks=every,
+        # A table's rows do not say which sweep they are of, so the page does.
+        facts=[(mark.capitalize(), "all" if len(ids) == len(marks) else ", ".join(ids)) for mark, ids in of.items()],
         notebook=f"data/notebooks/{executed.name}" if executed.is_file() else "",
         root="..",
         here="",
