@@ -79,7 +79,7 @@ def _class(documented: type) -> ReferenceTable:
 
 def _attribute(name: str, member: Any) -> Entry:
     call = "" if isinstance(member, property) else _signature(member).replace("self, ", "").replace("self", "")
-    example = " ".join(f"`{line}`" for line in example_of(member).splitlines())
+    example = "  \n".join(f"`{line}`" for line in example_of(member).splitlines())
     return row(f"{name}{call}", " ".join(_words(member).split()), example)
 
 
