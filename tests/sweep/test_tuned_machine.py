@@ -14,7 +14,7 @@ from tokenpeak.cli.tune import _begin, tune
 from tokenpeak.errors import InputError
 from tokenpeak.node.protocol.answers import SurveyAnswer
 from tokenpeak.node.protocol.parts import FoundEngine, FoundServer
-from tokenpeak.sweep.inventory.first_inventory import first_inventory
+from tokenpeak.sweep.inventory.first_inventory import first_inventory, production
 from tokenpeak.sweep.inventory.nodes import read_inventory
 from tokenpeak.sweep.inventory.survey import Surveyed
 from tokenpeak.sweep.probe import known_facts
@@ -69,6 +69,24 @@ def test_cpu_engine_has_room() -> None:
     """Without GPUs the engine's KV cache has a size, production's where it has one: vLLM would take all memory."""
     assert shared(None, {})["tokenpeak_engine_env"]["VLLM_CPU_KVCACHE_SPACE"] == "4"
     assert shared(None, {"VLLM_CPU_KVCACHE_SPACE": "2"})["tokenpeak_engine_env"]["VLLM_CPU_KVCACHE_SPACE"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("user", "is_root", "runs_as", "becomes"),
+    [
+        ("res1", False, "res1", []),
+        ("res1", True, "res1", ["runuser", "-u", "res1", "--"]),
+        ("root", True, "res1", ["runuser", "-u", "res1", "--"]),
+        ("root", True, None, []),
+        ("ada", False, "res1", ["runuser", "-u", "res1", "--"]),
+    ],
+)
+def test_process_is_started_as_its_user(user: str, is_root: bool, runs_as: str | None, becomes: list[str]) -> None:
+    """A process of the user who starts it again is written plainly; `runuser` is root's alone."""
+    server = FoundServer(manager="process", argv=("vllm", "serve"), env={}, runs_as=runs_as)
+    answer = SurveyAnswer(user=user, is_root=is_root, servers=(server,), served_name="small")
+
+    assert production(answer).value["process"]["argv"] == [*becomes, "vllm", "serve"]
 
 
 def test_a_correction_is_probed_before_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -226,7 +226,7 @@ def production(answer: SurveyAnswer) -> Variable:
     elif len(answer.servers) > 1:
         value = _several(answer.servers, doubts)
     else:
-        value = _one(answer.servers[0], doubts)
+        value = _one(answer, doubts)
         if not answer.is_root and value["manager"] == "systemd" and "user" not in value:
             doubts.append(f"{value['unit']} is a unit of the system, which root alone may stop")
     if value["manager"] != "none":
@@ -245,14 +245,16 @@ def production(answer: SurveyAnswer) -> Variable:
     return Variable(name="tokenpeak_production", value=value, comment=comment, is_guess=is_guess)
 
 
-def _one(server: FoundServer, doubts: list[str]) -> dict[str, Any]:
+def _one(answer: SurveyAnswer, doubts: list[str]) -> dict[str, Any]:
+    server = answer.servers[0]
     if server.manager == "process":
         doubts.append(
             f"Nobody manages process {server.pid}, so nobody could start it again. Give it a unit, or let TokenPeak "
             "keep it: end it, and set tokenpeak_produce: true, by which `tokenpeak probe` starts it as written here"
         )
         argv = list(server.argv)
-        if server.runs_as:
+        # Root alone may become another user.
+        if server.runs_as and (answer.is_root or server.runs_as != answer.user):
             argv = ["runuser", "-u", server.runs_as, "--", *argv]
         kept = {"argv": argv, **({"env": dict(server.env)} if server.env else {})}
         return {"manager": "command", "process": kept | ({"cwd": server.cwd} if server.cwd else {})}
