@@ -10,10 +10,12 @@ import yaml
 from click.testing import CliRunner
 
 from tokenpeak import paths
+from tokenpeak.cli.check import check
 from tokenpeak.cli.tune import _begin, tune
 from tokenpeak.errors import InputError
 from tokenpeak.node.protocol.answers import SurveyAnswer
 from tokenpeak.node.protocol.parts import FoundEngine, FoundServer
+from tokenpeak.sweep.inventory.checks import inventory_mistakes
 from tokenpeak.sweep.inventory.first_inventory import first_inventory, production
 from tokenpeak.sweep.inventory.nodes import read_inventory
 from tokenpeak.sweep.inventory.survey import Surveyed
@@ -117,3 +119,35 @@ def test_model_beside_an_inventory_changes_nothing(tmp_path: Path, monkeypatch: 
 
     assert "org/model changes nothing in it." in CliRunner().invoke(tune, ["org/model", "--inventory", "box"]).output
     assert "nothing in it" not in CliRunner().invoke(tune, ["--inventory", "box"]).output
+
+
+def unsettled(folder: Path) -> list[str]:
+    """What is not settled in an inventory of a process that nobody manages, which is written to a folder."""
+    engine = FoundEngine(command=("/opt/vllm/bin/vllm", "serve"))
+    server = FoundServer(manager="process", argv=("vllm", "serve"), env={}, model="org/model", engine=engine, pid=7)
+    answer = SurveyAnswer(user="ada", servers=(server,), served_name="org/model")
+    surveyed = Surveyed(name="localhost", address="localhost", user=None, answer=answer)
+    hosts, shared = first_inventory([surveyed], "Written by …")
+    (folder / "group_vars").mkdir(parents=True)
+    (folder / "hosts.yml").write_text(hosts)
+    (folder / "group_vars" / "all.yml").write_text(shared)
+    return [each.text for each in inventory_mistakes(folder)]
+
+
+def test_a_guess_is_refused_until_it_is_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not settled is a mistake of the inventory, for `check` and for each `tune`, until its comment is gone."""
+    folder = tmp_path / "box"
+    [said] = unsettled(folder)
+    monkeypatch.setattr(paths, "INVENTORIES", tmp_path)
+    monkeypatch.setattr("tokenpeak.cli.tune._begin", lambda *_, **__: None)
+    checked = CliRunner().invoke(check, [str(folder)])
+    again = CliRunner().invoke(tune, ["--inventory", "box"])
+    written = folder / "group_vars" / "all.yml"
+    written.write_text("".join(line for line in written.read_text().splitlines(True) if not line.startswith("# ")))
+
+    assert said.startswith("tokenpeak_production is not settled: Nobody manages process 7")
+    assert "1 mistake" in checked.output
+    assert "PROBLEM" in again.output
+    assert "Nothing was touched." in str(again.exception)
+    assert CliRunner().invoke(check, [str(folder)]).exit_code == 0
+    assert CliRunner().invoke(tune, ["--inventory", "box"]).exit_code == 0

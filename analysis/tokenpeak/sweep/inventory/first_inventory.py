@@ -9,6 +9,7 @@ from typing import Any
 from tokenpeak.node.machine.words import one_line
 from tokenpeak.node.protocol.answers import SurveyAnswer
 from tokenpeak.node.protocol.parts import FoundEngine, FoundServer, Gpu
+from tokenpeak.sweep.inventory.checks import UNSETTLED
 from tokenpeak.sweep.inventory.survey import Surveyed
 from tokenpeak.sweep.inventory.variables_text import Template, variables_yaml
 
@@ -37,7 +38,7 @@ class Variable:
     value: Any
     comment: str = ""
     is_guess: bool = False
-    """The comment says what a person has to settle before anything is launched or stopped."""
+    """The comment says what a person has to settle before anything is launched or stopped: it is refused until then."""
 
 
 def first_inventory(
@@ -61,11 +62,6 @@ def first_inventory(
     written_by = one_line(written_by)
     hosts_yml = f"---\n# {written_by}\nall:\n  hosts:\n{''.join(entries)}"
     return hosts_yml, f"{_SCHEMA}# {written_by}\n{''.join(_text(one) for one in shared.values())}"
-
-
-def guesses(host: Surveyed, *, model: str | None = None, engine: str | None = None) -> list[str]:
-    """What a person has to settle in the inventory of a host before anything is launched or stopped there."""
-    return [f"{one.name}: {one.comment}" for one in variables_of(host, model, engine) if one.is_guess]
 
 
 def default_sweep(gpus: Sequence[Gpu]) -> str:
@@ -321,7 +317,8 @@ def summary(answer: SurveyAnswer) -> str:
 
 def _text(variable: Variable) -> str:
     """A variable as YAML, its comment in front; lists of words stand in one line."""
-    comment = "".join(f"# {line}\n" for line in _wrapped(variable.comment))
+    said = f"{UNSETTLED} {variable.comment}" if variable.is_guess else variable.comment
+    comment = "".join(f"# {line}\n" for line in _wrapped(said))
     value = variable.value
     inner = list(value.values()) if isinstance(value, Mapping) and variable.name == "tokenpeak_production" else [value]
     in_lines = any(isinstance(each, Mapping | list) for each in inner)
