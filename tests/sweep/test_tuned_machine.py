@@ -91,6 +91,16 @@ def test_process_is_started_as_its_user(user: str, is_root: bool, runs_as: str |
     assert production(answer).value["process"]["argv"] == [*becomes, "vllm", "serve"]
 
 
+def test_several_servers_have_their_ports() -> None:
+    """Of several servers it is said which ports they are on, and where production should answer and nothing does."""
+    servers = tuple(FoundServer(manager="process", env={}, pid=pid, ports=(pid + 8000,)) for pid in (1, 2))
+    comment = production(SurveyAnswer(user="ada", servers=servers, is_answering=False)).comment
+
+    assert "2 servers run here: process 1 on port 8001, process 2 on port 8002." in comment
+    assert "Nothing answers at http://127.0.0.1:8000." in comment
+    assert "names no model" not in comment
+
+
 def test_a_correction_is_probed_before_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing can work by what the last probe found, `tune` probes again."""
     probed = []

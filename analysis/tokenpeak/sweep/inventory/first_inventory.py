@@ -227,7 +227,12 @@ def production(answer: SurveyAnswer) -> Variable:
             doubts.append(f"{value['unit']} is a unit of the system, which root alone may stop")
     if value["manager"] != "none":
         value["url"] = answer.url
-        if answer.served_name is None:
+        if not answer.is_answering:
+            doubts.append(
+                f"Nothing answers at {answer.url}. Where production has another port, remove this inventory and give "
+                "that one by --port; else start it first"
+            )
+        elif answer.served_name is None:
             doubts.append(
                 f"{answer.url} names no model: it may want a key (api_key_file), or answer something else "
                 "(answers_with)"
@@ -245,7 +250,7 @@ def _one(answer: SurveyAnswer, doubts: list[str]) -> dict[str, Any]:
     server = answer.servers[0]
     if server.manager == "process":
         doubts.append(
-            f"Nobody manages process {server.pid}, so nobody could start it again. Give it a unit, or let TokenPeak "
+            f"Nobody manages {_with_ports(server)}, so nobody could start it again. Give it a unit, or let TokenPeak "
             "keep it: end it, and set tokenpeak_produce: true, by which `tokenpeak probe` starts it as written here"
         )
         argv = list(server.argv)
@@ -264,8 +269,8 @@ def _one(answer: SurveyAnswer, doubts: list[str]) -> dict[str, Any]:
 def _several(servers: Sequence[FoundServer], doubts: list[str]) -> dict[str, Any]:
     """Several that serve together, stopped and started by one pair of commands where one manager has them all."""
     managers = {server.manager for server in servers}
-    names = [str(server.unit or f"process {server.pid}") for server in servers]
-    doubts.append(f"{len(servers)} servers run here: {', '.join(names)}")
+    names = [_name(server) for server in servers]
+    doubts.append(f"{len(servers)} servers run here: {', '.join(map(_with_ports, servers))}")
     [manager, *others] = sorted(managers)
     if not others and manager in ("docker", "podman"):
         # Compose's containers have names too, which Compose itself starts again by.
@@ -279,6 +284,15 @@ def _several(servers: Sequence[FoundServer], doubts: list[str]) -> dict[str, Any
         "start": ["/usr/local/sbin/start-production"],
         "stop": ["/usr/local/sbin/stop-production"],
     }
+
+
+def _name(server: FoundServer) -> str:
+    return str(server.unit or f"process {server.pid}")
+
+
+def _with_ports(server: FoundServer) -> str:
+    ports = " and ".join(map(str, server.ports))
+    return f"{_name(server)} on port {ports}" if ports else _name(server)
 
 
 def _facts(answer: SurveyAnswer) -> Variable:
