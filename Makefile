@@ -132,7 +132,7 @@ check: .lint .types ## Lint and type-check everything, audit the dependencies (m
 
 # The folders that are left out have long tests alone, which each process would import to leave them out itself.
 .PHONY: test
-test: $(READY) ## Run the fast tests (four minutes on two cores; ORDER=random or a seed: shuffled)
+test: $(READY) ## Run the fast tests (three to six minutes on two cores; ORDER=random or a seed: shuffled)
 	$(BIN)/pytest -m "not (integration or e2e or faults or front_door or many_nodes)" $(addprefix --ignore=tests/,e2e faults front_door many_nodes rig) -n 4 --dist loadfile --no-loadscope-reorder $(if $(ORDER),-p randomly $(if $(filter 'random',$(ORDER)),,--randomly-seed=$(ORDER))) --durations=25
 
 .PHONY: integration

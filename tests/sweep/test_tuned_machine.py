@@ -10,11 +10,13 @@ import yaml
 from click.testing import CliRunner
 
 from tokenpeak import paths
+from tokenpeak.cli.check import check
 from tokenpeak.cli.tune import _begin, tune
 from tokenpeak.errors import InputError
 from tokenpeak.node.protocol.answers import SurveyAnswer
 from tokenpeak.node.protocol.parts import FoundEngine, FoundServer
-from tokenpeak.sweep.inventory.first_inventory import first_inventory
+from tokenpeak.sweep.inventory.checks import inventory_mistakes
+from tokenpeak.sweep.inventory.first_inventory import first_inventory, production
 from tokenpeak.sweep.inventory.nodes import read_inventory
 from tokenpeak.sweep.inventory.survey import Surveyed
 from tokenpeak.sweep.probe import known_facts
@@ -71,6 +73,34 @@ def test_cpu_engine_has_room() -> None:
     assert shared(None, {"VLLM_CPU_KVCACHE_SPACE": "2"})["tokenpeak_engine_env"]["VLLM_CPU_KVCACHE_SPACE"] == "2"
 
 
+@pytest.mark.parametrize(
+    ("user", "is_root", "runs_as", "becomes"),
+    [
+        ("res1", False, "res1", []),
+        ("res1", True, "res1", ["runuser", "-u", "res1", "--"]),
+        ("root", True, "res1", ["runuser", "-u", "res1", "--"]),
+        ("root", True, None, []),
+        ("ada", False, "res1", ["runuser", "-u", "res1", "--"]),
+    ],
+)
+def test_process_is_started_as_its_user(user: str, is_root: bool, runs_as: str | None, becomes: list[str]) -> None:
+    """A process of the user who starts it again is written plainly; `runuser` is root's alone."""
+    server = FoundServer(manager="process", argv=("vllm", "serve"), env={}, runs_as=runs_as)
+    answer = SurveyAnswer(user=user, is_root=is_root, servers=(server,), served_name="small")
+
+    assert production(answer).value["process"]["argv"] == [*becomes, "vllm", "serve"]
+
+
+def test_several_servers_have_their_ports() -> None:
+    """Of several servers it is said which ports they are on, and where production should answer and nothing does."""
+    servers = tuple(FoundServer(manager="process", env={}, pid=pid, ports=(pid + 8000,)) for pid in (1, 2))
+    comment = production(SurveyAnswer(user="ada", servers=servers, is_answering=False)).comment
+
+    assert "2 servers run here: process 1 on port 8001, process 2 on port 8002." in comment
+    assert "Nothing answers at http://127.0.0.1:8000." in comment
+    assert "names no model" not in comment
+
+
 def test_a_correction_is_probed_before_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing can work by what the last probe found, `tune` probes again."""
     probed = []
@@ -99,3 +129,35 @@ def test_model_beside_an_inventory_changes_nothing(tmp_path: Path, monkeypatch: 
 
     assert "org/model changes nothing in it." in CliRunner().invoke(tune, ["org/model", "--inventory", "box"]).output
     assert "nothing in it" not in CliRunner().invoke(tune, ["--inventory", "box"]).output
+
+
+def unsettled(folder: Path) -> list[str]:
+    """What is not settled in an inventory of a process that nobody manages, which is written to a folder."""
+    engine = FoundEngine(command=("/opt/vllm/bin/vllm", "serve"))
+    server = FoundServer(manager="process", argv=("vllm", "serve"), env={}, model="org/model", engine=engine, pid=7)
+    answer = SurveyAnswer(user="ada", servers=(server,), served_name="org/model")
+    surveyed = Surveyed(name="localhost", address="localhost", user=None, answer=answer)
+    hosts, shared = first_inventory([surveyed], "Written by …")
+    (folder / "group_vars").mkdir(parents=True)
+    (folder / "hosts.yml").write_text(hosts)
+    (folder / "group_vars" / "all.yml").write_text(shared)
+    return [each.text for each in inventory_mistakes(folder)]
+
+
+def test_a_guess_is_refused_until_it_is_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not settled is a mistake of the inventory, for `check` and for each `tune`, until its comment is gone."""
+    folder = tmp_path / "box"
+    [said] = unsettled(folder)
+    monkeypatch.setattr(paths, "INVENTORIES", tmp_path)
+    monkeypatch.setattr("tokenpeak.cli.tune._begin", lambda *_, **__: None)
+    checked = CliRunner().invoke(check, [str(folder)])
+    again = CliRunner().invoke(tune, ["--inventory", "box"])
+    written = folder / "group_vars" / "all.yml"
+    written.write_text("".join(line for line in written.read_text().splitlines(True) if not line.startswith("# ")))
+
+    assert said.startswith("tokenpeak_production is not settled: Nobody manages process 7")
+    assert "1 mistake" in checked.output
+    assert "PROBLEM" in again.output
+    assert "Nothing was touched." in str(again.exception)
+    assert CliRunner().invoke(check, [str(folder)]).exit_code == 0
+    assert CliRunner().invoke(tune, ["--inventory", "box"]).exit_code == 0

@@ -127,8 +127,7 @@ class WrittenInventory:
 
     folder: Path
     mistakes: list[str]
-    guesses: list[str]
-    """What a person has to settle before anything is launched or stopped."""
+    """What a check finds in it: what a person has to settle before anything is launched or stopped."""
     is_whole: bool
     """Every host is in it."""
 
@@ -147,12 +146,7 @@ def write_inventory(
     `command` is what it says that it was written by; `model` and `engine` replace what was found.
     """
     from tokenpeak.sweep.inventory.checks import inventory_mistakes
-    from tokenpeak.sweep.inventory.first_inventory import (
-        default_sweep,
-        first_inventory,
-        guesses,
-        summary,
-    )
+    from tokenpeak.sweep.inventory.first_inventory import default_sweep, first_inventory, summary
     from tokenpeak.sweep.inventory.survey import survey_hosts
 
     if not is_name(inventory_name):
@@ -183,7 +177,6 @@ def write_inventory(
     return WrittenInventory(
         folder=folder,
         mistakes=[str(mistake) for mistake in inventory_mistakes(folder)],
-        guesses=[each for host, _ in answered for each in guesses(host, model=model, engine=engine)],
         is_whole=len(answered) == len(surveyed),
     )
 

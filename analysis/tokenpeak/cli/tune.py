@@ -59,6 +59,9 @@ def tune(
     else:
         ignored = "" if model is None else f" {model} changes nothing in it."
         echo(f"As {folder} says, which was written or corrected before.{ignored}")
+        from tokenpeak.sweep.inventory.checks import inventory_mistakes
+
+        _require_settled(folder, [str(mistake) for mistake in inventory_mistakes(folder)])
     _begin(ctx, name, folder, model, sweep_name, is_agreed=yes)
 
 
@@ -76,11 +79,15 @@ def _look(name: str, host: str, port: int, model: str | None, engine: str | None
         ["tokenpeak tune", *([model] if model else []), *([f"--host {host}"] if host != _THIS_MACHINE else [])]
     )
     written = write_inventory((host,), name, port, command, model=model, engine=engine)
-    open_points = [*written.mistakes, *written.guesses]
-    if open_points:
-        echo_lines(f"PROBLEM {point}" for point in open_points)
-        raise InputError(f"Nothing was touched. Settle this in {written.folder}, then run this again.")
+    _require_settled(written.folder, written.mistakes)
     return written.folder
+
+
+def _require_settled(folder: Path, mistakes: list[str]) -> None:
+    """Raise InputError where an inventory has a mistake, or a guess that nobody has settled yet."""
+    if mistakes:
+        echo_lines(f"PROBLEM {each}" for each in mistakes)
+        raise InputError(f"Nothing was touched. Settle this in {folder}, then run this again.")
 
 
 def _begin(

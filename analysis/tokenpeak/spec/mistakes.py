@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,19 @@ class LocatedYaml:
     def mistake(self, text: str, *place: object) -> Mistake:
         """A mistake in the line of that place."""
         return Mistake(path=self.path, line=self.line(*place), text=text)
+
+    def comment(self, *place: object) -> str:
+        """The comment in front of a place, as one line; empty where there is none."""
+        said: list[str] = []
+        for line in reversed(self._lines[: self.line(*place) - 1]):
+            if line.strip() and not line.lstrip().startswith("#"):
+                break
+            said.insert(0, line.strip().lstrip("# "))
+        return " ".join(filter(None, said))
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        return self.path.read_text(encoding="utf-8", errors="replace").split("\n")
 
     def line(self, *place: object) -> int:
         """The line of the key or item at a place, from 1; of a part of it where the rest is not there.

@@ -336,6 +336,8 @@ class SurveyAnswer(NodeAnswer):
     url: str = bound(field.word, "http://127.0.0.1:8000")
     """Where the machine itself reaches the port that was asked about."""
     servers: tuple[FoundServer, ...] = bound(field.several(field.structure(FoundServer), 1000), ())
+    is_answering: bool = bound(field.flag, default=True)
+    """Something answers there, whatever it is."""
     served_name: str | None = bound(parts.any_text)
     """What the server at the port calls its model."""
     listens_as: str | None = bound(parts.word)

@@ -37,6 +37,8 @@ _GROUP_KEYS = ("hosts", "children", "vars")
 _ONE_OF = {"hosts": "host", "children": "group"}
 _NEAR = 0.8
 """Likeness from which a variable of nobody's is taken for a mistyped one."""
+UNSETTLED = "Not settled; delete this comment once it is:"
+"""How the comment in front of a variable begins whose value is a guess that nothing may be launched or stopped on."""
 _TASK_FILES = ("before_launch", "after_ready", "before_return")
 
 
@@ -257,6 +259,11 @@ def _of_variables(
     """Variables of hosts or groups: unknown names, wrong types, and what some of them hold."""
     known = InventoryVariables.model_fields
     for name, value in variables.items():
+        # By the comment and not by the value: what was found may be right, and a person alone knows that.
+        _, mark, doubt = written.comment(*place, name).partition(UNSETTLED)
+        if mark:
+            text = f"{name} is not settled:{doubt} Correct it if need be, and delete the comment in front of it."
+            yield written.mistake(text, *place, name)
         if name not in known:
             near = get_close_matches(str(name), (*known, *ANSIBLE), n=1, cutoff=_NEAR)
             if name not in own and name not in ANSIBLE and (str(name).startswith("tokenpeak_") or near):

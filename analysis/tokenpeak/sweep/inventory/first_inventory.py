@@ -9,6 +9,7 @@ from typing import Any
 from tokenpeak.node.machine.words import one_line
 from tokenpeak.node.protocol.answers import SurveyAnswer
 from tokenpeak.node.protocol.parts import FoundEngine, FoundServer, Gpu
+from tokenpeak.sweep.inventory.checks import UNSETTLED
 from tokenpeak.sweep.inventory.survey import Surveyed
 from tokenpeak.sweep.inventory.variables_text import Template, variables_yaml
 
@@ -37,7 +38,7 @@ class Variable:
     value: Any
     comment: str = ""
     is_guess: bool = False
-    """The comment says what a person has to settle before anything is launched or stopped."""
+    """The comment says what a person has to settle before anything is launched or stopped: it is refused until then."""
 
 
 def first_inventory(
@@ -61,11 +62,6 @@ def first_inventory(
     written_by = one_line(written_by)
     hosts_yml = f"---\n# {written_by}\nall:\n  hosts:\n{''.join(entries)}"
     return hosts_yml, f"{_SCHEMA}# {written_by}\n{''.join(_text(one) for one in shared.values())}"
-
-
-def guesses(host: Surveyed, *, model: str | None = None, engine: str | None = None) -> list[str]:
-    """What a person has to settle in the inventory of a host before anything is launched or stopped there."""
-    return [f"{one.name}: {one.comment}" for one in variables_of(host, model, engine) if one.is_guess]
 
 
 def default_sweep(gpus: Sequence[Gpu]) -> str:
@@ -226,12 +222,17 @@ def production(answer: SurveyAnswer) -> Variable:
     elif len(answer.servers) > 1:
         value = _several(answer.servers, doubts)
     else:
-        value = _one(answer.servers[0], doubts)
+        value = _one(answer, doubts)
         if not answer.is_root and value["manager"] == "systemd" and "user" not in value:
             doubts.append(f"{value['unit']} is a unit of the system, which root alone may stop")
     if value["manager"] != "none":
         value["url"] = answer.url
-        if answer.served_name is None:
+        if not answer.is_answering:
+            doubts.append(
+                f"Nothing answers at {answer.url}. Where production has another port, remove this inventory and give "
+                "that one by --port; else start it first"
+            )
+        elif answer.served_name is None:
             doubts.append(
                 f"{answer.url} names no model: it may want a key (api_key_file), or answer something else "
                 "(answers_with)"
@@ -245,14 +246,16 @@ def production(answer: SurveyAnswer) -> Variable:
     return Variable(name="tokenpeak_production", value=value, comment=comment, is_guess=is_guess)
 
 
-def _one(server: FoundServer, doubts: list[str]) -> dict[str, Any]:
+def _one(answer: SurveyAnswer, doubts: list[str]) -> dict[str, Any]:
+    server = answer.servers[0]
     if server.manager == "process":
         doubts.append(
-            f"Nobody manages process {server.pid}, so nobody could start it again. Give it a unit, or let TokenPeak "
+            f"Nobody manages {_with_ports(server)}, so nobody could start it again. Give it a unit, or let TokenPeak "
             "keep it: end it, and set tokenpeak_produce: true, by which `tokenpeak probe` starts it as written here"
         )
         argv = list(server.argv)
-        if server.runs_as:
+        # Root alone may become another user.
+        if server.runs_as and (answer.is_root or server.runs_as != answer.user):
             argv = ["runuser", "-u", server.runs_as, "--", *argv]
         kept = {"argv": argv, **({"env": dict(server.env)} if server.env else {})}
         return {"manager": "command", "process": kept | ({"cwd": server.cwd} if server.cwd else {})}
@@ -266,8 +269,8 @@ def _one(server: FoundServer, doubts: list[str]) -> dict[str, Any]:
 def _several(servers: Sequence[FoundServer], doubts: list[str]) -> dict[str, Any]:
     """Several that serve together, stopped and started by one pair of commands where one manager has them all."""
     managers = {server.manager for server in servers}
-    names = [str(server.unit or f"process {server.pid}") for server in servers]
-    doubts.append(f"{len(servers)} servers run here: {', '.join(names)}")
+    names = [_name(server) for server in servers]
+    doubts.append(f"{len(servers)} servers run here: {', '.join(map(_with_ports, servers))}")
     [manager, *others] = sorted(managers)
     if not others and manager in ("docker", "podman"):
         # Compose's containers have names too, which Compose itself starts again by.
@@ -281,6 +284,15 @@ def _several(servers: Sequence[FoundServer], doubts: list[str]) -> dict[str, Any
         "start": ["/usr/local/sbin/start-production"],
         "stop": ["/usr/local/sbin/stop-production"],
     }
+
+
+def _name(server: FoundServer) -> str:
+    return str(server.unit or f"process {server.pid}")
+
+
+def _with_ports(server: FoundServer) -> str:
+    ports = " and ".join(map(str, server.ports))
+    return f"{_name(server)} on port {ports}" if ports else _name(server)
 
 
 def _facts(answer: SurveyAnswer) -> Variable:
@@ -319,7 +331,8 @@ def summary(answer: SurveyAnswer) -> str:
 
 def _text(variable: Variable) -> str:
     """A variable as YAML, its comment in front; lists of words stand in one line."""
-    comment = "".join(f"# {line}\n" for line in _wrapped(variable.comment))
+    said = f"{UNSETTLED} {variable.comment}" if variable.is_guess else variable.comment
+    comment = "".join(f"# {line}\n" for line in _wrapped(said))
     value = variable.value
     inner = list(value.values()) if isinstance(value, Mapping) and variable.name == "tokenpeak_production" else [value]
     in_lines = any(isinstance(each, Mapping | list) for each in inner)
