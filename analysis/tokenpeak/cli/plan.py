@@ -118,7 +118,7 @@ def prospects(
     plans: Sequence[Plan],
     facts: Sequence[NodeFacts],
     models: Mapping[str, ModelFacts | None],
-    idle: Collection[str] = (),
+    idle: Collection[str],
 ) -> tuple[list[Estimate], list[str]]:
     """What the sweep costs on each kind of hardware, and what it will do there; `idle` nodes have no production."""
     shared = limits_of(spec, [(one, ()) for one in plans if one.feasible])

@@ -113,10 +113,11 @@ def _begin(
         models, planned = _plan(spec, facts)
     if not any(one.feasible for one in planned.plans):
         raise InputError(f"No config can work there: tokenpeak plan --inventory {name} says why.")
-    _, outlines = prospects(planned.spec, planned.plans, facts, models)
+    _, outlines = prospects(planned.spec, planned.plans, facts, models, inventory.idle)
     echo(f"Tunes {served.name if served else 'the model'} by sweep {spec.name}: {spec.description or 'no description'}")
     echo_lines(f"Will do: {words}" for words in outlines)
-    echo(f"Production comes back by itself, whatever happens here: tokenpeak restore --inventory {name}")
+    if len(inventory.idle) < len(inventory.nodes):
+        echo(f"Production comes back by itself, whatever happens here: tokenpeak restore --inventory {name}")
     if not is_agreed:
         if not sys.stdin.isatty():
             raise InputError("Nobody can be asked here. Give --yes to begin.")
