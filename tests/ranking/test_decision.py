@@ -52,7 +52,7 @@ def test_what_runs_stays_unless_another_is_shown() -> None:
     assert found.gain is not None
     assert "near" == found.gain.config
     assert "NEAR measured +3.0% (" in said(found)
-    assert "which is not shown" in said(found)
+    assert "which is not proven" in said(found)
 
 
 def test_a_lead_that_two_alone_would_show_is_ahead() -> None:

@@ -19,7 +19,7 @@ from tokenpeak.spec.sweep import MARGIN
 Outcome = Literal["run", "ahead", "keep", "none_holds", "not_known"]
 OUTCOMES: dict[Outcome, str] = {
     "run": "run",
-    "ahead": "ahead, not shown",
+    "ahead": "ahead, not proven",
     "keep": "keep what you run",
     "none_holds": "nothing holds the SLO",
     "not_known": "not known",

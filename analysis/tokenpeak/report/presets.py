@@ -187,7 +187,7 @@ def answer_presets(view: SweepView) -> Sentence:
     if counts:
         parts += [*(["; in the others it is that of "] if ties else []), strong(alone)]
     return answer(
-        "No config is to be recommended: models differ, and each is compared over presets of hardware. ",
+        "No single config is recommended, because the models differ: each is compared over presets of hardware. ",
         *parts,
         ".",
     )
