@@ -20,13 +20,13 @@ from tokenpeak.spec.parameters import FACTORS
 DEFAULTS = {
     "pue": Citation(low=1.1, high=1.56, source="default; range: Google's to the mean of Uptime's survey", year=2024),
     "kg_co2_per_kwh": Citation(
-        low=0.03, high=0.71, source="default: world average; range: Norway's to India's (Ember)", year=2023
+        low=0.03, high=0.71, source="default: a world average; range: Norway's to India's (Ember)", year=2023
     ),
     "wue_l_per_kwh": Citation(source="no value: the water of electricity counts for both"),
     "water_l_per_kwh": Citation(
         low=0.0,
         high=4.52,
-        source="default: data centres' mean WUE of 2016 (Shehabi et al.); range: 0 to US electricity's mean (LBNL 2024)",
+        source="default: mean WUE of 2016 (Shehabi et al.); range: 0 to the mean of US electricity (LBNL 2024)",
     ),
 }
 """Sources of the default values."""
