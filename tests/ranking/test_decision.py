@@ -107,6 +107,7 @@ def test_too_few_requests_for_the_slo_are_no_recommendation() -> None:
     found = decided(candidate("now", NOW, hold="not_proven"), candidate("fast", FAST, hold="not_proven"))
 
     assert ("ahead", "fast", False) == (found.outcome, found.config, found.is_hold_proven)
+    assert "FAST leads, but is not proven to hold the SLO." in said(found)
     assert "its requests do not show that with 95% confidence" in said(found)
 
 

@@ -41,7 +41,7 @@ def headline(decision: Decision, current: str) -> Words:
         case "run":
             return ("Run ", config)
         case "ahead":
-            lacking = "the lead is not proven" if decision.is_hold_proven else "that it holds the SLO is not proven"
+            lacking = "is not proven to hold the SLO" if decision.is_lead_proven else "the lead is not proven"
             return (config, f" leads, but {lacking}")
         case "keep":
             return (f"Keep {current}, as nothing is shown to be better",)

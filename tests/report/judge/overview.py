@@ -8,7 +8,7 @@ from judge.text import HW, LEVEL, UNIT, Figures, N, P, Site, limits, must, patte
 
 OUTCOMES = {
     "run": r"Run ⟦{said}⟧",
-    "ahead": r"⟦{said}⟧ leads, but (?:the lead|that it holds the SLO) is not proven",
+    "ahead": r"⟦{said}⟧ leads, but (?:the lead is not proven|is not proven to hold the SLO)",
     "keep": r"Keep (?P<kept>.+?), as nothing is shown to be better",
     "none_holds": r"Nothing holds the SLO; ⟦{said}⟧ comes nearest",
     "not_known": r"Not known: ⟦{said}⟧ "
