@@ -22,7 +22,7 @@ DEFAULTS = {
     "kg_co2_per_kwh": Citation(
         low=0.03, high=0.71, source="default: a world average; range: Norway's to India's (Ember)", year=2023
     ),
-    "wue_l_per_kwh": Citation(source="no value: the water of electricity counts for both"),
+    "wue_l_per_kwh": Citation(source="default: 0, as the water of electricity counts for both"),
     "water_l_per_kwh": Citation(
         low=0.0,
         high=4.52,
@@ -58,7 +58,7 @@ INTERVAL_NOTE = (
 )
 RANGE_NOTE = (
     "Range: from all factors at their low ends to all at their high ends; the energy stays the same. "
-    "A month and a year are of the volume that the factors give."
+    "Figures of a month and a year are for the volume among the factors."
 )
 
 
