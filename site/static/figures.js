@@ -235,6 +235,11 @@
     shown(figure, found);
   }
   const layersOf = (plot) => (plot.layer ? plot.layer.flatMap(layersOf) : [plot]);
+  // What a figure draws of a config, as its hint names it.
+  const clickable = (spec) => {
+    const drawn = (spec.concat || [spec]).flatMap(layersOf).map((layer) => layer.mark?.type || layer.mark);
+    return drawn.includes("line") ? "a line" : drawn.includes("point") ? "a point" : "a mark";
+  };
   const shown = (figure, ends) => all(".zoom input", figure).forEach((input, index) => { input.value = ends ? ends[index] : ""; });
 
   function brush(figure) {
@@ -348,7 +353,7 @@
     for (const figure of figures) if (figure.dataset.scope) scopeOf(figure, specOf(figure));
     for (const name of scopes.keys()) {
       const first = all("figure.figure[data-name]").find((figure) => figure.dataset.scope === name);
-      if (scopes.get(name).usual.length) first.querySelector(".caption").after(make("p", { class: "hint" }, "Click a line, a legend entry or a row of a table to show or hide a config; drag along the axis to zoom."));
+      if (scopes.get(name).usual.length) first.querySelector(".caption").after(make("p", { class: "hint" }, `Click ${clickable(specOf(first))}, a legend entry or a row of a table to show or hide a config; drag along the axis to zoom.`));
     }
     for (const section of all("section.table[data-scope]")) scopes.get(section.dataset.scope)?.table(section);
     const near = new IntersectionObserver((entries) => {

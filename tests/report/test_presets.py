@@ -47,7 +47,7 @@ def test_an_arrangement_that_is_faster_leads_alone(tmp_path: Path) -> None:
     highest, every = presets.highest(view), presets.every(view)
 
     assert presets.has_presets(view)
-    assert "No config is to be recommended" in plain(answer.parts)
+    assert "No single config is recommended" in plain(answer.parts)
     assert "output throughput is that of 2x NVIDIA L4, TP2 in 4." in plain(answer.parts)
     assert [("1", "2,048"), ("2", "2,048"), ("1", "8,192"), ("2", "8,192")] == list(
         zip(cells(highest, "Model"), cells(highest, "Context"), strict=True)

@@ -186,7 +186,8 @@ def install(inventory_name: str, nodes: tuple[str, ...], user: str | None, *, ro
 def uninstall(inventory_name: str, nodes: tuple[str, ...], user: str | None, *, load_hosts: bool) -> None:
     """Remove script, state folder, guard, guard command and what an engine left. A node with a trial stays as it is.
 
-    Production is not touched. What stays on a node is said, with the reason.
+    End a running sweep first. Production is not touched, except a demonstration's that TokenPeak itself started
+    (`tokenpeak_produce: true`), which ends. What stays on a node is said, with the reason.
     """
     inventory = read_inventory(inventory_name, nodes=nodes)
     extravars = {} if user is None else {"ansible_user": user}
@@ -224,7 +225,7 @@ def notify(inventory_name: str) -> None:
         if receiver not in receivers:
             echo(f"{sending.name_of(receiver)}: is called from nodes only")
     if not declared:
-        page = "page 'Be called when something is wrong' of `tokenpeak docs`"
+        page = "page 'Set up alerts' of `tokenpeak docs`"
         echo(f"Inventory {inventory.name} names nobody: give tokenpeak_notify ({page}).")
         return
     sent = sending.event("test", "A test of tokenpeak notify: nothing happened.", source=SIDE, inventory=inventory.name)

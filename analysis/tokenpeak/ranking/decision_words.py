@@ -41,7 +41,8 @@ def headline(decision: Decision, current: str) -> Words:
         case "run":
             return ("Run ", config)
         case "ahead":
-            return (config, " is ahead, not shown")
+            lacking = "is not proven to hold the SLO" if decision.is_lead_proven else "the lead is not proven"
+            return (config, f" leads, but {lacking}")
         case "keep":
             return (f"Keep {current}, as nothing is shown to be better",)
         case "none_holds":
@@ -58,7 +59,7 @@ def reasons(decision: Decision, current: str, *, higher_is_better: bool, launch_
     if decision.gain is not None and decision.outcome in ("run", "ahead"):
         found.append((f"{_gain(decision)} {current}{'' if higher_is_better else ' (lower is better)'}",))
     if decision.gain is not None and decision.outcome == "keep":
-        found.append((Named(decision.gain.config), f" measured {_gain(decision)} {current}, which is not shown"))
+        found.append((Named(decision.gain.config), f" measured {_gain(decision)} {current}, which is not proven"))
     if decision.outcome == "none_holds" and decision.excess is not None:
         found.append((f"Its worst latency is {decision.excess:.2f} times its limit",))
     if (merit := _merit(decision)) and decision.outcome in ("run", "ahead", "keep"):

@@ -18,16 +18,15 @@ from tokenpeak.spec.energy import Citation, EnergyFactors
 from tokenpeak.spec.parameters import FACTORS
 
 DEFAULTS = {
-    "pue": Citation(low=1.1, high=1.56, source="default, between Google's and the mean of Uptime's survey", year=2024),
+    "pue": Citation(low=1.1, high=1.56, source="default; range: Google's to the mean of Uptime's survey", year=2024),
     "kg_co2_per_kwh": Citation(
-        low=0.03, high=0.71, source="default, a world average, from Norway's to India's (Ember)", year=2023
+        low=0.03, high=0.71, source="default: a world average; range: Norway's to India's (Ember)", year=2023
     ),
-    "wue_l_per_kwh": Citation(source="default: the water of electricity stands for all"),
+    "wue_l_per_kwh": Citation(source="default: 0, as the water of electricity counts for both"),
     "water_l_per_kwh": Citation(
         low=0.0,
         high=4.52,
-        source="default, data centres' mean WUE (Shehabi et al.), from none to the mean of US electricity (LBNL 2024)",
-        year=2016,
+        source="default: mean WUE of 2016 (Shehabi et al.); range: 0 to the mean of US electricity (LBNL 2024)",
     ),
 }
 """Sources of the default values."""
@@ -59,7 +58,7 @@ INTERVAL_NOTE = (
 )
 RANGE_NOTE = (
     "Range: from all factors at their low ends to all at their high ends; the energy stays the same. "
-    "A month and a year are of the volume among the factors."
+    "Figures of a month and a year are for the volume among the factors."
 )
 
 
@@ -243,12 +242,18 @@ def energy_table(view: SweepView, hardware: str, frame: pl.DataFrame) -> Table:
             Column(key="n", title="Launches", kind="number"),
         ],
         name=f"energy-{slug(hardware)}",
-        title=f"Energy, CO₂, water and cost on {hardware}",
+        title=f"{_title(frame)} on {hardware}",
         hrefs={"label": "href"},
         note=" ".join(
             words for words in ("" if unbounded else INTERVAL_NOTE, _launches_left_out(view, hardware)) if words
         ),
     )
+
+
+def _title(frame: pl.DataFrame) -> str:
+    """What a table is of: of cost too, where a price is given."""
+    priced = frame[FIGURES["cost"][0]].is_not_null().any()
+    return "Energy, CO₂, water and cost" if priced else "Energy, CO₂ and water"
 
 
 def _launches_left_out(view: SweepView, hardware: str) -> str:
@@ -303,7 +308,7 @@ def amounts_table(view: SweepView, hardware: str, frame: pl.DataFrame, shown: Fa
             Column(key="range", title="Range of a million, by the factors"),
         ],
         name=f"amounts-{slug(hardware)}",
-        title=f"Energy, CO₂, water and cost with {label}{view.where(hardware)}",
+        title=f"{_title(own)} with {label}{view.where(hardware)}",
         note=RANGE_NOTE,
         span="half",
     )

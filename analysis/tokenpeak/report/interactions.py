@@ -193,7 +193,7 @@ def _axis_words(hardware: str, rows: pl.DataFrame, without: Sequence[str]) -> li
     first, *others = rows.iter_rows(named=True)
     if not first["matters"]:
         seen = ", ".join(_best_words(row) for row in (first, *others))
-        words = "no axis is shown to matter: results vary by as much without it, or are too few"
+        words = "no axis is shown to matter: effects are within noise, or there are too few results"
         return [f"On {hardware}, {words} (seen: {seen}). "]
     shown = ", ".join(_best_words(row) for row in others if row["matters"])
     unshown = ", ".join(row["axis"] for row in others if not row["matters"])
@@ -225,7 +225,7 @@ def _leading_axes(grounds: Sequence[tuple[str, pl.DataFrame]]) -> Sentence:
         parts += [code(axis), f" matters most on {count}, "]
     without = len(grounds) - leading.total()
     parts.append(
-        f"and on {without} no axis is shown to matter: results vary by as much without it, or are too few."
+        f"and on {without} no axis is shown to matter: effects are within noise, or there are too few results."
         if without
         else "other axes being equal."
     )

@@ -190,7 +190,7 @@ def answer_presets(view: SweepView) -> Sentence:
     lone = sum(each["presets"] == 1 and bool(each["output"]) for each in leaders(view))
     rest = f" {counted(lone, 'more was', 'more were')} measured on one preset alone." if lone else ""
     return answer(
-        "No config is to be recommended: models differ, and each is compared over presets of hardware. ",
+        "No single config is recommended, because the models differ: each is compared over presets of hardware. ",
         *parts,
         f".{rest}",
     )

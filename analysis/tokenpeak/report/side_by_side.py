@@ -143,7 +143,7 @@ def side_by_side(view: SweepView) -> list[Block]:
                 Column(key="nodes", title="Nodes", kind="number"),
             ],
             name="side-by-side",
-            title="The decision's config of each kind of hardware",
+            title="Recommended config for each kind of hardware",
         )
     ]
 

@@ -326,7 +326,7 @@ class SweepView:
     def date_words(self) -> str:
         """When it was measured; an import's source may not say."""
         if self.record.imported:
-            return f"{self.record.imported.measured or 'not known'}, imported {self.record.started_at:%Y-%m-%d}"
+            return f"{self.record.imported.measured or 'date unknown'}, imported {self.record.started_at:%Y-%m-%d}"
         return f"{self.record.started_at:%Y-%m-%d %H:%M} UTC"
 
     def marks(self) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ class Citation(Declaration):
 class EnergyFactors(Declaration):
     """Factors from energy and time at the boards to CO₂, water and money.
 
-    The default of `water_l_per_kwh` stands for all water; where `wue_l_per_kwh` is given, it gives way.
+    The default of `water_l_per_kwh` counts for all water; where `wue_l_per_kwh` is given, it is 0.
     """
 
     pue: float = Field(default=1.3, ge=1)

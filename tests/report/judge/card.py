@@ -8,7 +8,7 @@ from judge.checks import checks
 from judge.raw import Raw, geometric
 from judge.text import Figures, N, P, Site, WrongError, current, limits, must, number, own_runs, pattern
 
-MARKS = ("run", "ahead, not shown", "keep what you run", "nearest to the SLO", "not known")
+MARKS = ("run", "ahead, not proven", "keep what you run", "nearest to the SLO", "not known")
 
 
 @pattern(r"(?P<all>.+)")

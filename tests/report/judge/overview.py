@@ -8,7 +8,7 @@ from judge.text import HW, LEVEL, UNIT, Figures, N, P, Site, limits, must, patte
 
 OUTCOMES = {
     "run": r"Run ⟦{said}⟧",
-    "ahead": r"⟦{said}⟧ is ahead, not shown",
+    "ahead": r"⟦{said}⟧ leads, but (?:the lead is not proven|is not proven to hold the SLO)",
     "keep": r"Keep (?P<kept>.+?), as nothing is shown to be better",
     "none_holds": r"Nothing holds the SLO; ⟦{said}⟧ comes nearest",
     "not_known": r"Not known: ⟦{said}⟧ "
@@ -93,7 +93,7 @@ def noise(site: Site, found: re.Match[str]) -> Figures:
 
 @pattern(
     rf"⟦(?P<said>[^⟧]+)⟧ measured (?P<gain>{P}) (?:\((?P<ends>.+?)\) )?over "
-    r"(?P<base>the engine's defaults|production), which is not shown\."
+    r"(?P<base>the engine's defaults|production), which is not proven\."
 )
 def not_shown(site: Site, found: re.Match[str]) -> Figures:
     raw, hw = site.raw, list(site.recommended)[-1]

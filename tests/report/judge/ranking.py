@@ -7,8 +7,8 @@ from judge.text import HW, UNIT, Figures, N, Site, must, pattern
 
 
 @pattern(
-    r"(?P<ok>\d+) configs? gave a result on (?P<kinds>\d+) kinds? of hardware(?:, (?P<failed>\d+) did "
-    r"not start or broke off)?\."
+    r"(?P<ok>\d+) configs? gave a result on (?P<kinds>\d+) kinds? of hardware(?:, (?P<failed>\d+) "
+    r"failed)?\."
 )
 def standing(site: Site, found: re.Match[str]) -> Figures:
     raw = site.raw

@@ -87,7 +87,7 @@ def drift(site: Site, found: re.Match[str]) -> Figures:
 
 
 @pattern(
-    r"(?:Of (?P<claims>\d+) claims that the source makes, the data, arithmetic and physics say: "
+    r"(?:(?P<claims>\d+) claims? of the source, checked by its data, arithmetic and physics: "
     r"(?P<said>[\w ,]+)\. )?"
     r"(?P<checks>\d+ of \d+ checks of the figures ran; (?:no warning|\d+ warnings?: [\w\s,-]+))\."
 )

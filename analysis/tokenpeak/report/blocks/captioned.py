@@ -79,7 +79,7 @@ def figure(
 def enable_charts() -> Any:
     """Show each Altair chart in the site's theme from now on; a context manager that ends it again.
 
-    It needs no network. Where a front end knows Vega-Lite, as JupyterLab does, a chart answers the pointer.
+    It needs no network. Where a front end knows Vega-Lite, as JupyterLab does, charts are interactive.
 
     >>> with enable_charts():
     ...     alt.renderers.active

@@ -147,7 +147,7 @@ def standing(view: SweepView, ranked: Sequence[Ranking]) -> Sentence:
     if counts.get("not run"):
         words += f", {counts['not run']} {'was' if counts['not run'] == 1 else 'were'} not run under its load"
     if counts.get("failed"):
-        words += f", {counts['failed']} did not start or broke off"
+        words += f", {counts['failed']} failed"
     if counts.get("interrupted"):
         words += f", {counts['interrupted']} {'was' if counts['interrupted'] == 1 else 'were'} interrupted"
     return answer(f"{words}. ", *(part for each in ranked[:FEW] for part in _span_words(view, each, len(ranked))))

@@ -338,7 +338,7 @@ class Cleaner:
 
 PRIVATE = "private"
 """What stands for a text that must be there and is nobody's to read."""
-WITHHELD = "(withheld; --texts shows it)"
+WITHHELD = "(text withheld; the option --texts shows it)"
 """What stands for a text that anybody may have written, where texts were not asked for."""
 
 

@@ -166,7 +166,7 @@ def node_strips(view: SweepView) -> Figure | None:
         return None
     nodes = frame["node"].n_unique()
     lost = frame.filter(pl.col("status") != "ok")["trial_id"].n_unique()
-    marked = f" A red mark: {lost} without a result." if lost else ""
+    marked = f" A red mark is a trial without a result; there {'is' if lost == 1 else 'are'} {lost}." if lost else ""
     return figure(
         strip_chart(frame),
         frame.with_columns(seconds=(pl.col("end") - pl.col("x")) * 60),
