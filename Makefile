@@ -96,7 +96,7 @@ report: $(READY) ## Build the site from ARCHIVE (no database, node or network)
 
 .PHONY: notebook
 notebook: $(VENV)/.jupyter ## Open the site's notebooks in Jupyter, for questions of your own
-	@cd notebooks && exec ../$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root)
+	@cd notebooks && exec ../$(BIN)/jupyter lab --LabApp.default_url=/lab/tree/start.ipynb $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .PHONY: serve
 serve: $(READY) ## Serve the site on this machine while a sweep runs
@@ -124,7 +124,7 @@ check: .lint .types ## Lint and type-check everything, audit the dependencies (m
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/yamllint --strict .
 	cd playbooks && ANSIBLE_HOME=$(CURDIR)/.ansible PATH=$(CURDIR)/$(BIN):$$PATH ../$(BIN)/ansible-lint --offline -q
-	$(BIN)/nbstripout --verify notebooks/*.ipynb notebooks/questions/*.ipynb
+	$(BIN)/nbstripout --verify $(filter-out notebooks/start.ipynb,$(wildcard notebooks/*.ipynb notebooks/questions/*.ipynb))
 	$(BIN)/python .ci/audit
 
 .types: $(READY)
@@ -132,7 +132,7 @@ check: .lint .types ## Lint and type-check everything, audit the dependencies (m
 
 # The folders that are left out have long tests alone, which each process would import to leave them out itself.
 .PHONY: test
-test: $(READY) ## Run the fast tests (four minutes on two cores; ORDER=random or a seed: shuffled)
+test: $(READY) ## Run the fast tests (three to six minutes on two cores; ORDER=random or a seed: shuffled)
 	$(BIN)/pytest -m "not (integration or e2e or faults or front_door or many_nodes)" $(addprefix --ignore=tests/,e2e faults front_door many_nodes rig) -n 4 --dist loadfile --no-loadscope-reorder $(if $(ORDER),-p randomly $(if $(filter 'random',$(ORDER)),,--randomly-seed=$(ORDER))) --durations=25
 
 .PHONY: integration
@@ -140,7 +140,7 @@ integration: $(READY) ## Run the tests of whole parts: sweeps, built sites, a br
 	$(BIN)/pytest -m "integration and not e2e" -n 4 --dist loadfile --no-loadscope-reorder --durations=25
 
 .PHONY: golden
-golden: $(READY) ## Renew the golden site that the tests compare, and say which of its pages changed
+golden: $(READY) ## Renew what tests compare, the golden site and the start notebook's outputs, and say what changed
 	@PYTHONPATH=tests $(BIN)/python tests/report/golden_site.py
 
 .PHONY: e2e

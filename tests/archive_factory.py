@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from tokenpeak.loadgen.prompts import lengths
 from tokenpeak.records import (
     ClientHealth,
     Config,
@@ -46,8 +47,9 @@ from tokenpeak.records import (
     TrialRecord,
     Verdict,
 )
+from tokenpeak.spec.load import ClosedLoad, LoadLevel
 from tokenpeak.spec.sweep import SweepSpec, parse_spec
-from tokenpeak.spec.workload import ClosedLoad, LoadLevel
+from tokenpeak.spec.workload import SyntheticWorkload
 from tokenpeak.store.archive import Archive
 
 AXES: dict[str, list[object]] = {
@@ -65,6 +67,7 @@ GPUS = ("NVIDIA A100-SXM4-80GB", "NVIDIA L4")
 MODEL = ModelName(name="meta-llama/Llama-3.1-8B-Instruct", served_name="llama-8b")
 START = datetime(2026, 11, 20, 22, 0, tzinfo=UTC)
 INPUT_TOKENS, OUTPUT_TOKENS = 128, 32
+SLO = {"ttft_p95_ms": 500.0, "tpot_p95_ms": 50.0}
 PROVENANCE = Provenance(
     tokenpeak_version="0.1.0", git_revision="0" * 40, python="3.11.9", packages={"polars": "2.1.0", "pydantic": "2.14"}
 )
@@ -85,12 +88,15 @@ def make_archive(
     seed: int = 0,
     end: bool = True,
     seconds: int = 60,
+    workload: Mapping[str, object] = {},
+    slo: Mapping[str, float] = SLO,
 ) -> Archive:
     """An archive at `path` with every config on each kind of hardware, `requests` per run and four runs a trial.
 
     `noise` is the standard deviation of log throughput between launches; `seconds` the length of each series.
+    `workload` has what its lengths are otherwise.
     """
-    spec = sweep_spec(axes)
+    spec = sweep_spec(axes, workload, slo)
     generator = np.random.default_rng(seed)
     nodes = [
         node_facts(f"node-{index + 1}", gpu, simulated=simulated, count=gpus_a_node) for index, gpu in enumerate(gpus)
@@ -152,7 +158,11 @@ def make_archive(
     return archive
 
 
-def sweep_spec(axes: Mapping[str, Sequence[object]] = AXES) -> SweepSpec:
+def sweep_spec(
+    axes: Mapping[str, Sequence[object]] = AXES,
+    workload: Mapping[str, object] = {},
+    slo: Mapping[str, float] = SLO,
+) -> SweepSpec:
     """A spec over these axes with a closed run and three rates of one workload."""
     raw = {
         "axes": {axis: list(values) for axis, values in axes.items()},
@@ -164,6 +174,7 @@ def sweep_spec(axes: Mapping[str, Sequence[object]] = AXES) -> SweepSpec:
                     "name": "short",
                     "input_tokens": INPUT_TOKENS,
                     "output_tokens": OUTPUT_TOKENS,
+                    **workload,
                 },
                 "levels": [
                     {"concurrency": 32, "requests": 96},
@@ -173,7 +184,7 @@ def sweep_spec(axes: Mapping[str, Sequence[object]] = AXES) -> SweepSpec:
                 ],
             }
         ],
-        "slo": {"ttft_p95_ms": 500, "tpot_p95_ms": 50},
+        "slo": dict(slo),
         "energy": {"price_per_node_hour": 2.5},
     }
     return parse_spec(raw, Path("synthetic.yml"))
@@ -375,16 +386,22 @@ def run_record(
     generator: np.random.Generator,
 ) -> tuple[RunRecord, pl.DataFrame]:
     """A run of `requests` requests and their table; latency grows as the rate nears what the engine can do."""
+    workload = spec.workloads[0].workload
+    assert isinstance(workload, SyntheticWorkload), "the factory's workload is synthetic"
+    assert isinstance(workload.output_tokens, int), "answers are of one length"
+    output_tokens = workload.output_tokens
+    input_tokens = np.array(lengths(workload.input_tokens, requests, generator), dtype=np.int64)
     if isinstance(level, ClosedLoad):
-        spacing_s = OUTPUT_TOKENS / speed_tok_per_s
+        spacing_s = output_tokens / speed_tok_per_s
         crowd = level.concurrency / 32
     else:
         spacing_s = 1 / level.rate_per_s
-        crowd = min(1.5, level.rate_per_s * OUTPUT_TOKENS / speed_tok_per_s)
+        crowd = min(1.5, level.rate_per_s * output_tokens / speed_tok_per_s)
     tpot_s = (8 + 24 * crowd) / speed_tok_per_s
     sent = np.arange(requests) * spacing_s
     ttft = generator.lognormal(np.log(6 * tpot_s * (1 + crowd)), 0.25, requests)
-    gaps = generator.gamma(25.0, tpot_s / 25.0, (requests, OUTPUT_TOKENS - 1))
+    ttft *= 0.4 + 0.6 * input_tokens / input_tokens.mean()
+    gaps = generator.gamma(25.0, tpot_s / 25.0, (requests, output_tokens - 1))
     latency = ttft + gaps.sum(axis=1)
     failed = generator.random(requests) < 0.002
     ok = ~failed
@@ -400,12 +417,12 @@ def run_record(
             "first_byte_s": sent + delay + ttft * 0.9,
             "first_token_s": sent + ttft,
             "last_token_s": sent + latency,
-            "input_tokens": np.full(requests, INPUT_TOKENS, dtype=np.int64),
+            "input_tokens": input_tokens,
             "cached_tokens": np.zeros(requests, dtype=np.int64),
-            "output_tokens": np.where(ok, OUTPUT_TOKENS, 0),
-            "events": np.where(ok, OUTPUT_TOKENS, 0),
+            "output_tokens": np.where(ok, output_tokens, 0),
+            "events": np.where(ok, output_tokens, 0),
             "event_times_us": pl.Series(
-                (gaps * 1e6).astype(np.int64), dtype=pl.Array(pl.Int64, OUTPUT_TOKENS - 1)
+                (gaps * 1e6).astype(np.int64), dtype=pl.Array(pl.Int64, output_tokens - 1)
             ).cast(pl.List(pl.Int64)),
             "status": np.where(ok, 200, 500).astype(np.int64),
             "error": pl.Series(np.where(ok, "", "http_500")).replace("", None),
@@ -413,7 +430,7 @@ def run_record(
     )
     duration_s = float((sent + latency)[ok].max())
     succeeded = int(ok.sum())
-    tokens = succeeded * OUTPUT_TOKENS
+    tokens = succeeded * output_tokens
     tok_per_s = tokens / duration_s
     is_closed = isinstance(level, ClosedLoad)
     values = {"ttft_s": ttft[ok], "tpot_s": gaps[ok].mean(axis=1)}
@@ -423,12 +440,12 @@ def run_record(
         requests_ok=succeeded,
         requests_failed=requests - succeeded,
         failures={"http_500": requests - succeeded} if succeeded < requests else {},
-        input_tokens=succeeded * INPUT_TOKENS,
+        input_tokens=int(input_tokens[ok].sum()),
         output_tokens=tokens,
         request_per_s=succeeded / duration_s,
         output_tok_per_s=tok_per_s,
-        input_tok_per_s=succeeded * INPUT_TOKENS / duration_s,
-        total_tok_per_s=succeeded * (INPUT_TOKENS + OUTPUT_TOKENS) / duration_s,
+        input_tok_per_s=int(input_tokens[ok].sum()) / duration_s,
+        total_tok_per_s=(int(input_tokens[ok].sum()) + tokens) / duration_s,
         **({"steady_from_s": 0.0, "steady_to_s": duration_s, "steady_waves": 3} if is_closed else {}),
         peak_output_tok_per_s=tok_per_s * 1.1,
         windowed_output_tok_per_s=tuple([round(tok_per_s, 1)] * max(1, int(duration_s))),
@@ -437,7 +454,7 @@ def run_record(
             f"{metric}_{percentile}": int((values[metric] <= limit).sum())
             for metric, percentile, limit in spec.slo.limits()
         },
-        request_output_tok_per_s=distribution(OUTPUT_TOKENS / latency[ok]),
+        request_output_tok_per_s=distribution(output_tokens / latency[ok]),
         ttft_s=distribution(ttft[ok]),
         tpot_s=distribution(gaps[ok].mean(axis=1)),
         itl_s=distribution(gaps[ok].ravel()),
@@ -450,7 +467,7 @@ def run_record(
     power_w = 260.0 if "A100" in node.hardware else 61.0
     run = RunRecord(
         run_index=run_index,
-        workload=spec.workloads[0].workload,
+        workload=workload,
         level=level,
         level_label=level.label,
         slo=spec.slo,

@@ -73,6 +73,12 @@ IN_SWEEPS = [
         "give concurrency, rate_per_s",
     ),
     ("a value that is no list", "[8, 64]", "8", 2, "must be a list of values"),
+    ("a tab", "  max_num_seqs:", "\tmax_num_seqs:", 2, "YAML indents by spaces"),
+    ("a line too far in", "  flags:\n", "   flags:\n", 5, "look at the indentation"),
+    ("a colon in a text", "fixed:\n", "description: a: b\nfixed:\n", 3, "put it into quotes"),
+    ("a bracket", "[8, 64]", "[8, 64", 3, "a bracket or brace that nothing closes"),
+    ("seconds", "objective:", "slo: {ttft_p99_ms: 0.5}\nobjective:", 11, "of seconds write 500"),
+    ("grams", "objective:", "energy: {kg_co2_per_kwh: 480}\nobjective:", 11, "of grams write 0.48"),
 ]
 """What it is, what stands there, what is written, the line, and words of the sentence."""
 
@@ -147,6 +153,20 @@ def test_files_without_a_mistake_are_good(tmp_path: Path, inventory: Path) -> No
     assert (0, ["0 sweeps, 1 inventory: no mistake found"]) == checked(inventory)
 
 
+def test_variables_that_every_node_needs(inventory: Path) -> None:
+    """Those that no file gives are named; one may stand at a host. An encrypted file may have any of them."""
+    variables, hosts = inventory / "group_vars" / "all.yml", inventory / "hosts.yml"
+    shorter = changed(VARIABLES, "tokenpeak_port: 8099\n", "")
+    variables.write_text(changed(shorter, "tokenpeak_python: /usr/bin/python3\n", ""))
+    assert_found(hosts, 1, f"its nodes have no tokenpeak_python, tokenpeak_port; give each in {variables}")
+
+    hosts.write_text(f"{HOSTS}      tokenpeak_port: 8099\n")
+    assert_found(hosts, 1, "its nodes have no tokenpeak_python; ")
+
+    (inventory / "group_vars" / "vault.yml").write_text("$ANSIBLE_VAULT;1.1;AES256\n6162\n")
+    assert 0 == checked(inventory)[0]
+
+
 @pytest.mark.parametrize(("what", "old", "new", "line", "words"), IN_SWEEPS, ids=[each[0] for each in IN_SWEEPS])
 def test_a_mistake_in_a_sweep(tmp_path: Path, what: str, old: str, new: str, line: int, words: str) -> None:
     """Each is named with its line and a way out."""
@@ -163,6 +183,16 @@ def test_a_mistake_in_variables(inventory: Path, what: str, old: str, new: str, 
     path.write_text(changed(VARIABLES, old, new))
 
     assert_found(path, line, words)
+
+
+def test_a_state_folder_that_is_the_controller_s(inventory: Path) -> None:
+    """A node that is this machine has another state folder than the controller; one elsewhere may have the same."""
+    path = inventory / "group_vars/all.yml"
+    path.write_text(changed(VARIABLES, "/var/lib/tokenpeak", str(paths.state_dir())))
+    assert 0 == checked(inventory)[0]
+    path.write_text(f"ansible_connection: local\n{path.read_text()}")
+
+    assert_found(path, 4, "is the controller's own state folder")
 
 
 @pytest.mark.parametrize(("what", "old", "new", "line", "words"), IN_HOSTS, ids=[each[0] for each in IN_HOSTS])

@@ -166,7 +166,7 @@ def test_add_a_metric_over_requests(copy: Copy) -> None:
     requests = next((ARCHIVE / "trials").glob("*.requests.parquet"))
     measured, columns = copy.python(
         "import polars as pl\nfrom pathlib import Path\nfrom tokenpeak.records import RunSummary\n"
-        "from tokenpeak.results.run_summary import summarize\nfrom tokenpeak.spec.workload import Slo\n"
+        "from tokenpeak.results.run_summary import summarize\nfrom tokenpeak.spec.slo import Slo\n"
         "from tokenpeak.store.frames import open_frames\n"
         f"rows = pl.read_parquet({str(requests)!r})\n"
         "raw = summarize(rows, Slo(), from_due=False).model_dump_json()\n"

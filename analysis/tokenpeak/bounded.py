@@ -239,6 +239,16 @@ def read_yaml_node(path: Path, *, error: Error = ArchiveError, most: int = LARGE
             loader.dispose()
 
 
+_PROBLEMS = {
+    "'\\t' that cannot start any token": "a tab, where YAML indents by spaces",
+    "mapping values are not allowed": "a colon in a text: put it into quotes, or look at the indentation",
+    "expected <block end>": "a line that does not fit those above it: look at its indentation and quotes",
+    "expected ',' or": "a bracket or brace that nothing closes",
+    "unexpected end of stream": "a quote that nothing closes",
+}
+"""What the YAML library says → the same for whoever wrote the file."""
+
+
 @contextmanager
 def yaml_errors(path: Path, error: Error) -> Iterator[None]:
     """Whatever the YAML library raises, as one `error` that names the file and, where it is known, the line."""
@@ -249,7 +259,9 @@ def yaml_errors(path: Path, error: Error) -> Iterator[None]:
     except yaml.MarkedYAMLError as reason:
         mark = reason.problem_mark or reason.context_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise error(f"{path} is not YAML: {place}{shown(reason.problem or reason.context, 200)[1:-1]}.") from reason
+        problem = reason.problem or reason.context or ""
+        plain = next((words for theirs, words in _PROBLEMS.items() if theirs in problem), shown(problem, 200)[1:-1])
+        raise error(f"{path} is not YAML: {place}{plain}.") from reason
     except (yaml.YAMLError, ValueError, TypeError, OverflowError) as reason:
         raise error(f"{path} is not YAML that can be read: {shown(str(reason), 200)[1:-1]}.") from reason
 

@@ -179,7 +179,7 @@ METRICS: tuple[Metric, ...] = (
         title="Water per million output tokens",
         unit="L/1M tokens",
         direction="lower",
-        formula="kWh at the boards per 1M output tokens × (WUE + PUE × litres off site per kWh)",
+        formula="kWh of the GPUs per 1M output tokens × (WUE + PUE × litres off site per kWh)",
         derived_from=("energy_j_per_output_tok", "wue_l_per_kwh", "energy_kwh_per_1m_output_tok", "water_l_per_kwh"),
         derive=lambda joules, wue, kwh, litres_per_kwh: joules * (1e6 / 3.6e6) * wue + kwh * litres_per_kwh,
     ),

@@ -43,6 +43,15 @@ _NAME = re.compile(NAME.removeprefix("^").removesuffix("$"))
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
+def shipped(place: str | Path) -> str | Path:
+    """The shipped archive of that name, where nothing is at the place itself; else the place."""
+    name = str(place)
+    if Path(name).name != name or Path(name).exists():
+        return place
+    found = (LANDSCAPES / name, LANDSCAPES / f"{name}.tar.zst", ARCHIVES / name)
+    return next((each for each in found if each.exists()), place)
+
+
 def working_folder(start: Path) -> Path | None:
     """The nearest folder from `start` upward that is a working folder; None without one, or inside the checkout.
 

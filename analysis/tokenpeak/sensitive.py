@@ -165,6 +165,8 @@ KINDS = {
 }
 """Each kind as a summary says it."""
 
+MODEL_PLACE = "/PATH/TO/"
+"""Stands for the folder of a node in which a model lies, so that a command shows that a path belongs there."""
 LABEL = re.compile(rf"<?(?:node|load-host|{'|'.join(KINDS)})-\d+>?", re.IGNORECASE)
 """The words in a cleaned text for something sensitive."""
 

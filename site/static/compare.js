@@ -2,14 +2,19 @@
 // ranked. The address's fragment keeps what is chosen. Each sweep's results are a script, loaded when it is chosen.
 "use strict";
 (() => {
-  const { all, make, state, embed } = window.tokenpeak;
+  const { all, make, state, embed, onWidth } = window.tokenpeak;
   const data = JSON.parse(document.getElementById("compare-data").textContent);
   const area = document.getElementById("compare");
   const result = document.getElementById("compare-result");
   const list = area.querySelector(".chosen");
   if (!data.sides.length) return;
   area.hidden = false;
-  const show = (number) => (number === null || number === undefined ? "–" : number.toLocaleString("en", { maximumSignificantDigits: 4 }));
+  // Numbers of one row, whose largest has four digits.
+  const shower = (numbers) => {
+    const most = Math.max(...numbers.map(Math.abs));
+    const digits = most ? Math.min(12, Math.max(0, 3 - Math.floor(Math.log10(most)))) : 0;
+    return (number) => number.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  };
 
   const scripts = new Map();
   // The results of a side's configs; none where its script is not there.
@@ -85,6 +90,7 @@
     const asked = data.rows.some((row) => row.title === first.sweep.objective) || !same ? [] : [{ key: "objective", title: first.sweep.objective, unit: first.sweep.unit, scale: 1 }];
     const values = [...asked, ...data.rows].filter(({ key }) => chosen.some((each) => each.config.values[key] != null)).map(({ key, title, unit, scale }) => {
       const own = same && title === first.sweep.objective;
+      const show = shower(chosen.map(({ config }) => config.values[key]).filter((value) => value != null).map((value) => value * scale));
       const whole = ({ config }) => {
         const value = config.values[key];
         const ends = own && config.low != null ? ` (${show(config.low * scale)} to ${show(config.high * scale)})` : "";
@@ -138,4 +144,5 @@
   });
   fill();
   begin();
+  onWidth(draw);
 })();

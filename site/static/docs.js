@@ -1,4 +1,4 @@
-/* The documentation works without this: it adds a search over titles, headings and names, and buttons that copy code. */
+/* The documentation works without this: it adds a search over titles, headings, names and text, and buttons that copy code. */
 (() => {
   "use strict";
   const make = (name, attributes = {}, ...children) => {
@@ -13,12 +13,12 @@
   const menu = document.querySelector(".docs-menu");
   const index = window.tokenpeakIndex || [];
   const score = (entry, words) => {
-    const [title, address, page, says] = entry.map((text) => text.toLowerCase());
+    const [title, address, page, says, text = ""] = entry.map((part) => part.toLowerCase());
     const whole = address.includes("#") ? 0 : 45; // a page of its own comes before a row that has the name
     let sum = 0;
     for (const word of words) {
       const own = title === word ? 60 : title.startsWith(word) ? 30 : title.includes(word) ? 20 + whole : 0;
-      const near = says.includes(word) ? 5 : page.includes(word) ? 4 : 0;
+      const near = says.includes(word) ? 5 : page.includes(word) ? 4 : text.includes(word) ? 2 : 0;
       if (!own && !near) return 0;
       sum += own + near;
     }

@@ -11,23 +11,21 @@
       const number = Number(text.replace(",", "."));
       return text.trim() && Number.isFinite(number) && (number >= 0 || key.startsWith("electricity")) ? number : null;
     };
-    // With the digits that an interval of the number's `share` to either side leaves; without one, three and a half.
-    const write = (cell, number, share = null) => {
-      if (number === null) { cell.textContent = "–"; delete cell.dataset.value; return; }
+    // With the digits that an interval of the number's `share` to either side leaves; without one, three.
+    const words = (number, share = null) => {
       const size = Math.abs(number);
-      const digits = !size ? 0 : share ? -Math.floor(Math.log10(size * share)) : 2 - Math.floor(Math.log10(size / 2));
+      const digits = !size ? 0 : share ? -Math.floor(Math.log10(size * share)) : 2 - Math.floor(Math.log10(size));
       const most = Math.min(12, Math.max(0, digits));
-      cell.textContent = number.toLocaleString("en", { minimumFractionDigits: share ? most : 0, maximumFractionDigits: most });
-      cell.dataset.value = number;
+      return number.toLocaleString("en", { minimumFractionDigits: most, maximumFractionDigits: most });
+    };
+    const write = (cell, number, share = null) => {
+      cell.textContent = number === null ? "–" : words(number, share);
+      if (number === null) delete cell.dataset.value; else cell.dataset.value = number;
     };
     const times = (a, b) => (a === null || b === null ? null : a * b);
     const nodeCost = (speed, price) => (price === null || !speed ? null : price / (3600 * speed) * 1e6);
-    // A factor at the low or high end of its range; a value that the reader gave has no range but the reader's own.
-    const at = (key, end) => {
-      const now = read(key);
-      const side = end ? read(`${key}.${end}`) : null;
-      return now === null || side === null || (changed(key) && !changed(`${key}.${end}`)) ? now : side;
-    };
+    // A factor at the low or high end of its range; a value that the reader gave has none.
+    const at = (key, end) => (end && !changed(key) && inputs[key].dataset[end] ? Number(inputs[key].dataset[end]) : read(key));
     const figures = (cell, end) => {
       const [pue, co2, wue, water, price, electricity] = ["pue", "co2", "wue", "water", "price", "electricity"].map((key) => at(key, end));
       const joule = cell("energy_j_per_output_tok");
@@ -49,16 +47,14 @@
       head.toggleAttribute("data-off", off);
       for (const row of grid.tBodies[0].rows) row.cells[head.cellIndex].toggleAttribute("data-off", off);
     };
-    // Each table of figures with those of its ranges and months, whose rows stand in the same order until a reader sorts them.
+    // Each table of configs with that of one config's amounts, whose rows are the figures that are known.
     const pairs = all("section.table:not(.compact)[data-name^='energy-']").map((each) => {
-      const beside = (name) => document.querySelector(`section.table[data-name="${name}-${each.dataset.name.slice(7)}"]`);
-      const [grid, ranges, months] = [each, beside("factor-ranges"), beside("month")].map((one) => one.querySelector("table"));
-      const cell = keyed(grid);
-      const rows = [...grid.tBodies[0].rows].map((row, index) => {
-        const known = (key) => value(cell(row, key));
-        return { row, range: ranges.tBodies[0].rows[index], month: months.tBodies[0].rows[index], known };
-      });
-      return { grid, ranges, months, cell, rows };
+      const amounts = document.querySelector(`section.table[data-name="amounts-${each.dataset.name.slice(7)}"] table`);
+      const [grid, cell, own] = [each.querySelector("table"), keyed(each.querySelector("table")), keyed(amounts)];
+      const rows = [...grid.tBodies[0].rows].map((row) => ({ row, known: (key) => value(cell(row, key)) }));
+      const lines = [...amounts.tBodies[0].rows].map((line, index) => [Object.keys(columns)[index], (key) => own(line, key)]);
+      const label = own(amounts.tBodies[0].rows[0], "label").textContent;
+      return { grid, cell, rows, lines, of: rows.find(({ row }) => cell(row, "label").textContent === label) };
     });
     const shareOf = (known) => {
       const [low, high, joule] = ["low", "high", "energy_j_per_output_tok"].map(known);
@@ -66,23 +62,19 @@
     };
     const apply = () => {
       const volume = read("volume");
-      for (const { grid, ranges, months, cell, rows } of pairs) {
-        const [end, whole] = [keyed(ranges), keyed(months)];
-        const wide = {};
+      for (const { grid, cell, rows, lines, of } of pairs) {
         const widest = Math.max(...rows.map(({ known }) => shareOf(known) || 0)) || null;
-        for (const { row, range, month, known } of rows) {
-          const share = shareOf(known) || widest;
-          const [now, least, most] = [null, "low", "high"].map((side) => figures(known, side));
-          for (const [key, column] of Object.entries(columns)) {
-            write(cell(row, column), now[key], key === "cost" ? null : share);
-            write(end(range, `${key}_low`), least[key]);
-            write(end(range, `${key}_high`), most[key]);
-            wide[key] = wide[key] || (least[key] !== null && most[key] > least[key]);
-          }
-          for (const key of ["kwh", "co2", "water", "cost"]) write(whole(month, `month_${key}`), times(now[key], volume), key === "cost" ? null : share);
+        for (const { row, known } of rows) {
+          const now = figures(known, null);
+          for (const [key, column] of Object.entries(columns)) write(cell(row, column), now[key], key === "cost" ? null : shareOf(known) || widest);
         }
-        for (const key of Object.keys(columns)) for (const side of ["low", "high"]) toggle(ranges, `${key}_${side}`, !wide[key]);
-        toggle(months, "month_cost", rows.every(({ month }) => value(whole(month, "month_cost")) === null));
+        const [now, least, most] = [null, "low", "high"].map((side) => figures(of.known, side));
+        for (const [key, own] of lines) {
+          write(own("million"), now[key]);
+          own("range").textContent = least[key] !== null && most[key] > least[key] ? `${words(least[key])} to ${words(most[key])}` : "–";
+          write(own("month"), times(now[key], volume));
+          write(own("year"), times(now[key], 12 * volume));
+        }
         toggle(grid, columns.cost, rows.every(({ row }) => value(cell(row, columns.cost)) === null));
       }
       for (const input of Object.values(inputs)) input.classList.toggle("changed", input.value !== input.dataset.given);

@@ -55,6 +55,17 @@
   const plain = (holder) => { for (const part of all("[role],[aria-roledescription],[aria-label]", holder)) for (const name of ["role", "aria-roledescription", "aria-label"]) part.removeAttribute(name); };
   window.tokenpeak.embed = (holder, spec) => vega(async (embed) => { await embed(holder, spec, OPTIONS); plain(holder); });
 
+  // A window of another width gets figures of its own; a phone's address bar changes the height alone.
+  window.tokenpeak.onWidth = (then) => {
+    let [width, wait] = [innerWidth, 0];
+    addEventListener("resize", () => {
+      if (innerWidth === width) return;
+      width = innerWidth;
+      clearTimeout(wait);
+      wait = setTimeout(then, 150);
+    });
+  };
+
   // --- configs that are picked, for all figures and tables of one scope -------------------------------------------
   const scopes = new Map();
   class Scope {
@@ -113,7 +124,7 @@
   // A legend's own number of columns comes before the config's, and a row of them may be wider than a phone.
   function stackLegends(part, room) {
     if (part === null || typeof part !== "object") return;
-    if (part.legend?.columns) Object.assign(part.legend, { columns: 1, labelLimit: room - 40 });
+    if (part.legend?.columns) Object.assign(part.legend, { columns: 1, labelLimit: room - 110 /* axis, symbol and padding */ });
     for (const [name, each] of Object.entries(part)) if (name !== "data" && name !== "datasets") stackLegends(each, room);
   }
 
@@ -154,19 +165,33 @@
     for (const plot of new Set([...(spec.concat || []), ...rows.flat()])) plot.width = Math.max(LEAST_PLOT, Math.floor(plot.width * share));
   }
 
+  // The still picture that a figure came with, and how often the figure has been drawn.
+  const stills = new Map();
+  const drawings = new Map();
+
   function upgrade(figure) {
     const holder = figure.querySelector(".chart");
-    const still = holder.querySelector(":scope > svg");
+    if (!stills.has(figure)) stills.set(figure, holder.querySelector(":scope > svg"));
+    const still = stills.get(figure);
     const drawn = Number(still.getAttribute("width"));
+    const drawing = (drawings.get(figure) || 0) + 1;
+    drawings.set(figure, drawing);
+    const scope = figure.dataset.scope && scopeOf(figure, specOf(figure));
+    const old = views.get(figure);
+    const put = (picture, view) => {
+      for (const each of [...holder.children]) if (each !== picture) each.remove();
+      if (!picture.isConnected) holder.append(picture);
+      if (old) old.finalize();
+      if (view) views.set(figure, view); else views.delete(figure);
+    };
     // A still picture stays where its letters can be read.
-    if (!figure.dataset.scope && drawn <= holder.clientWidth * SMALLER) return;
+    if (!scope && drawn <= holder.clientWidth * SMALLER) { put(still, null); return; }
     const fresh = make("div", { class: "embed" });
     const spec = specOf(figure);
     layOut(spec, figure.clientWidth, drawn, figure.classList.contains("span-full") ? 1100 : 760);
-    const scope = figure.dataset.scope && scopeOf(figure, spec);
     const set = scope ? { picked: scope.picked, zoom: zoomOf(figure) } : {};
     for (const each of spec.params || []) if (each.name in set) each.value = set[each.name];
-    // Drawn unseen, then put in the place of the still picture: nothing on the page moves.
+    // Drawn unseen, then put in the place of the picture before it: nothing on the page moves.
     fresh.hidden = true;
     holder.append(fresh);
     vega(async (embed) => {
@@ -180,10 +205,10 @@
           drawn.finalize();
           drawn = await embed(fresh, spec, OPTIONS);
         }
-        still.remove();
+        if (drawings.get(figure) !== drawing) { drawn.finalize(); fresh.remove(); return; }
+        put(fresh, drawn.view);
         fresh.hidden = false;
-        views.set(figure, drawn.view);
-        if (scope) { scope.views.push(drawn.view); answer(figure, drawn.view, scope); }
+        if (scope) { scope.views = [...scope.views.filter((view) => view !== old), drawn.view]; answer(figure, drawn.view, scope); }
         plain(fresh);
       } catch (error) { fresh.remove(); console.error(`figure ${figure.dataset.name}: ${error.message}`); }
     });
@@ -195,7 +220,7 @@
       const series = /^legend-/.test(item?.mark?.role || "") ? datum?.value : datum?.series;
       if (typeof series === "string") scope.toggle(series);
     });
-    if (has(view, "zoom")) brush(figure, view);
+    if (has(view, "zoom") && !figure.querySelector(".zoom")) brush(figure);
   }
 
   // --- zoom ------------------------------------------------------------------------------------------------------
@@ -209,16 +234,22 @@
     send(views.get(figure), "zoom", found);
     shown(figure, found);
   }
+  const layersOf = (plot) => (plot.layer ? plot.layer.flatMap(layersOf) : [plot]);
+  // What a figure draws of a config, as its hint names it.
+  const clickable = (spec) => {
+    const drawn = (spec.concat || [spec]).flatMap(layersOf).map((layer) => layer.mark?.type || layer.mark);
+    return drawn.includes("line") ? "a line" : drawn.includes("point") ? "a point" : "a mark";
+  };
   const shown = (figure, ends) => all(".zoom input", figure).forEach((input, index) => { input.value = ends ? ends[index] : ""; });
 
-  function brush(figure, view) {
+  function brush(figure) {
     const holder = figure.querySelector(".chart");
     // The plot below the pointer, with its scale.
     const panels = (specOf(figure).concat || [null]).map((panel, index) => (panel ? [`.concat_${index}_group`, `concat_${index}_x`] : [".role-frame", "x"]));
     const plotAt = (event) => {
       for (const [group, scale] of panels) {
         const box = holder.querySelector(`.embed ${group} path.background`)?.getBoundingClientRect();
-        if (box && event.clientX >= box.left && event.clientX <= box.right && event.clientY >= box.top && event.clientY <= box.bottom) return { box, scale: view.scale(scale) };
+        if (box && event.clientX >= box.left && event.clientX <= box.right && event.clientY >= box.top && event.clientY <= box.bottom) return { box, scale: views.get(figure).scale(scale) };
       }
       return null;
     };
@@ -250,7 +281,9 @@
       const ends = all(".zoom input", figure).map((input) => (input.value.trim() ? Number(input.value) : NaN));
       if (ends.every(Number.isFinite)) zoom(figure, ends); else if (all(".zoom input", figure).every((input) => !input.value.trim())) zoom(figure, null);
     } });
-    figure.querySelector(".figure-tools").append(make("span", { class: "zoom" }, "Zoom ", entry("from"), " to ", entry("to"), " ", make("button", { type: "button", onclick: () => zoom(figure, null) }, "All")));
+    const spec = specOf(figure);
+    const axis = layersOf(spec.concat?.[0] || spec).map((each) => each.encoding?.x?.title).find(Boolean) || "";
+    figure.querySelector(".figure-tools").append(make("span", { class: "zoom" }, `Zoom ${axis} `, entry("from"), " to ", entry("to"), " ", make("button", { type: "button", onclick: () => zoom(figure, null) }, "All")));
     shown(figure, zoomOf(figure));
   }
 
@@ -320,12 +353,13 @@
     for (const figure of figures) if (figure.dataset.scope) scopeOf(figure, specOf(figure));
     for (const name of scopes.keys()) {
       const first = all("figure.figure[data-name]").find((figure) => figure.dataset.scope === name);
-      if (scopes.get(name).usual.length) first.querySelector(".caption").after(make("p", { class: "hint" }, "Click a line, a legend entry or a row of a table to show or hide a config; drag along the axis to zoom."));
+      if (scopes.get(name).usual.length) first.querySelector(".caption").after(make("p", { class: "hint" }, `Click ${clickable(specOf(first))}, a legend entry or a row of a table to show or hide a config; drag along the axis to zoom.`));
     }
     for (const section of all("section.table[data-scope]")) scopes.get(section.dataset.scope)?.table(section);
     const near = new IntersectionObserver((entries) => {
       for (const entry of entries) if (entry.isIntersecting) { near.unobserve(entry.target); upgrade(entry.target); }
     }, { rootMargin: "400px" });
     figures.forEach((figure) => near.observe(figure));
+    window.tokenpeak.onWidth(() => figures.forEach((figure) => { near.unobserve(figure); near.observe(figure); }));
   });
 })();

@@ -48,13 +48,19 @@
     const grid = section.querySelector("table");
     const tools = section.querySelector(".tools");
     if (!name || !grid || !tools || !grid.tBodies.length) return;
-    // On a phone, what a run came to stands beside its config.
+    // On a phone, what a row came to stands beside what it is of, by a column that only such tables have.
     const isPhone = matchMedia("(max-width: 640px)").matches;
-    if (isPhone && grid.querySelector("th[data-key=verdict]")) {
-      for (const key of ["output_tok_per_s", "slo", "verdict"]) {
-        const at = grid.querySelector(`th[data-key=${key}]`)?.cellIndex;
-        if (at > 1) for (const row of grid.rows) row.cells[0].after(row.cells[at]);
-      }
+    const first = {
+      verdict: ["verdict", "output_tok_per_s", "slo", "level_label"],
+      status: ["objective", "status", "label"],
+      decision: ["value"],
+      preset: ["output_tok_per_s"],
+      energy_kwh_per_1m_output_tok: ["energy_j_per_output_tok"],
+    };
+    const kind = isPhone && Object.keys(first).find((key) => grid.querySelector(`th[data-key=${key}]`));
+    for (const key of first[kind] || []) {
+      const at = grid.querySelector(`th[data-key=${key}]`)?.cellIndex;
+      if (at > 0) for (const row of grid.rows) row.cells[0].after(row.cells[at]);
     }
     const heads = all("thead th", grid);
     const rows = [...grid.tBodies[0].rows];

@@ -28,8 +28,9 @@ from tokenpeak.sweep.ansible.plugins import NodeFiles
 from tokenpeak.sweep.ansible.result import Event, NodeResult, as_object
 from tokenpeak.sweep.ansible.runner import PlaybookResult, _Collector, _environment
 from tokenpeak.sweep.installation import own_script
-from tokenpeak.sweep.inventory.first_inventory import Surveyed, first_inventory, variables_yaml
+from tokenpeak.sweep.inventory.first_inventory import first_inventory, variables_yaml
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
+from tokenpeak.sweep.inventory.survey import Surveyed
 from tokenpeak.sweep.inventory.variables import ControllerVariables
 from tokenpeak.sweep.probe import ReadyNode, _ready, probe
 

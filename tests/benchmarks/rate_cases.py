@@ -11,7 +11,7 @@ from tokenpeak.loadgen.rate.probe import ProbeAsked, ProbeSeen
 from tokenpeak.loadgen.rate.queue import Timings
 from tokenpeak.loadgen.rate.sustainable import SustainableRateSearch
 from tokenpeak.records import MaxRate
-from tokenpeak.spec.workload import OpenLoad
+from tokenpeak.spec.load import OpenLoad
 
 Limits = tuple[tuple[str, int, float], ...]
 EXPONENTIAL, DETERMINISTIC = Works("exponential"), Works("deterministic")

@@ -138,6 +138,7 @@ class Reader:
         path.write_text(text)
 
     def _run_python(self, text: str) -> None:
+        began = time.monotonic()
         done = subprocess.run(
             [sys.executable, "-c", self.here(text)],
             cwd=self.folder,
@@ -149,6 +150,7 @@ class Reader:
         )
         assert done.returncode == 0, done.stderr
         print(done.stdout)
+        self.typed.append(Typed(line="python", status=0, said=done.stdout, seconds=time.monotonic() - began))
 
     def said(self, line: str) -> str:
         """What the last line that begins so has printed."""

@@ -69,11 +69,13 @@ SESSIONS: dict[str, Session] = {
     "how-to/containers-behind-haproxy": Session(walk="platform_engineer"),
     "how-to/without-root": Session(walk="researcher"),
     "how-to/v100": Session(),
+    "how-to/one-box": Session(),
     "how-to/rate-under-slo": Session(prepare=servers),
     "how-to/own-prompts": Session(prepare=servers),
     "how-to/nightly-window": Session(prepare=a_working_folder),
     "how-to/ci-gate": Session(walk="ci_job"),
     "how-to/read-an-archive": Session(walk="analyst"),
+    "how-to/own-question": Session(prepare=results),
     "how-to/database": Session(prepare=an_archive),
     "how-to/prune": Session(prepare=results),
     "how-to/other-tools": Session(walk="analyst"),
@@ -82,6 +84,7 @@ SESSIONS: dict[str, Session] = {
     "how-to/load-hosts": Session(),
     "how-to/energy-factors": Session(prepare=an_archive),
     "how-to/publish": Session(prepare=an_archive),
+    "reference/analysis": Session(),
     "explanation/predictions": Session(),
 }
 """Page → its session."""

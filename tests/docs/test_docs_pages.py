@@ -11,7 +11,8 @@ from tests.front_door.documented import DOCS, SH_RULES, YAML_RULES, doc_blocks, 
 
 from chromium import DESK, PHONE, Window, chromium
 from tokenpeak.docs.figures import FIGURES
-from tokenpeak.docs.writer import groups
+from tokenpeak.docs.writer import FOLDER, groups
+from tokenpeak.report.site.pages import SWEEP_PAGES
 from tokenpeak.report.site.publish import broken_links
 
 PAGES = doc_pages()
@@ -134,6 +135,13 @@ def test_pages_are_accessible(browser: Browser, docs: Path, scheme: str) -> None
         ("ttft_s", "reference/metrics.html#"),
         ("--max-rate-under", "reference/commands.html#"),
         ("v_ranking", "reference/sql.html#"),
+        ("docker compose", "how-to/one-box.html"),
+        ("abort", "how-to/three-am.html#"),
+        ("permission", "how-to/without-root.html"),
+        ("offline", "how-to/controller-image.html#"),
+        ("firewall", "how-to/reach-nodes.html#"),
+        ("localhost", "how-to/first-inventory.html"),
+        ("grafana", "how-to/notify.html#"),
     ],
 )
 def test_search_finds_by_name(window: Window, docs: Path, typed: str, page: str) -> None:
@@ -146,3 +154,11 @@ def test_search_finds_by_name(window: Window, docs: Path, typed: str, page: str)
 
     assert page in address
     assert opened.url.endswith(address.removeprefix("../docs/"))
+
+
+def test_tutorial_names_the_pages_as_the_site_does() -> None:
+    """Each page of a sweep, in the order of the menu."""
+    text = (FOLDER / "tutorial" / "first-sweep.md").read_text()
+    rows = text.partition("| page | answers |")[2].partition("\n\n")[0].splitlines()
+
+    assert [page.menu for page in SWEEP_PAGES] == [row.split("|")[1].strip() for row in rows[2:]]

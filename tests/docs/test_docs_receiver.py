@@ -1,6 +1,7 @@
 """The webhook receiver that a page shows takes what the product signs, and nothing else."""
 
 import http.client
+import json
 import re
 import subprocess
 import sys
@@ -8,8 +9,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
 from tests.front_door.documented import doc_blocks
 from tests.node.receiver import receiver
 from tests.sim.running_engine import free_port
@@ -84,3 +87,30 @@ def test_the_shown_receiver_refuses_what_was_changed_or_kept(tmp_path: Path) -> 
 
     assert [204, 401, 401, 401] == found
     assert re.fullmatch(r"\d{10}", timestamp)
+
+
+@pytest.mark.parametrize(
+    ("to", "kind", "expected"),
+    [
+        ("slack", "guard_acted", {"text": "TokenPeak: The guard of gpu-1 gave the node back."}),
+        ("pagerduty", "production_down", {"event_action": "trigger", "dedup_key": "tokenpeak gpu-1"}),
+        ("pagerduty", "production_back", {"event_action": "resolve", "dedup_key": "tokenpeak gpu-1"}),
+    ],
+)
+def test_the_shown_program_forwards_an_event(tmp_path: Path, to: str, kind: str, expected: dict[str, Any]) -> None:
+    """By the product's own receiver `command`, with only PagerDuty's address replaced."""
+    [block] = [block for block in doc_blocks(PAGE) if block.file == "forward.py"]
+    event = notify.event(kind, SENT["text"], source="guard of gpu-1", node="gpu-1")
+    with receiver() as hook:
+        program = tmp_path / "forward.py"
+        program.write_text(block.text.replace("https://events.pagerduty.com/v2/enqueue", hook.url))
+        secret = secret_file(tmp_path, "secret", f"{hook.url if to == 'slack' else 'r0uting'}\n")
+        failures = notify.send([{"command": [sys.executable, str(program), to, str(secret)]}], event, (0.0,))
+    [(_, body)] = hook.got
+    sent = json.loads(body)
+
+    assert [None] == failures
+    assert expected == {name: sent[name] for name in expected}
+    if to == "pagerduty":
+        assert "r0uting" == sent["routing_key"]
+        assert {"summary": SENT["text"], "source": "gpu-1", "severity": "critical"} == sent["payload"]

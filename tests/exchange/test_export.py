@@ -7,8 +7,10 @@ from pathlib import Path
 import duckdb
 import polars as pl
 import pytest
+from click.testing import CliRunner
 
 from archive_factory import make_archive
+from tokenpeak.cli.archive import export
 from tokenpeak.exchange.export import export_tables, export_vllm_bench
 from tokenpeak.exchange.vllm_bench import read_vllm_bench
 from tokenpeak.store.archive import Archive
@@ -83,3 +85,22 @@ def test_requests_are_one_table_by_sweep_and_trial(archive: Archive, tmp_path: P
     ).fetchall()
 
     assert truth == {(sweep_id, trial_id): tuple(figures) for sweep_id, trial_id, *figures in rows}
+
+
+@pytest.mark.parametrize("options", [[], ["--keep-everything"]])
+def test_a_broken_archive_is_left_out(archive: Archive, options: list[str], tmp_path: Path) -> None:
+    """It is named; what lies beside it is exported, and where nothing does, the command ends with an error."""
+    results, alone = tmp_path / "results", tmp_path / "alone"
+    shutil.copytree(archive.path, results / "small")
+    for folder in (results / "broken", alone / "broken", results / "linked"):
+        folder.mkdir(parents=True)
+        (folder / "sweep.json").write_text("{")
+    (results / "linked" / "sweep.json").unlink()
+    (results / "linked" / "sweep.json").symlink_to(archive.path / "sweep.json")
+    written = CliRunner().invoke(export, [str(results), "--output", str(tmp_path / "out"), *options])
+    refused = CliRunner().invoke(export, [str(alone), "--output", str(tmp_path / "none"), *options])
+
+    assert 0 == written.exit_code, written.output
+    assert {"broken", "linked"} == {line.split()[1] for line in written.output.splitlines() if "left out" in line}
+    assert 2 == pl.read_csv(tmp_path / "out" / "trials.csv").height
+    assert "nothing was written" in str(refused.exception)

@@ -422,6 +422,12 @@ ENTRIES = (
         typed=".venv/bin/tokenpeak init ../my-gpus --like v100",
     ),
     Entry("tokenpeak init", has_words("kept"), typed=".venv/bin/tokenpeak init ../my-gpus"),
+    Entry(
+        "tokenpeak tune",
+        has_words("Will do:", "Give --yes to begin"),
+        typed=".venv/bin/tokenpeak tune --host root@HOST --sweep door",
+        status=2,
+    ),
     Entry("tokenpeak demo", has_words("sim-a100"), typed=".venv/bin/tokenpeak demo --end"),
     Entry("make clean", cleaned),
 )

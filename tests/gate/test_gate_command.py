@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from archive_factory import START, make_archive
 from tokenpeak.cli.gate import gate
+from tokenpeak.report.site.cleaned_copy import cleaned_copy
 
 SCHEMA = xmlschema.XMLSchema(Path(__file__).with_name("junit.xsd"))
 Trial = dict[str, Any]
@@ -87,6 +88,7 @@ def test_two_nights_of_the_same_are_tied(nights: Path, tmp_path: Path) -> None:
     assert 0 == result.exit_code, result.output
     assert "0 regressed, 0 improved, 0 not comparable, 18 tied" in result.output
     SCHEMA.validate(junit)
+    assert all("a tie may hide a change of up to" in each for each in (junit.read_text(), summary.read_text()))
     assert {"18 tied", "Gate: passed"} <= {word for word in ("18 tied", "Gate: passed") if word in summary.read_text()}
     found = json.loads(everything.read_text())
     assert (18, {"id"}) == (found["intervals"], {each["equal_by"] for each in found["comparisons"]})
@@ -135,6 +137,25 @@ def test_another_engine_build_is_compared_by_everything_else(nights: Path, tmp_p
     assert "configs: 2 equal but for their engine build" in result.output
     for words in ("driver: 580.65.06 → 590.10", "engine version: 0.32.0 → 0.33.0", "engine build: not known → next"):
         assert words in result.output
+
+
+def test_a_server_at_a_url_is_the_same_when_packed(nights: Path, tmp_path: Path) -> None:
+    """An archive that was packed, in which the server's address is masked, is compared with one that was not."""
+    address = "10.1.2.3:8000"
+
+    def trial(raw: Trial) -> None:
+        raw["node"] = address
+
+    def sweep(raw: Trial) -> None:
+        raw["nodes"][0] |= {"node": address, "source": "endpoint", "gpus": []}
+        raw["plans"][0] |= {"hardware": f"server at {address}", "nodes": [address]}
+
+    old, new = (changed(nights, tmp_path / night, trial, sweep, night=night) for night in ("old", "new"))
+    cleaned_copy(old, tmp_path / "accepted", node_names=False)
+    assert address not in (tmp_path / "accepted/sweep.json").read_text()
+
+    assert "0 regressed, 0 improved, 0 not comparable, 18 tied" in run(new, tmp_path / "accepted").output
+    assert "0 regressed, 0 improved, 0 not comparable, 18 tied" in run(new, old).output
 
 
 def test_another_load_is_not_comparable(nights: Path, tmp_path: Path) -> None:

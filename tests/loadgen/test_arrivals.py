@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tokenpeak.loadgen.arrivals import staged_timetable, timetable
-from tokenpeak.spec.workload import OpenLoad, Stage, StagedLoad
+from tokenpeak.spec.load import OpenLoad, Stage, StagedLoad
 
 
 @pytest.mark.parametrize(("burstiness", "variation"), [(0.25, 2.0), (1.0, 1.0), (4.0, 0.5)])

@@ -15,9 +15,10 @@ from tokenpeak.metrics import with_derived
 from tokenpeak.records import RunSummary
 from tokenpeak.results.closed_window import closed_loop_requests, held_concurrency, short_closed_loops, waves_of
 from tokenpeak.results.run_summary import summarize
+from tokenpeak.spec.load import ClosedLoad, OpenLoad
 from tokenpeak.spec.slo import Slo
 from tokenpeak.spec.sweep import SweepSpec, parse_spec
-from tokenpeak.spec.workload import ClosedLoad, ConversationWorkload, OpenLoad, SyntheticWorkload
+from tokenpeak.spec.workload import ConversationWorkload, SyntheticWorkload
 
 SLOTS = 8
 

@@ -20,7 +20,7 @@ from tokenpeak.loadgen.job import LoadJob
 from tokenpeak.loadgen.run import Run, run_job
 from tokenpeak.loadgen.test_server import local_test_server
 from tokenpeak.records import RunRecord
-from tokenpeak.spec.workload import LoadLevel
+from tokenpeak.spec.load import LoadLevel
 
 SYNTHETIC = {"kind": "synthetic", "name": "x", "input_tokens": 8, "output_tokens": 3}
 CONVERSATION = {"kind": "conversation", "name": "c", "starters": 1, "starter_tokens": 5, "turns": 3}

@@ -18,7 +18,8 @@ from tokenpeak.cli.load import calibrate as calibrate_command
 from tokenpeak.cli.load import load
 from tokenpeak.errors import ExitStatus
 from tokenpeak.loadgen.calibration import Calibration, NetworkPath, beyond, calibrate, checked, read_calibration
-from tokenpeak.spec.workload import ClosedLoad, LoadLevel, OpenLoad, Stage, StagedLoad, SyntheticWorkload
+from tokenpeak.spec.load import ClosedLoad, LoadLevel, OpenLoad, Stage, StagedLoad
+from tokenpeak.spec.workload import SyntheticWorkload
 
 RANDOM = random.Random(1)
 TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))
@@ -105,6 +106,39 @@ def test_amounts_that_are_none_are_refused(options: list[str], words: str) -> No
 
     assert ExitStatus.USAGE == done.exit_code
     assert words in done.output
+
+
+def test_too_few_requests_are_refused() -> None:
+    """Requests that cannot show the SLO's percentile are refused before anything is sent."""
+    words = ["http://127.0.0.1:9", "--model", "m", "--concurrency", "2", "--requests", "10", "--slo", "ttft_p95_ms=500"]
+    done = CliRunner().invoke(load, words)
+
+    assert ExitStatus.USAGE == done.exit_code
+    assert "10 requests cannot show the percentiles of --slo. Give --requests 20 or more." in done.output
+
+
+def test_output_without_a_folder_is_refused(tmp_path: Path) -> None:
+    """A record that could not be written is refused before anything is sent."""
+    place = tmp_path / "nix" / "run.json"
+    done = CliRunner().invoke(load, ["http://127.0.0.1:9", "--concurrency", "2", "--output", str(place)])
+
+    assert ExitStatus.USAGE == done.exit_code
+    assert "'--output': the folder" in done.output
+    assert "does not exist" in done.output
+
+
+def test_refused_run_leaves_no_record_of_one_before(tmp_path: Path) -> None:
+    """The record of an earlier run goes where nothing could be measured, and stays where an option is wrong."""
+    output = tmp_path / "run.json"
+    output.write_text("{}")
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    words = [f"http://127.0.0.1:{port}", "--model", "m", "--concurrency", "2", "--output", str(output)]
+
+    assert ExitStatus.USAGE == CliRunner().invoke(load, [*words, "--slo", "ttft_p98_ms=5"]).exit_code
+    assert output.exists()
+    assert CliRunner().invoke(load, words).exit_code
+    assert not output.exists()
 
 
 def test_unknown_limit_is_an_error() -> None:

@@ -139,6 +139,8 @@ def test_chat_of_parts_is_salted_in_its_first_text(tmp_path: Path) -> None:
         ({"messages": [USER]}, {}, "None of its chats has an answer: give output_tokens"),
         ({"messages": ["Why?"]}, {}, "row 1: 'messages' is no list of messages with roles and texts"),
         ({"messages": [ASSISTANT]}, {}, "is no list of messages"),
+        ({"messages": 3}, {}, "row 1: 'messages' is no list of messages with roles and texts"),
+        ({"messages": "Why?"}, {}, "row 1: 'messages' is no list of messages with roles and texts"),
         ({"massages": [USER]}, {}, "has no column 'prompt'"),
     ],
 )
@@ -258,6 +260,19 @@ def test_workload_file(tmp_path: Path) -> None:
     path.write_text("{kind: fixed, prompt: Hi, output_token: 3, output_tokens: 3}")
 
     with pytest.raises(LoadError, match=r"output_token: unknown key. Did you mean output_tokens"):
+        read_workload(path)
+
+
+def test_workload_file_with_lengths(tmp_path: Path) -> None:
+    """A wrong key of a distribution of lengths is named with the nearest, a missing one by the distribution's rule."""
+    path = tmp_path / "chat.yml"
+    lengths = "{distribution: lognormal, mean: 600, std: 300, hihg: 2000}"
+    path.write_text(f"{{kind: synthetic, input_tokens: {lengths}, output_tokens: 3}}")
+    with pytest.raises(LoadError, match=r"chat.yml: input_tokens.hihg: unknown key. Did you mean high\?"):
+        read_workload(path)
+    path.write_text("{kind: synthetic, input_tokens: {distribution: normal}, output_tokens: 3}")
+
+    with pytest.raises(LoadError, match=r"input_tokens: distribution 'normal' needs mean and std"):
         read_workload(path)
 
 

@@ -13,8 +13,8 @@ from tokenpeak.loadgen.rate.probing import RateFound, search_rate
 from tokenpeak.loadgen.run import request_table
 from tokenpeak.loadgen.workers.messages import LoadObservation
 from tokenpeak.loadgen.workers.pool import Offered
+from tokenpeak.spec.load import ClosedLoad, LoadLevel, MaxRateLoad, OpenLoad
 from tokenpeak.spec.slo import Slo
-from tokenpeak.spec.workload import ClosedLoad, LoadLevel, MaxRateLoad, OpenLoad
 
 SINGLE = {"output_tokens": 1, "events": 1, "event_times_us": b""}
 

@@ -12,8 +12,8 @@ from tokenpeak.results.steady_state import (
     percentile_interval,
     steady_state,
 )
+from tokenpeak.spec.load import OpenLoad
 from tokenpeak.spec.slo import Slo
-from tokenpeak.spec.workload import OpenLoad
 
 
 def heap_served(due: np.ndarray, works: np.ndarray, slots: int) -> np.ndarray:

@@ -8,16 +8,9 @@ from tokenpeak.loadgen.run import request_table
 from tokenpeak.records import ClientHealth, EngineCounters, LoadHostHealth, Reason, Verdict
 from tokenpeak.results.run_summary import distribution, summarize
 from tokenpeak.results.verdict import RunEvidence, judge
+from tokenpeak.spec.load import ClosedLoad, LoadLevel, OpenLoad
 from tokenpeak.spec.slo import Slo
-from tokenpeak.spec.workload import (
-    ClosedLoad,
-    ConversationWorkload,
-    FixedWorkload,
-    LoadLevel,
-    OpenLoad,
-    SyntheticWorkload,
-    Workload,
-)
+from tokenpeak.spec.workload import ConversationWorkload, FixedWorkload, SyntheticWorkload, Workload
 
 SYNTHETIC = SyntheticWorkload(name="x", input_tokens=10, output_tokens=5)
 CHATS = ConversationWorkload(name="c", starters=1, starter_tokens=5, turns=5, turn_text="And then?", output_tokens=5)

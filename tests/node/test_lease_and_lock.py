@@ -78,7 +78,9 @@ def test_one_sweep_at_a_time_has_the_node(state: State, ago_s: float, borrowed: 
     if free:
         lease.take_lock(state, holder)
     else:
-        with pytest.raises(ScriptError, match=r"is held by sweep-1 since .* run `tokenpeak restore --release`"):
+        with pytest.raises(
+            ScriptError, match=r"is held by sweep-1 since .* run `tokenpeak restore --release --inventory NAME`"
+        ):
             lease.take_lock(state, holder)
 
     assert (state.read(lease.LOCK_FILE) or {})["holder"] == (holder if free else "sweep-1")

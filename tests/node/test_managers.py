@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from tests.node.conftest import OnPath
 
+from tokenpeak.node.machine import process
+from tokenpeak.node.machine.containers import said
 from tokenpeak.node.machine.error import ScriptError
 from tokenpeak.node.machine.state import State
 from tokenpeak.node.production import production
@@ -179,6 +181,23 @@ def test_start_command_that_fails(tmp_path: Path, does: str, said: str) -> None:
 
     with pytest.raises(ScriptError, match=rf"ended with status {said}\."):
         make_manager(declared, state).start({})
+
+
+def test_docker_without_compose_v2(on_path: OnPath, tmp_path: Path) -> None:
+    """What is missing is named, with another way."""
+    on_path("docker", "import sys\nsys.stderr.write(\"unknown shorthand flag: 'f' in -f\\n\")\nsys.exit(125)\n", "")
+    declared = {"manager": "compose", "file": str(tmp_path / "compose.yml"), "unit": "llm"}
+
+    with pytest.raises(ScriptError, match=r"flag: 'f' in -f\. Manager compose needs Compose v2 .* manager docker"):
+        make_manager(declared, State.make(tmp_path / "state")).is_running()
+
+
+def test_reason_of_docker_above_its_advice() -> None:
+    """Docker ends with where its help is; the line above says why."""
+    reason = 'docker: Error response from daemon: exec: "vllm": executable file not found in $PATH'
+    ran = process.Ran(127, "", f"{reason}\n\nRun 'docker run --help' for more information\n")
+
+    assert reason == said(ran)
 
 
 SYSTEMCTL = """

@@ -4,13 +4,8 @@ import pytest
 
 from tokenpeak.predict.demand import demand
 from tokenpeak.spec.lengths import LengthDistribution
-from tokenpeak.spec.workload import (
-    ClosedLoad,
-    ConversationWorkload,
-    DatasetWorkload,
-    OpenLoad,
-    SyntheticWorkload,
-)
+from tokenpeak.spec.load import ClosedLoad, OpenLoad
+from tokenpeak.spec.workload import ConversationWorkload, DatasetWorkload, SyntheticWorkload
 
 
 def test_takes_the_mean_and_the_most_of_a_distribution() -> None:

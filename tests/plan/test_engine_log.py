@@ -180,6 +180,18 @@ def test_deadline_makes_it_hung() -> None:
     assert "nccl==2.27.3" in found.evidence[0]
 
 
+def test_an_engine_that_is_only_slow_says_how_far_it_came() -> None:
+    """Its log's last words, with their time, and the deadline that would let it go on."""
+    came_to = "(EngineCore pid=9) INFO 10-22 09:32:40 [default_loader.py:291] Loading weights took 840.17 seconds\n"
+    found = failure(came_to, exit_status=None, timed_out=True)
+
+    assert "hung" == found.cause
+    assert found.message.endswith(
+        "Its log had come to: INFO 10-22 09:32:40 [default_loader.py:291] Loading weights took 840.17 seconds. "
+        "If it is only slow, raise deadlines.engine_ready_s."
+    )
+
+
 @pytest.mark.parametrize(
     ("exit_status", "cause", "name"),
     [(-9, "crashed", "SIGKILL"), (139, "crashed", "SIGSEGV"), (-15, "stopped", "SIGTERM"), (0, "stopped", "status 0")],

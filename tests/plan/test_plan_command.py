@@ -6,10 +6,13 @@ import pytest
 from click.testing import CliRunner
 
 from node_models import named
-from tokenpeak.cli.plan import known_facts, plan
+from tokenpeak.cli.plan import _of_vllm, plan, readable
 from tokenpeak.errors import FactsError
-from tokenpeak.paths import INVENTORIES
+from tokenpeak.paths import INVENTORIES, SWEEPS
+from tokenpeak.plan.matrix import build_plan
+from tokenpeak.search.remaining import START_GUESS
 from tokenpeak.sweep.inventory.nodes import Inventory, Node
+from tokenpeak.sweep.probe import known_facts
 
 
 @pytest.fixture(autouse=True)
@@ -28,12 +31,33 @@ def test_prints_a_plan_for_machines_without_any_node() -> None:
     assert all(entry["class"] and "prediction" in entry and entry["config"] for entry in document["feasible"])
     assert all(entry["reason"] for entry in document["dropped"])
     assert document["estimate"]["duration_s"] > 0
+    assert START_GUESS not in result.stdout
+
+
+def test_start_up_is_a_guess_before_the_first_trial() -> None:
+    """Beside how long production is down it stands that nothing has measured how long it starts."""
+    result = CliRunner().invoke(plan, ["--inventory", "h100", "--format", "json"], catch_exceptions=False)
+
+    [outline] = [note for note in json.loads(result.stdout)["notes"] if "production of" in note]
+    assert outline.endswith(START_GUESS)
+
+
+def test_predicted_model_is_not_called_unknown() -> None:
+    """A model whose checkpoint a probe has read needs no facts by its name; one that is in part predicted does."""
+    inventory, spec = readable("h100", None)
+    whole, *_ = build_plan(spec, known_facts(inventory))
+    first, *others = whole.feasible
+    name = first.config.model.name
+    part = whole.model_copy(update={"feasible": (first.model_copy(update={"prediction": None}), *others)})
+
+    assert {} == _of_vllm({name: None}, [whole])
+    assert {name: None} == _of_vllm({name: None}, [part])
 
 
 def test_model_of_unknown_shape_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Configs that cannot be predicted are counted in a line, not listed with dashes; --all lists them."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr("tokenpeak.cli.plan.declared_model", lambda _: named("nobody/Nothing-9B"))
+    monkeypatch.setattr("tokenpeak.sweep.probe.declared_model", lambda _: named("nobody/Nothing-9B"))
     result = CliRunner().invoke(plan, ["--inventory", "h100"], catch_exceptions=False)
     whole = CliRunner().invoke(plan, ["--inventory", "h100", "--all"], catch_exceptions=False)
 
@@ -59,6 +83,16 @@ def test_says_where_facts_can_be_declared() -> None:
 
 
 @pytest.mark.integration
+def test_a_node_without_production_is_only_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the inventory declares no production, none is said to be stopped or down."""
+    monkeypatch.setattr(Inventory, "idle", frozenset({"v100-1"}))
+    said = CliRunner().invoke(plan, ["--inventory", "v100"], catch_exceptions=False).stdout
+
+    assert 2 == len(re.findall(r"v100-1 is used for \d+ min; nothing of yours is stopped", said))
+    assert "production" not in said
+
+
+@pytest.mark.integration
 def test_the_published_case_takes_less_than_an_hour() -> None:
     """Ten launches and three finalists by default; the grid of all 72 stays to be asked for, with its price."""
     said = CliRunner().invoke(plan, ["--inventory", "v100"], catch_exceptions=False).stdout
@@ -75,3 +109,19 @@ def test_the_published_case_takes_less_than_an_hour() -> None:
     )
     assert "search: {strategy: grid} would make 7" in line
     assert line.removeprefix("will do: ") in document["notes"]
+
+
+@pytest.mark.integration
+def test_an_slo_that_nothing_holds_is_said_before_hours_go_into_it(tmp_path: Path) -> None:
+    """By the prediction of one request at a time, which no rate can be better than; limits in reach say nothing."""
+
+    def planned(limit_ms: str) -> str:
+        path = tmp_path / "own.yml"
+        path.write_text((SWEEPS / "rates.yml").read_text().replace("ttft_p95_ms: 500", f"ttft_p95_ms: {limit_ms}"))
+        result = CliRunner().invoke(plan, ["--inventory", "h200", "--sweep", str(path)], catch_exceptions=False)
+        return " ".join(result.stdout.split())
+
+    [times] = re.findall(r"no config is predicted .* at a time takes ([0-9.]+) times a limit \(±45%\)", planned("2"))
+
+    assert float(times) > 2
+    assert "no config is predicted" not in planned("500")

@@ -9,8 +9,8 @@ from tokenpeak.predict.hardware import gpu_facts
 from tokenpeak.predict.memory_plan import MemoryPlan
 from tokenpeak.predict.model import model_facts
 from tokenpeak.predict.prediction import hardware_limit_tok_per_s, predict, slo_rate_per_s, steady_state
+from tokenpeak.spec.load import MaxRateLoad
 from tokenpeak.spec.slo import Slo
-from tokenpeak.spec.workload import MaxRateLoad
 
 MODEL, GPU = known_model("meta-llama/Llama-3.1-8B-Instruct"), known_board("NVIDIA A100-SXM4-80GB")
 PLAN = MemoryPlan(

@@ -109,6 +109,14 @@ def test_rule_forbids_what_the_engine_refuses(
     assert expected == rule(gpu, version, **flags)
 
 
+def test_a_release_that_is_not_known_is_not_held_against_an_old_gpu() -> None:
+    """A machine that was only looked at says no release; a probe does, before anything is launched."""
+    flags = config(dtype="half", max_model_len=4096)
+
+    assert dropped_because(flags, node(V100), None, None) is None
+    assert dropped_because(flags, node(V100), None, "0.32.0") is not None
+
+
 def test_reason_names_the_value_and_the_source() -> None:
     """A dropped config says what is wrong, with which value, and which release's file says so."""
     found = dropped_because(config(dtype="bfloat16"), node(V100), None, "0.8.5.post1")

@@ -52,7 +52,7 @@ def test_what_runs_stays_unless_another_is_shown() -> None:
     assert found.gain is not None
     assert "near" == found.gain.config
     assert "NEAR measured +3.0% (" in said(found)
-    assert "which is not shown" in said(found)
+    assert "which is not proven" in said(found)
 
 
 def test_a_lead_that_two_alone_would_show_is_ahead() -> None:
@@ -107,6 +107,7 @@ def test_too_few_requests_for_the_slo_are_no_recommendation() -> None:
     found = decided(candidate("now", NOW, hold="not_proven"), candidate("fast", FAST, hold="not_proven"))
 
     assert ("ahead", "fast", False) == (found.outcome, found.config, found.is_hold_proven)
+    assert "FAST leads, but is not proven to hold the SLO." in said(found)
     assert "its requests do not show that with 95% confidence" in said(found)
 
 

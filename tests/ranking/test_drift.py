@@ -47,5 +47,5 @@ def test_launches_that_cannot_separate_a_drift_do_not_rule_it_out() -> None:
     many = [("one", "defaults", time, value) for time, value in anchor(0.0, 0.002)]
     words = [drift_words(launches, baseline=("defaults",), margin=0.02)[0] for launches in (few, many)]
 
-    assert words[0].startswith("Drift: −1") and words[0].endswith("; three launches are too few.")
+    assert words[0].startswith("Drift: between −1") and words[0].endswith("; three launches are too few to narrow it.")
     assert "Drift: none beyond 2%, by 8 launches of defaults." == words[1]

@@ -1,15 +1,23 @@
-"""The golden site: every page of a small archive as it was when somebody last looked at it.
+"""The golden site: every page of a small archive as it was when somebody last looked at it, and the start notebook.
 
-`make golden` writes it again from `golden/archive`; the difference is then looked at and committed like any other.
+`make golden` writes them again, the pages from `golden/archive`, the notebook's outputs from the shipped archive that
+it shows; the difference is then looked at and committed like any other.
 """
 
+import json
 import re
 import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
+import nbformat
+
+from tokenpeak.report.blocks.display import VEGALITE_MIME
 from tokenpeak.report.site.build import build_site
+from tokenpeak.report.site.notebook_runner import execute
+from tokenpeak.report.site.pages import START
 
 FOLDER = Path(__file__).parent / "golden"
 ARCHIVE, SITE = FOLDER / "archive", FOLDER / "site"
@@ -52,10 +60,35 @@ def kept() -> dict[str, str]:
     return {path.relative_to(SITE).as_posix(): path.read_text() for path in sorted(SITE.rglob("*")) if path.is_file()}
 
 
+COMPARED = ("text/html", "text/plain", VEGALITE_MIME)
+"""What is kept of the start notebook's outputs; its pictures are drawn by the fonts that are installed."""
+
+
+def started(folder: Path) -> Any:
+    """The start notebook as it runs in a fresh clone, with the outputs that are kept."""
+    given = nbformat.read(START, as_version=4)
+    executed = execute(START, folder / "notebooks" / START.name, {})
+    for cell, run in zip(given.cells, executed.cells, strict=True):
+        if cell.cell_type == "code":
+            cell.execution_count, cell.outputs = run.execution_count, run.outputs
+            for output in (each for each in cell.outputs if "data" in each):
+                if output.output_type == "execute_result":
+                    output["execution_count"] = run.execution_count
+                output["data"] = {kind: data for kind, data in output.data.items() if kind in COMPARED}
+    return given
+
+
+def outputs(notebook: Any) -> str:
+    """The outputs of a notebook as compared."""
+    found = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    return normal(json.dumps(found, ensure_ascii=False, indent=1, sort_keys=True))
+
+
 def renew() -> list[str]:
     """Write what the archive makes now; the paths that changed."""
     with tempfile.TemporaryDirectory() as scratch:
         now, before = built(Path(scratch)), kept()
+        nbformat.write(started(Path(scratch)), START)
     shutil.rmtree(SITE, ignore_errors=True)
     for name, text in now.items():
         path = SITE / name

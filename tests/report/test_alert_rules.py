@@ -175,7 +175,7 @@ def test_every_rule_fires(tmp_path: Path) -> None:
         ("TokenPeakGuardSilent", "gpu-2"),
         ("TokenPeakGuardActed", "gpu-1"),
         ("TokenPeakProductionNotSeenBack", "node-1"),
-        ("TokenPeakLemonNode", "node-1"),
+        ("TokenPeakSlowNode", "node-1"),
         ("TokenPeakSweepSilent", "silent"),
         ("TokenPeakSweepAborted", "aborted"),
     }

@@ -8,7 +8,7 @@ from tokenpeak.records import RunRecord
 from tokenpeak.report import SweepView, open_archive
 from tokenpeak.report.blocks.metric_columns import confidence_words
 from tokenpeak.report.trials.trial_page import slo_sentence, window_sentence
-from tokenpeak.spec.workload import OpenLoad
+from tokenpeak.spec.load import OpenLoad
 from tokenpeak.store.archive import Archive
 
 CONFIDENCE = f"{confidence_words(slo_confidence(40, 40, 0.95))} confidence"

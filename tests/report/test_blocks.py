@@ -31,6 +31,11 @@ def test_a_half_is_rounded_up_whatever_its_last_bits(value: float) -> None:
     assert "55.1" == number(value, 1).lstrip("−")
 
 
+def test_nothing_has_no_sign() -> None:
+    """What rounds to nothing has no minus, whatever its digits."""
+    assert ["0.0", "0", "−0.1"] == [number(-0.04, 1), number(-0.0), number(-0.06, 1)]
+
+
 def test_a_table_keeps_values_beside_texts() -> None:
     """A cell has what is shown and what is sorted by; a missing one shows a dash."""
     found = table(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page
 
-from chromium import Window
+from chromium import PHONE, Window
 
 pytestmark = pytest.mark.integration
 
@@ -31,18 +31,39 @@ def test_table_sorts_filters_and_keeps_it_in_the_address(window: Window, site: P
 
 
 def test_factors_recompute_the_table(window: Window, site: Path) -> None:
-    """Doubling PUE doubles the energy at the meter, and a volume shows the months' columns."""
+    """Doubling PUE doubles the energy at the meter; a month and a year follow from the volume; a price has a cost."""
     page = window.open(site / RIG / "energy.html")
     head = "th[data-key=energy_kwh_per_1m_output_tok]"
     column = page.locator(head).first.evaluate("head => head.cellIndex")
-    cell = page.locator(".table:not(.compact) tbody tr").first.locator("td").nth(column)
+    cell = page.locator("section.table:not(.compact)[data-name^='energy-'] tbody tr").first.locator("td").nth(column)
     before = float(cell.get_attribute("data-value"))
     page.get_by_role("textbox", name="PUE", exact=True).fill("2.6")
     page.get_by_role("textbox", name="Volume", exact=True).fill("100")
+    page.get_by_role("textbox", name="Price of a node", exact=True).fill("3")
+    amounts = page.locator("[data-name^='amounts-'] table").first.evaluate(
+        "table => [...table.tBodies[0].rows].map((row) => [...row.cells].map((cell) => cell.dataset.value))"
+    )
 
     assert pytest.approx(2 * before) == float(cell.get_attribute("data-value"))
-    assert page.locator("th[data-key=month_kwh]").first.is_visible()
+    for _, _, million, month, year, _ in amounts:
+        assert [100 * float(million), 1200 * float(million)] == pytest.approx([float(month), float(year)])
     assert "factor.pue=2.6" in page.evaluate("location.hash")
+
+
+def test_a_phone_shows_the_load_of_a_run(window: Window, site: Path) -> None:
+    """Beside the config stands the load, within the window, and the menu of columns is whole."""
+    page = window.open(site / RIG / "index.html")
+    page.set_viewport_size(PHONE)
+    page = window.open(site / RIG / "load.html")
+    table = page.locator("section.table[data-name^='runs']").first
+    head = table.locator("th[data-key=level_label]")
+    menu = table.locator(".columns-menu")
+    menu.locator("summary").click()
+    boxes = [head.bounding_box(), menu.locator("> div").bounding_box()]
+
+    assert 1 == head.evaluate("head => head.cellIndex")
+    for box in boxes:
+        assert box is not None and 0 <= box["x"] and box["x"] + box["width"] <= PHONE["width"]
 
 
 def test_figure_downloads_carry_the_facts(window: Window, site: Path, tmp_path: Path) -> None:

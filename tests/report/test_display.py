@@ -1,6 +1,6 @@
 """What front ends show of what notebooks display."""
 
-import base64
+import json
 from html.parser import HTMLParser
 from typing import Any
 from xml.etree import ElementTree
@@ -8,8 +8,11 @@ from xml.etree import ElementTree
 import altair as alt
 import polars as pl
 import pytest
+import vl_convert
 
+from tokenpeak.report.blocks import display
 from tokenpeak.report.blocks.block import Column, Facts, Figure, Snippet, Snippets, Tile, Tiles, answer, code, table
+from tokenpeak.report.blocks.captioned import enable_charts
 from tokenpeak.report.blocks.charts import spec_of
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -59,18 +62,36 @@ def a_figure(title: str = "F") -> Figure:
     return Figure(name="f", title=title, caption="Two bars.", spec=spec_of(chart), data=a_table(2))
 
 
-def test_a_figure_is_a_picture_in_every_front_end() -> None:
-    """HTML and SVG come before the site's block, a few words last; the picture needs nothing from outside of it."""
+def test_a_chart_without_rows_is_a_sentence() -> None:
+    """A question of an archive that holds nothing of it; vega draws such a chart without bounds."""
+    chart = alt.Chart(pl.DataFrame(schema={"x": pl.Int64, "y": pl.Float64, "s": pl.String}), title="Waits")
+    drawn = chart.mark_line(point=True).encode(x="x:Q", y="y:Q", color="s:N")
+    with enable_charts():
+        found = drawn._repr_mimebundle_()
+    bundle = found[0] if isinstance(found, tuple) else found
+
+    assert [BLOCK, "text/html", "text/plain"] == sorted(bundle)
+    assert "Waits: its data have no rows, so nothing is drawn." in bundle["text/html"]
+    assert not display.is_empty(spec_of(alt.Chart(alt.sequence(0, 3)).mark_point().encode(x="data:Q")))
+
+
+def test_a_figure_is_a_chart_or_a_picture() -> None:
+    """Vega-Lite that JupyterLab draws, and SVG that needs nothing from outside of it; a few words last."""
     found = bundle_of(a_figure())
-    (address,) = Seen(found["text/html"]).images
-    picture = base64.b64decode(address.removeprefix("data:image/svg+xml;base64,")).decode()
-    root = ElementTree.fromstring(picture)
+    chart, picture = found["application/vnd.vegalite.v5+json"], found["image/svg+xml"]
+    drawn = vl_convert.vegalite_to_svg(chart, vl_version="5.8")
+    root, lines = ElementTree.fromstring(picture), ElementTree.fromstring(drawn).iter(f"{SVG}text")
     first = next(each for each in root if each.tag != f"{SVG}defs")
     words = [text for each in root.iter(f"{SVG}text") if (text := each.text)]
 
-    assert ["text/html", "image/svg+xml", BLOCK, "text/plain"] == list(found)
-    assert picture == found["image/svg+xml"]
-    assert "var(" not in picture
+    assert ["application/vnd.vegalite.v5+json", "image/svg+xml", BLOCK, "text/plain"] == list(found)
+    assert "var(" not in picture + drawn
+    assert "url(#hatch)" not in drawn
+    assert {"F", "Two bars.", "one", HOSTILE} <= {each.text for each in lines}
+    assert 'fill="#ffffff"' in drawn
+    assert {"content": "encoding"} == chart["config"]["mark"]["tooltip"]
+    assert ["moved"] == [each["name"] for each in chart["layer"][0]["params"]]
+    assert "var(--bad)" in json.dumps(found[BLOCK]["spec"]), "the site's own specification stays as it is"
     assert 'id="hatch"' in picture
     assert (f"{SVG}rect", "#ffffff") == (first.tag, first.get("fill")), "ink is read on its own paper"
     assert "one" in words
@@ -95,7 +116,6 @@ def test_a_table_is_a_table(rows: int, shown: int) -> None:
     [
         answer("Run ", code(HOSTILE)),
         a_table(1, HOSTILE),
-        a_figure(HOSTILE),
         Tiles(tiles=(Tile(label=HOSTILE, value="1"),)),
         Facts(pairs=((HOSTILE, "1"),)),
         Snippets(name="s", snippets=(Snippet(title="S", text=HOSTILE),)),
@@ -107,4 +127,4 @@ def test_names_are_no_markup(block: Any) -> None:
     seen = Seen(bundle_of(block)["text/html"])
 
     assert HOSTILE in "".join(seen.words)
-    assert not [address for address in seen.images if not address.startswith("data:image/svg+xml;base64,")]
+    assert [] == seen.images

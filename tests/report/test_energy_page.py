@@ -157,15 +157,27 @@ def test_every_figure_follows_from_the_raw_files(built: tuple[Path, Path]) -> No
 def test_ranges_follow_from_those_of_the_factors(built: tuple[Path, Path]) -> None:
     """Every factor at its low end, and every factor at its high end; the measured energy stands still."""
     archive, page = built
-    ranges = {str(row["label"]): row for row in cells(page, "Range of the figures by factors on")}
-    for config, figures in expected(archive).items():
-        for end in (0, 1):
-            kwh = figures["energy_j_per_output_tok"] / 3.6 * RANGES["pue"][end]
-            name = ("low", "high")[end]
-            assert kwh == pytest.approx(ranges[config][f"kwh_{name}"], rel=1e-6)
-            assert kwh * RANGES["kg_co2_per_kwh"][end] == pytest.approx(ranges[config][f"co2_{name}"], rel=1e-6)
-            assert kwh * RANGES["water_l_per_kwh"][end] == pytest.approx(ranges[config][f"water_{name}"], rel=1e-6)
-            assert figures["cost_per_1m_output_tok"] == pytest.approx(ranges[config][f"cost_{name}"], rel=1e-6)
+    rows = cells(page, "Energy, CO₂, water and cost with")
+    figures = expected(archive)[str(rows[0]["label"])]
+    ends = []
+    for end in (0, 1):
+        kwh = figures["energy_j_per_output_tok"] / 3.6 * RANGES["pue"][end]
+        ends.append([kwh, kwh * RANGES["kg_co2_per_kwh"][end], kwh * RANGES["water_l_per_kwh"][end]])
+    for row, low, high in zip(rows, *ends, strict=False):
+        assert [low, high] == pytest.approx([float(each) for each in str(row["range"]).split(" to ")], rel=5e-3)
+    assert "–" == rows[3]["range"]
+
+
+def test_one_config_for_a_million_tokens_a_month_and_a_year(built: tuple[Path, Path]) -> None:
+    """A month is the volume of 1,000 million tokens, a year twelve of them; each has three digits."""
+    archive, page = built
+    rows = cells(page, "Energy, CO₂, water and cost with")
+    figures = expected(archive)[str(rows[0]["label"])]
+    wanted = [figures[f"{key}_per_1m_output_tok"] for key in ("energy_kwh", "co2_kg", "water_l", "cost")]
+
+    assert wanted == pytest.approx([row["million"] for row in rows], rel=1e-6)
+    assert [1000 * each for each in wanted] == pytest.approx([row["month"] for row in rows], rel=1e-6)
+    assert [12_000 * each for each in wanted] == pytest.approx([row["year"] for row in rows], rel=1e-6)
 
 
 def test_a_run_too_short_is_said(built: tuple[Path, Path]) -> None:

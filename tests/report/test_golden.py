@@ -1,9 +1,12 @@
-"""The golden site is what its archive makes."""
+"""The golden site is what its archive makes, and the start notebook shows what it gives."""
 
 import difflib
 from pathlib import Path
 
-from golden_site import kept, normal, pages
+import nbformat
+from golden_site import kept, normal, outputs, pages, started
+
+from tokenpeak.report.site.pages import START
 
 
 def test_site_is_the_golden_one(small: Path) -> None:
@@ -13,6 +16,14 @@ def test_site_is_the_golden_one(small: Path) -> None:
     differences = [line for name, old, new in pairs for line in difflib.unified_diff(old, new, name, "now", n=0)]
 
     assert [] == [line[:300] for line in differences[:40]]
+
+
+def test_the_start_notebook_shows_what_it_gives(tmp_path: Path) -> None:
+    """Its saved outputs, tables and a chart, are those of a fresh clone; `make golden` renews them."""
+    saved = nbformat.read(START, as_version=4)
+
+    assert outputs(saved).splitlines() == outputs(started(tmp_path)).splitlines()
+    assert START.stat().st_size < 60_000
 
 
 def test_words_of_pictures_are_compared() -> None:

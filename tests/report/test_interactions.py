@@ -1,5 +1,6 @@
 """What each alternative does, and each pair of axes, is shown with its interval or not at all."""
 
+import json
 from pathlib import Path
 
 import polars as pl
@@ -7,7 +8,7 @@ import polars as pl
 from archive_factory import GPUS, make_archive
 from shown_pages import figures_of, shown
 from tokenpeak import paths
-from tokenpeak.report import interactions, open_archive
+from tokenpeak.report import heatmaps, interactions, open_archive
 from tokenpeak.report.blocks.block import plain
 
 
@@ -36,7 +37,7 @@ def test_what_trials_cannot_separate_is_not_estimable(tmp_path: Path) -> None:
     pair = pairs["max_num_seqs × enforce_eager"]
     assert (None, "not estimable") == (pair["effect"], pair["cell"])
     assert pair["p_value"] is None
-    wanted = "in no mean: max_num_seqs = 8, max_num_seqs = 64, enforce_eager = true, enforce_eager = false."
+    wanted = "left out of the means: max_num_seqs = 8, max_num_seqs = 64, enforce_eager = true, enforce_eager = false."
     assert wanted in str(figure["caption"])
 
 
@@ -55,3 +56,24 @@ def test_an_alternative_that_came_with_another_leaves_the_rest_comparable() -> N
     assert ratios.min() < 1 + row["gain"] < ratios.max()
     assert " matters: 512 gives +26% over 128" in said
     assert "What weights does is not known" in said
+
+
+def test_cell_of_a_class_that_ran_is_no_gap(tmp_path: Path) -> None:
+    """A config that was merged into another's class has that one's figure in its cell; one of no class is untried."""
+    axes = {"max_num_seqs": [8, 64], "max_num_batched_tokens": [2048, 4096]}
+    archive = make_archive(tmp_path / "a", axes=axes, gpus=GPUS[:1], seconds=2)
+    trials = {tuple(trial.config.choices.values()): trial for trial in archive.trials()}
+    for choices in (("64", "4096"), ("8", "4096")):
+        (archive.path / "trials" / f"{trials[choices].trial_id}.json").unlink()
+    record = json.loads((archive.path / "sweep.json").read_text())
+    for planned in record["plans"][0]["feasible"]:
+        if planned["config"]["config_id"] == trials["64", "4096"].config.config_id:
+            planned["config_class"] = trials["64", "2048"].config_class
+    (archive.path / "sweep.json").write_text(json.dumps(record))
+    view = open_archive(archive.path)
+    grid = heatmaps.cells(view, "max_num_seqs", "max_num_batched_tokens", 0.1)
+    found = {(row["across"], row["down"]): row for row in grid.iter_rows(named=True)}
+
+    assert found["64", "2048"]["value"] == found["64", "4096"]["value"]
+    assert "cannot differ from max_num_seqs=64 max_num_batched_tokens=2048, which ran" == found["64", "4096"]["why"]
+    assert "untried" == found["8", "4096"]["state"]

@@ -38,6 +38,7 @@ def test_a_trial_that_lands_changes_the_site(tmp_path: Path, monkeypatch: pytest
         address = f"http://127.0.0.1:{listening.server_address[1]}/live.html"
         with urllib.request.urlopen(address, timeout=10) as answer:
             page = answer.read().decode()
+        front = (site / "index.html").read_text()
     finally:
         stop.set()
         watching.join(timeout=60)
@@ -45,6 +46,25 @@ def test_a_trial_that_lands_changes_the_site(tmp_path: Path, monkeypatch: pytest
         listening.server_close()
 
     assert "1 of 1 trials" in page
+    assert '<a href="live.html">how far sweep is</a>' in front
+
+
+def test_what_is_not_built_yet_is_awaited(tmp_path: Path) -> None:
+    """Start page and live page answer at once and load themselves again; every other page is not there."""
+    listening = live.server(tmp_path, "127.0.0.1", 0, lambda: b"")
+    threading.Thread(target=listening.serve_forever, daemon=True).start()
+    port = listening.server_address[1]
+    try:
+        answers = {path: asked(port, path, f"localhost:{port}") for path in ("/", "/live.html", "/compare.html")}
+        (tmp_path / "index.html").write_text("the site")
+        built = asked(port, "/", f"localhost:{port}")
+    finally:
+        listening.shutdown()
+        listening.server_close()
+
+    assert {"/": 503, "/live.html": 503, "/compare.html": 404} == {path: answers[path][0] for path in answers}
+    assert all('http-equiv="refresh"' in answers[path][1] for path in ("/", "/live.html"))
+    assert (200, "the site") == built[:2]
 
 
 def add_trial(archive: Archive) -> None:

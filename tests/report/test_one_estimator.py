@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from tokenpeak import paths
-from tokenpeak.report import config_energy, energy, interactions, open_archive, requests
+from tokenpeak.report import config_energy, energy, heatmaps, interactions, open_archive, requests
 from tokenpeak.report.blocks.block import Facts, Table
 from tokenpeak.report.load import load_levels
 from tokenpeak.report.overview import headline
@@ -46,7 +46,7 @@ def fact(facts: Facts, title: str) -> str:
 def energy_words(view: SweepView) -> str:
     """The energy page's sentence on the first hardware."""
     frame = config_energy.with_ranks(config_energy.energy_configs(view))
-    return config_energy.answer_energy(view.hardware[0], frame, None).words()
+    return config_energy.answer_energy(view.hardware[0], frame, None, frame["label"][0]).words()
 
 
 def test_estimated_energy_is_not_ranked() -> None:
@@ -141,6 +141,7 @@ def test_ttft_is_the_same_on_all_pages(share: int) -> None:
         assert row[f"ttft_s_p{share}"] == pytest.approx(shown[row["label"]] / 1000)
         if share == 95:
             at = means.filter(label=row["label"], workload_name=workload, level_label=level)
+            assert (row["slo_met"], row["slo_confidence"]) == (at["slo_met"].item(), at["slo_confidence"].item())
             assert at["ttft_s_p95"].to_list() == pytest.approx([row["ttft_s_p95"]])
 
 
@@ -165,7 +166,7 @@ def test_heatmaps_have_geometric_means() -> None:
     view = open_archive(CPU)
     across, down = interactions.pairs(view)[0]
     frame = rank(view, view.hardware[0]).frame
-    for cell in interactions.cells(view, across, down, 1.0).filter(state="value").iter_rows(named=True):
+    for cell in heatmaps.cells(view, across, down, 1.0).filter(state="value").iter_rows(named=True):
         here = frame.filter(
             pl.col(f"axis_{across}") == cell["across"], pl.col(f"axis_{down}") == cell["down"], pl.col("rank") > 0
         )

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from archive_factory import START, make_archive
+from commands import typed
 from tokenpeak import paths
 from tokenpeak.errors import ArchiveError, InputError
 from tokenpeak.report import open_archive, open_archives
@@ -42,6 +43,17 @@ def test_a_place_is_a_folder_a_packed_archive_or_several(
 
     assert {json.loads((second / "sweep.json").read_text())["sweep_id"]} == {sweep.sweep_id for sweep in found}
     assert all(found[0].runs.equals(sweep.runs) for sweep in found[1:])
+
+
+def test_a_shipped_archive_is_opened_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the guide's table names it, unless something of that name lies in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TOKENPEAK_STATE", str(tmp_path / "state"))
+
+    assert open_archive(paths.LANDSCAPES / "search-cpu.tar.zst").sweep_id == open_archive("search-cpu").sweep_id
+    (tmp_path / "search-cpu").mkdir()
+    with pytest.raises(ArchiveError, match=r"No archive at .*search-cpu"):
+        open_archive("search-cpu")
 
 
 def test_a_place_without_an_archive_is_an_error(tmp_path: Path) -> None:
@@ -129,4 +141,12 @@ def test_parameters_are_a_table() -> None:
     assert ("1.1", "you") == (rows["pue"]["value"], rows["pue"]["said by"])
     assert ("max_rate_per_s", "the sweep") == (rows["objective"]["value"], rows["objective"]["said by"])
     assert "rate=1.5/s" in rows["level"]["may be"]
-    assert ("Asked", "pue 1.1") in open_archive(H200, pue=1.1).facts()
+    assert ("Changed for this report", "pue 1.1") in open_archive(H200, pue=1.1).facts()
+
+
+def test_a_command_takes_a_shipped_archive_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its suffix and without, as pages of the documentation type it."""
+    monkeypatch.chdir(tmp_path)
+
+    for name in ("search-h100", "search-h100.tar.zst"):
+        assert "NVIDIA H100" in typed("explain", name).stdout, name

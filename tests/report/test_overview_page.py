@@ -114,7 +114,23 @@ def test_a_loss_at_another_load_is_not_hidden(tmp_path: Path) -> None:
     rows = table_of(shown("overview", folder, tmp_path / "executed"), "levels-")
 
     assert loss is not None
-    assert "At long, concurrency=32 it gives only 511 tok/s; 8 gives 1,114." == loss.words()
+    assert "At concurrency=32 of workload long this config reaches only 511 tok/s; 8 reaches 1,114." == loss.words()
     assert [pytest.approx((511.0, 1114.0))] == [
         (row["mine"], row["best"]) for row in rows if row["workload_name"] == "long"
     ]
+
+
+def test_noise_and_safety_are_two_badges(tmp_path: Path) -> None:
+    """One launch each shows no noise, and a broken SLO speaks against running; the sentences stand behind them."""
+
+    def breaks(trial: dict[str, Any]) -> None:
+        trial["runs"][0]["slo_met"] = False
+
+    view = open_archive(changed(tmp_path, breaks))
+    found = headline.assurance(view, rank(view, view.hardware[0]))
+
+    assert found is not None
+    assert ["Noise", "Safety"] == [badge.label for badge in found.badges]
+    assert "not known, one launch each" == found.badges[0].value
+    assert ("breaks the SLO", "worse") == (found.badges[1].value, found.badges[1].tone)
+    assert found.sentences

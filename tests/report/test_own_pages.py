@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import polars as pl
 import pytest
 from click.testing import CliRunner
 
@@ -15,8 +16,10 @@ from archive_factory import make_archive
 from tokenpeak import paths
 from tokenpeak.cli.site import report
 from tokenpeak.errors import InputError
+from tokenpeak.report import open_archive
 from tokenpeak.report.site import render
 from tokenpeak.report.site.build import build_site
+from tokenpeak.report.site.publish import broken_links, leaving
 
 SHARE = """
 import altair as alt
@@ -115,6 +118,80 @@ def shown_waits(path: Path) -> list[float]:
     return [round(float(row[column]), 6) for row in rows]
 
 
+FRAMES = """
+rows = sweep.series.select("trial_id", "t_s", "value", at=pl.col("t_s") > 1, seen=pl.lit([1, 2]))
+rows.head(1200)
+"""
+
+
+@pytest.mark.usefixtures("few_pages")
+def test_a_frame_is_a_whole_table(archive: Path, notebooks: Path, tmp_path: Path) -> None:
+    """Its CSV has each row, figures with all digits, nothing for null; a metric has the title and unit of our pages."""
+    write(notebooks / "long.ipynb", *CELLS[:2], FRAMES, "sweep.runs", 'sweep.requests.select("ttft_s")', "rows['t_s']")
+    document = nbformat.read(notebooks / "long.ipynb", as_version=4)
+    document.cells[0].source = "# How long it takes\n\nSome words."
+    document.cells.insert(3, nbformat.v4.new_markdown_cell("Some words.\n\n## What was sampled"))
+    nbformat.write(document, notebooks / "long.ipynb")
+    build_site([archive], tmp_path / "site")
+    folder = tmp_path / "site" / "a" / "data" / "csv"
+    sampled, runs, requests, times = (
+        list(csv.DictReader((folder / f"long-what-was-sampled{end}.csv").read_text().splitlines()))
+        for end in ("", "-2", "-3", "-4")
+    )
+    series = open_archive(archive).series.head(1200)
+    waits = [trial["runs"] for path in (archive / "trials").glob("*.json") if (trial := json.loads(path.read_bytes()))]
+    p99 = sorted(run["summary"]["ttft_s"]["p99"] * 1000 for each in waits for run in each)
+
+    assert series["value"].to_list() == [float(row["value"]) if row["value"] else None for row in sampled]
+    assert series["value"].null_count() > 0
+    assert {"true", "false"} == {row["at"] for row in sampled}
+    assert {"1, 2"} == {row["seen"] for row in sampled}
+    assert p99 == pytest.approx(sorted(float(row["TTFT p99 (ms)"]) for row in runs))
+    assert pl.scan_parquet(archive / "trials" / "*.parquet").collect().height == len(requests)
+    assert open_archive(archive).series.height == len(times)
+    page = (tmp_path / "site" / "a" / "long.html").read_text()
+    assert page.count("How long it takes") == 2, "once as the page's title, once in the window's"
+    assert "<h1>How long it takes</h1>" in page
+    assert ">Long</a></li>" in page
+
+
+OVER_ALL = (
+    'archives: list[str] = ["../results"]\nleast: float = 0.0  # tok/s',
+    """
+import polars as pl
+from tokenpeak.report import open_archives
+
+sweeps = open_archives(archives)
+pl.concat(sweep.trials.select("sweep_id", "objective") for sweep in sweeps).group_by("sweep_id").max()
+""",
+)
+
+
+@pytest.mark.usefixtures("few_pages")
+def test_a_notebook_over_several_archives_is_one_page(archive: Path, notebooks: Path, tmp_path: Path) -> None:
+    """It is in the menu of the whole site and reads every sweep, those too whose pages stay as they are."""
+    later = make_archive(tmp_path / "b", gpus=["NVIDIA L4"], axes={"max_num_seqs": [8]}, seconds=3).path
+    write(notebooks / "compare.ipynb", *OVER_ALL, title="All of them")
+    write(notebooks / "static.ipynb", *OVER_ALL)
+    said: list[str] = []
+    build_site([archive], tmp_path / "site")
+    build_site([archive, later], tmp_path / "site", say=said.append)
+    folder = tmp_path / "site" / "compare"
+    rows = list(csv.DictReader((folder / "data" / "csv" / "compare-all-of-them.csv").read_text().splitlines()))
+    executed = (folder / "data" / "notebooks" / "compare.ipynb").read_text()
+
+    assert "pages of a stay as they are" in said
+    assert {each.name: max(raw_objectives(each).values()) for each in (archive, later)} == pytest.approx(
+        {row["sweep_id"]: float(row["objective"]) for row in rows}
+    )
+    assert '<a href="./compare/index.html">All of them</a>' in (tmp_path / "site" / "methodology.html").read_text()
+    assert '<a href="../compare/index.html">All of them</a>' in (tmp_path / "site" / "b" / "index.html").read_text()
+    assert not (tmp_path / "site" / "a" / "compare.html").exists()
+    assert str(tmp_path) not in executed
+    assert "own-static/index.html" in leaving(tmp_path / "site")
+    assert [] == broken_links(tmp_path / "site")
+
+
 @pytest.mark.usefixtures("few_pages")
 def test_a_notebook_that_fails_is_a_page_that_says_so(archive: Path, notebooks: Path, tmp_path: Path) -> None:
     """The cell and the error are on its page, and every other page is there."""
@@ -148,7 +225,7 @@ def test_a_notebook_that_fails_is_a_page_that_says_so(archive: Path, notebooks: 
         assert f"{name}.ipynb" in text_of(folder / f"{name.replace('_', '-')}.html")
     assert "how many:" in text_of(folder / "no-kernel.html")
     assert "how many:" in text_of(folder / "own-index.html")
-    assert "What to run" in text_of(folder / "index.html")
+    assert "Overview" in text_of(folder / "index.html")
     assert (folder / "trials.html").is_file()
     assert {"bad", "odd", "asks", "empty-title", *(name.replace("_", "-") for name in BROKEN)} == {
         line.split()[1] for line in said if line.startswith("page ")

@@ -47,7 +47,7 @@ def test_an_arrangement_that_is_faster_leads_alone(tmp_path: Path) -> None:
     highest, every = presets.highest(view), presets.every(view)
 
     assert presets.has_presets(view)
-    assert "No config is to be recommended" in plain(answer.parts)
+    assert "No single config is recommended" in plain(answer.parts)
     assert "output throughput is that of 2x NVIDIA L4, TP2 in 4." in plain(answer.parts)
     assert [("1", "2,048"), ("2", "2,048"), ("1", "8,192"), ("2", "8,192")] == list(
         zip(cells(highest, "Model"), cells(highest, "Context"), strict=True)
@@ -72,7 +72,7 @@ def test_arrangements_within_the_noise_tie(tmp_path: Path) -> None:
         for first, tied in zip(cells(highest, "Highest output"), cells(highest, "Tied with"), strict=True)
     ]
 
-    assert "in 4 of them presets tie for the highest output throughput." in words
+    assert "In 4 of 4 pairs of model and context, presets tie for the highest output throughput." in words
     assert "is that of" not in words
     assert [{"2x NVIDIA L4, TP2", "2x NVIDIA L4, TP2 × EP"}] * 4 == pairs
     for row in presets.leaders(view):
@@ -125,4 +125,5 @@ def test_pair_without_throughput(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     first = presets.leaders(view)[0]
 
     assert (None, None) == (first["output"], first["tied"])
+    assert "3 pairs of model and context" in plain(presets.answer_presets(view).parts)
     assert 4 == len(presets.highest(view).rows)

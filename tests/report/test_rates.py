@@ -35,7 +35,10 @@ def runs(*rows: tuple[str, float, bool | None, bool]) -> pl.DataFrame:
                 "broken": "TTFT p95 ≤ 500 ms" if held is False else None,
                 "judged": judged,
                 "ttft_s_p95": rate / 10,
-                "slo_confidence": rate / 100 if held else None,
+                "slo": '{"ttft_p95_ms": 500.0}',
+                "slo_met": held,
+                "within_limits": '{"ttft_s_p95": 40}',
+                "requests_sent": 40,
                 "state": None,
                 "duration_s": 10.0,
                 "percentile_intervals": None,
@@ -45,7 +48,7 @@ def runs(*rows: tuple[str, float, bool | None, bool]) -> pl.DataFrame:
         schema_overrides={
             "held": pl.Boolean,
             "broken": pl.String,
-            "slo_confidence": pl.Float64,
+            "slo_met": pl.Boolean,
             "state": pl.String,
             "percentile_intervals": pl.String,
         },
@@ -67,6 +70,15 @@ def test_the_limit_is_between_the_last_that_held_and_the_first_that_broke(
     found = highest_rates(runs(*(("a", rate, held, held is not None) for rate, held in rates))).row(0, named=True)
 
     assert [holds, breaks, judged, untold] == [found[key] for key in ("holds", "breaks", "n", "untold")]
+
+
+def test_confidence_is_by_the_requests_of_all_launches() -> None:
+    """Of two launches with 40 of 40 within a p95, as of one with 80 of 80."""
+    (once, twice) = (
+        highest_rates(runs(*[("a", 4, True, True)] * launches))["confidence"].item() for launches in (1, 2)
+    )
+
+    assert pytest.approx([1 - 0.95**40, 1 - 0.95**80]) == [once, twice]
 
 
 def test_the_limit_that_broke_is_named(tmp_path: Path) -> None:

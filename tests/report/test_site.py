@@ -104,7 +104,7 @@ def test_failures_are_shown_with_their_cause(site: Path) -> None:
     assert '<td class="k-text">out of memory</td>' in html
     assert "GPU memory ran out: 1.22 GiB more were wanted." in html
     assert "torch.OutOfMemoryError" not in html
-    assert "(withheld; --texts shows it)" in html
+    assert "(text withheld; the option --texts shows it)" in html
 
 
 def test_two_archives_of_one_sweep_are_refused(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("rig")]
 
 TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"
+HUB = f"/root/.cache/huggingface/hub/models--{MODEL.replace('/', '--')}"
 ADDRESS = "10.77.0.163"
 GPU = "NVIDIA A100-SXM4-80GB"
 MACHINE = "/opt/vllm/bin"
@@ -35,7 +36,7 @@ class Operator:
     folder: Path
     node: RigNode
 
-    def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
+    def run(self, *words: str, timeout_s: float = 200) -> "subprocess.CompletedProcess[str]":
         """A command of `tokenpeak` in the working folder."""
         # What stands in ~/.ssh/config otherwise, which ssh takes from the real home alone.
         ssh = self.folder / "bin" / "ssh"
@@ -50,7 +51,7 @@ class Operator:
         }
         argv = [TOKENPEAK, *words]
         return subprocess.run(
-            argv, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=200, check=False
+            argv, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False
         )
 
     def found(self, *hosts: str) -> tuple[dict[str, Any], str, str]:
@@ -71,6 +72,9 @@ def machine(rig_folder: Path) -> Iterator[RigNode]:
         made.testnode("up", ADDRESS, f"{made.key}.pub")
         made.sh(sys.executable, "-m", "tokenpeak.sim.install", MACHINE, "--gpu", GPU, "--count", "2")
         made.sh("ln", "-s", f"{MACHINE}/nvidia-smi", "/usr/local/bin/nvidia-smi")
+        made.sh("mkdir", "-p", f"{HUB}/refs", f"{HUB}/snapshots/one")
+        made.write(f"{HUB}/refs/main", "one")
+        made.write(f"{HUB}/snapshots/one/config.json", "{}")
         # A small server that users without access to the simulator can start.
         made.sh("mkdir", "-p", Path(SMALL).parent.as_posix())
         hang = 'parser.add_argument("--hang"'
@@ -183,3 +187,51 @@ def test_host_that_cannot_be_reached(operator: Operator) -> None:
     assert [ADDRESS] == list(hosts)
     assert 2 == again.returncode
     assert "is there already, and stays as it is" in again.stderr
+
+
+TWO_CONFIGS = """
+axes: {max_num_seqs: [8, 64]}
+fixed: {name: fixed, flags: {max_model_len: 2048}}
+workloads:
+  - workload: {kind: synthetic, name: short, input_tokens: 32, output_tokens: 16}
+    levels: [{concurrency: 8, requests: 64}]
+search: {strategy: grid, baseline: [defaults]}
+"""
+
+
+def test_tune_asks_and_ends_with_a_decision(operator: Operator) -> None:
+    """One command with no inventory: what it would do is said before anything is touched, and production is back."""
+    start(operator.node, f"{SERVE} --port 8000")
+    (operator.folder / "sweeps" / "two.yml").write_text(TWO_CONFIGS)
+    words = ("tune", "--host", f"root@{ADDRESS}", "--sweep", "two")
+    asked = operator.run(*words)
+    untouched = operator.node.sh(
+        "systemctl", "show", "-P", "NRestarts", "-P", "ExecMainStartTimestampMonotonic", "prod"
+    )
+    other = operator.run(*words, "Qwen/Qwen3-8B", "--yes")
+    another = operator.run("tune", "--host", "root@10.77.0.164")
+    done = operator.run(*words, "--yes", timeout_s=900)
+    status = operator.run("status", "--inventory", "tuned")
+
+    assert 2 == asked.returncode, asked.stdout
+    assert f"production: systemd prod.service serves {MODEL}" in asked.stdout
+    assert f"production of {ADDRESS} is stopped" in asked.stdout
+    assert "Nobody can be asked here. Give --yes to begin." in asked.stderr
+    assert "0" == untouched.splitlines()[0]
+    assert f"is for {MODEL}" in other.stderr
+    assert "has no host 10.77.0.164. Give another name by --inventory." in another.stderr
+    assert 0 == done.returncode, done.stdout + done.stderr
+    assert "Site: " in done.stdout
+    assert f"{ADDRESS}: Production (systemd prod.service) serves {MODEL}. No trial has the node.\n" == status.stdout
+
+
+def test_tune_begins_nothing_on_a_guess(operator: Operator) -> None:
+    """A process that nobody manages could not be started again: that is said, and again until it is settled."""
+    by_hand(operator.node, "serving")
+    for _ in range(2):
+        done = operator.run("tune", "--host", f"root@{ADDRESS}", "--yes")
+
+        assert 2 == done.returncode
+        assert "tokenpeak_production is not settled: Nobody manages process" in done.stdout
+        assert f"Settle this in {operator.folder}/inventory/tuned" in done.stderr.replace("\n", " ")
+    assert answers(operator.node)

@@ -63,7 +63,7 @@ def test_prompts_are_taken_out(tmp_path: Path) -> None:
     workloads = [entry["workload"] for entry in json.loads((kept / "sweep.json").read_text())["spec"]["workloads"]]
 
     assert not any(secret.encode() in content for content in contents(kept).values())
-    assert "(withheld; --texts shows it)" == workloads[0]["prompt"]
+    assert "(text withheld; the option --texts shows it)" == workloads[0]["prompt"]
     assert "chats.jsonl" == workloads[1]["path"], "folders name whoever ran it"
     assert [] == list(kept.rglob("*.log.zst"))
     assert 4 == open_frames(kept).runs.height

@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from resolved import answers, inventory_request
 
 from commands import typed
 from node_models import named
 from tokenpeak import paths
+from tokenpeak.cli.probe import probe
 from tokenpeak.errors import InventoryError
+from tokenpeak.records import NodeFacts, Production
 from tokenpeak.sweep.inventory.nodes import (
     Inventory,
     Node,
@@ -27,7 +30,7 @@ from tokenpeak.sweep.inventory.nodes import (
     nodes_by_name,
 )
 from tokenpeak.sweep.inventory.schema import derived_files
-from tokenpeak.sweep.probe import declared_facts, declared_model, engine_builds_of
+from tokenpeak.sweep.probe import Probe, ReadyNode, declared_facts, declared_model, engine_builds_of
 from tokenpeak.sweep.trial.load_hosts import load_hosts
 
 
@@ -212,6 +215,22 @@ def test_declared_facts_are_of_the_chosen_boards(given: dict[str, object], label
 
     assert facts is not None
     assert label == facts.hardware
+
+
+def test_a_node_without_production_and_power_is_said_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Declared absence of production is no production that is down; what cannot be measured has its consequence."""
+    production = Production(manager="none", running=False)
+    facts = NodeFacts(node="one", source="probed", production=production)
+    probed = Probe(answered={"one": ReadyNode(facts=facts, declaration={})}, unreachable={}, failed={})
+    monkeypatch.setattr(
+        "tokenpeak.cli.probe.read_inventory",
+        lambda *_, **__: Inventory(name="lab", hosts_path=Path("hosts.yml"), nodes=(Node(name="one", variables={}),)),
+    )
+    monkeypatch.setattr("tokenpeak.cli.probe.probe_nodes", lambda *_, **__: probed)
+    said = CliRunner().invoke(probe, [], catch_exceptions=False).stdout
+
+    assert "none (declared)" in said
+    assert "No power reading on one: no energy figures" in said
 
 
 @pytest.mark.integration

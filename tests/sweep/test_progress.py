@@ -63,6 +63,28 @@ def test_each_node_has_a_line_of_a_narrow_terminal() -> None:
     assert [("gpu-node-002", "0012"), ("gpu-node-001", "waiting")] == [tuple(line.split()[:2]) for line in nodes]
 
 
+def test_a_node_without_production_has_none_to_return(capsys: pytest.CaptureFixture[str]) -> None:
+    """The steps are named after the engine alone."""
+    progress = ProgressDisplay(terminal=False)
+    progress.expect(TrialCount(remaining=1), ("one", "two"), 1, idle=frozenset({"one"}))
+    for node in ("one", "two"):
+        progress.phase(Event(kind="started", node=node, step="finish"))
+
+    one, two = capsys.readouterr().out.splitlines()
+    assert one.endswith("one engine ends, results are collected")
+    assert two.endswith("two production returns, results are collected")
+
+
+def test_only_declared_nodes_are_idle() -> None:
+    """A node is without production where its declaration says so, not where nothing is known of it."""
+    declarations = {"none": {"manager": "none"}, "absent": None, "systemd": {"manager": "systemd"}}
+    nodes = [Node(name=name, variables={}, declaration={"production": it}) for name, it in declarations.items()]
+    nodes.append(Node(name="unknown", variables={}))
+    lab = Inventory(name="lab", hosts_path=Path("hosts.yml"), nodes=tuple(nodes))
+
+    assert {"none", "absent"} == lab.idle
+
+
 def inventory(*receivers: object) -> Inventory:
     """Two nodes that have the same receivers."""
     variables = {"tokenpeak_notify": list(receivers)}

@@ -57,7 +57,7 @@ CASES = {
     "held": (
         StatusAnswer(production=PRODUCTION, held_since_unix_s=0.0),
         f"{FREE} It is held for production since 1970-01-01 00:00:00 UTC, by a restore: no trial begins there until "
-        "`tokenpeak restore --release`.",
+        "`tokenpeak restore --release --inventory v100`.",
         "",
     ),
     "garbled": (
@@ -76,7 +76,7 @@ CASES = {
 @pytest.mark.parametrize(("answer", "said", "wrong"), CASES.values(), ids=CASES)
 def test_what_a_node_is_said_to_do(answer: StatusAnswer, said: str, wrong: str) -> None:
     """Sentences for whoever was just woken up; what asks for somebody's hand is a problem."""
-    assert (said, wrong) == (" ".join(sentences(answer)), " ".join(problems(answer)))
+    assert (said, wrong) == (" ".join(sentences(answer, "v100")), " ".join(problems(answer)))
 
 
 @pytest.mark.e2e
@@ -93,5 +93,7 @@ def test_status_of_a_node_that_answers(home: Home) -> None:
     assert 1 == mixed.returncode
     assert f"serves {MODEL}" in mixed.stdout
     assert "PROBLEM gone: " in mixed.stdout
+    assert "tokenpeak restore --inventory mixed" in mixed.stdout
+    assert "python3 -I tokenpeak-node.pyz restore --state ." in mixed.stdout
     assert 0 == machine.returncode, machine.stdout
     assert MODEL == json.loads(machine.stdout)["nodes"]["one"]["production"]["model"]

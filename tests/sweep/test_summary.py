@@ -84,7 +84,7 @@ def test_equals_without_production_have_a_command(swept: Swept) -> None:
     snippets = commands(view, rank(view, view.hardware[0]))
     words = said(archive)
 
-    assert "Not known: nothing shows that" in words
+    assert "is not shown to be better than another" in words
     assert "--max-num-seqs" in words.partition("    vllm serve ")[2]
     assert isinstance(snippets, Snippets)
     assert "Not shown to be better." in snippets.snippets[0].note

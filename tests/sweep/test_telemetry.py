@@ -13,7 +13,7 @@ from tokenpeak.records import Phase, RunRecord, Series
 from tokenpeak.results.board_readings import ASKED_S, board_temperature_c, clock_reasons, idle_power
 from tokenpeak.results.power_sensor import UNKNOWN
 from tokenpeak.results.trial_time import clock_offset_s, fill_gaps, merged, node_phases
-from tokenpeak.spec.workload import ClosedLoad, LoadLevel, Stage, StagedLoad
+from tokenpeak.spec.load import ClosedLoad, LoadLevel, Stage, StagedLoad
 
 H100 = json.loads((Path(__file__).parent / "recordings" / "h100_clocks.json").read_text())
 """What a healthy H100 did under vLLM 0.24 with 256 requests at once: prefill at 1380 MHz, decode at 1980, by turns."""

@@ -67,7 +67,7 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         name="waves",
         title="Throughput in steady state",
-        mistake="ramp-up and drain taken for throughput",
+        mistake="throughput includes ramp-up or drain",
         run=units.guard_waves,
     ),
     Guard(name="units", title="Units add up", mistake="units that do not add up", run=units.guard_units),
@@ -82,7 +82,7 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         name="lengths",
         title="Equal output lengths",
-        mistake="output lengths that differ between arms",
+        mistake="configs compared at different output lengths",
         run=tokens.guard_lengths,
     ),
     Guard(
@@ -106,7 +106,7 @@ GUARDS: tuple[Guard, ...] = (
     Guard(
         name="second_variables",
         title="One variable at a time",
-        mistake="changed second variables",
+        mistake="more than one variable changed",
         run=pairs.guard_second_variables,
     ),
 )

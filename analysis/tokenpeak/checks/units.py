@@ -21,8 +21,8 @@ from tokenpeak.checks.evidence import (
 )
 from tokenpeak.errors import FactsError, suggestion
 from tokenpeak.predict.physics import step_time_s
+from tokenpeak.spec.load import FEWEST_WAVES
 from tokenpeak.spec.sweep import MARGIN
-from tokenpeak.spec.workload import FEWEST_WAVES
 
 QUOTIENTS = {("W", "tok/s"): "J/token", ("J", "tok"): "J/token", ("J", "s"): "W", ("tok", "s"): "tok/s"}
 """Units above and below the line → that of their quotient."""
@@ -85,7 +85,7 @@ def energy_per_million(
             f"Were the speed that of the node, {figure(concurrency)} times one request's: "
             f"{figure(computed / concurrency)} kWh."
         )
-    return settled(lines, holds=agrees(stated_kwh, computed, 0.03), corrected=f"{figure(computed)} kWh at the boards")
+    return settled(lines, holds=agrees(stated_kwh, computed, 0.03), corrected=f"{figure(computed)} kWh of the GPUs")
 
 
 WHOLE = "whole_output_tok_per_s"
@@ -263,7 +263,7 @@ def guard_waves(evidence: Evidence) -> Iterator[Finding | None]:
         )
         text = (
             f"throughput is over {over}, and may be off by more than 10%. Send at least "
-            f"{(FEWEST_WAVES + RAMP_AND_DRAIN) * concurrency:,.0f} requests, or for as long as they take"
+            f"{(FEWEST_WAVES + RAMP_AND_DRAIN) * concurrency:,.0f} requests, or hold the load for as long as those take"
         )
         where = f"{row['workload_name']} at {row['level_label']}"
         yield Finding(where=where, text=text) if row["waves"] < FEWEST_WAVES else None

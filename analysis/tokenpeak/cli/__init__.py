@@ -16,6 +16,7 @@ from tokenpeak.terminal import echo, echo_text
 COMMANDS: dict[str, str] = {
     "init": "init",
     "demo": "init",
+    "tune": "tune",
     "check": "check",
     "schema": "check",
     "probe": "probe",

@@ -11,14 +11,14 @@ import click
 from tokenpeak import paths
 from tokenpeak.cli import options
 from tokenpeak.cli.options import OUTPUT, make_output_folder
-from tokenpeak.errors import ArchiveError, InputError, SpecError, suggestion
+from tokenpeak.errors import ArchiveError, InputError, SpecError, TokenpeakError, suggestion
 from tokenpeak.exchange.export import EXPORTS
 from tokenpeak.files import delete
 from tokenpeak.terminal import echo, echo_lines
 
 if TYPE_CHECKING:
     from tokenpeak.exchange.foreign import ForeignRun
-    from tokenpeak.store.archive import Kept
+    from tokenpeak.store.archive import Archive, Kept
 
 RUNS_SHOWN = 12
 KEEPING = "--texts (logs and free text) or --keep-everything"
@@ -223,27 +223,40 @@ def export(archives: tuple[Path, ...], form: str, output: Path, *, texts: bool, 
     stay at home, unless --texts.
     """
     with tempfile.TemporaryDirectory() as scratch:
-        given = list(archives) if keep_everything else _cleaned(archives, Path(scratch), texts=texts)
+        readable = _readable(archives)
+        given = [each.path for each in readable] if keep_everything else _cleaned(readable, Path(scratch), texts=texts)
         make_output_folder(output)
         written = EXPORTS[form].write(given, output)
     echo(f"Wrote {len(written)} files into {output}")
 
 
-def _cleaned(archives: Sequence[Path], scratch: Path, *, texts: bool) -> list[Path]:
+def _readable(archives: Sequence[Path]) -> list["Archive"]:
+    """The archives whose sweep can be read; the others are named. ArchiveError where none can."""
+    from tokenpeak.spec.sweep import parse_spec
+    from tokenpeak.store.archive import find_readable
+
+    found, broken = find_readable(list(archives))
+    errors: dict[Path, TokenpeakError] = dict(broken)
+    for archive in found:
+        try:
+            parse_spec(archive.read_sweep().spec, archive.path / "sweep.json")
+        except (ArchiveError, SpecError) as error:
+            errors[archive.path] = error
+    for path, reason in errors.items():
+        echo(f"WARNING {path.name} is left out: {reason}")
+    if readable := [archive for archive in found if archive.path not in errors]:
+        return readable
+    raise ArchiveError("None of the archives could be read; nothing was written.")
+
+
+def _cleaned(archives: Sequence["Archive"], scratch: Path, *, texts: bool) -> list[Path]:
     """Copies that may leave, made as `tokenpeak archive` makes them."""
     from tokenpeak.report.site.cleaned_copy import cleaned_copy, is_published
-    from tokenpeak.store.archive import find_archives
 
     copies = []
-    for number, archive in enumerate(find_archives(list(archives))):
+    for number, archive in enumerate(archives):
         copy = scratch / str(number)
-        try:
-            findings = cleaned_copy(archive.path, copy, node_names=is_published(archive.read_sweep()), texts=texts)
-        except (ArchiveError, SpecError) as error:
-            echo(f"WARNING {archive.path.name} is left out: {error}")
-            continue
+        findings = cleaned_copy(archive.path, copy, node_names=is_published(archive.read_sweep()), texts=texts)
         say_findings(archive.path, findings.lines(), f"It is replaced; {KEEPING} writes it as it is")
         copies.append(copy)
-    if not copies:
-        raise ArchiveError("None of the archives could be read; nothing was written.")
     return copies

@@ -33,7 +33,7 @@ def check(files: tuple[str, ...]) -> None:
     """
     # Imported here: data sets need Polars, which takes a second that --help should not cost.
     from tokenpeak.sweep.check_spec import spec_mistakes
-    from tokenpeak.sweep.inventory.checks import inventory_mistakes
+    from tokenpeak.sweep.inventory.checks import inventory_mistakes, missing_variables
 
     others, servers = [], 0
     for name in files:
@@ -46,7 +46,9 @@ def check(files: tuple[str, ...]) -> None:
         return
     sweeps, inventories = _all() if not files else _given(tuple(others))
     mistakes = [each for path in sweeps for each in spec_mistakes(path)]
-    mistakes += [each for folder in inventories for each in inventory_mistakes(folder)]
+    for folder in inventories:
+        # A variable whose name is mistyped is one mistake, and not a missing one too.
+        mistakes += inventory_mistakes(folder) or missing_variables(folder)
     echo_lines(map(str, mistakes))
     looked = f"{_count(len(sweeps), 'sweep', 'sweeps')}, {_count(len(inventories), 'inventory', 'inventories')}"
     echo(f"{looked}: {_count(len(mistakes), 'mistake', 'mistakes') if mistakes else 'no mistake found'}")

@@ -146,9 +146,10 @@ def ingest(archives: tuple[Path, ...]) -> None:
 def sql(query: str | None, style: str, *, connection_string: bool) -> None:
     r"""Run QUERY on what was loaded into Postgres, or open psql there.
 
-    The views v_runs, v_trials, v_ranking, v_rates, v_max_rates, v_energy and v_configs are in the search path, with a
-    comment on each column: \d+ v_runs shows them. DATABASE_URL names the Postgres; without it, it is the embedded one.
-    Without QUERY, what stands on the standard input is run. Exit status 2 for a query that Postgres refuses.
+    The views are in the search path, v_ranking, v_decision, v_runs, v_requests and v_energy among them: \dv lists them
+    all, \d+ v_runs shows one, with a comment on each column. DATABASE_URL names the Postgres; without it, it is the
+    embedded one. Without QUERY, what stands on the standard input is run. Exit status 2 for a query that Postgres
+    refuses.
     Hidden characters of a cell are written out by their codes, and no cell of CSV is a spreadsheet's formula.
     """
     from tokenpeak.store.database import choose, open_database

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tokenpeak.cli.options import OutputPath
+from tokenpeak.cli.options import ARCHIVE_THERE, OUTPUT_FILE
 from tokenpeak.errors import InputError, suggestion
 from tokenpeak.files import write_atomically
 from tokenpeak.gate.comparison import compare
@@ -17,13 +17,12 @@ from tokenpeak.metrics import BY_NAME, metric_of
 from tokenpeak.ranking.objective import column_of, metric_direction
 from tokenpeak.terminal import echo_lines
 
-_ARCHIVE = click.Path(exists=True, path_type=Path)
-_FILE = OutputPath(dir_okay=False, path_type=Path)
-
 
 @click.command(short_help="Compare a sweep with one before: regressed, improved, tied.")
-@click.argument("new", nargs=-1, type=_ARCHIVE)
-@click.option("--against", "old", multiple=True, required=True, type=_ARCHIVE, help="What was before; several are one.")
+@click.argument("new", nargs=-1, type=ARCHIVE_THERE)
+@click.option(
+    "--against", "old", multiple=True, required=True, type=ARCHIVE_THERE, help="What was before; several are one."
+)
 @click.option(
     "--plan", "is_plan", is_flag=True, help="Before NEW is made: the smallest regression that n launches find."
 )
@@ -44,9 +43,9 @@ _FILE = OutputPath(dir_okay=False, path_type=Path)
 )
 @click.option("--common", is_flag=True, help="Leave out what only one side has.")
 @click.option("--all", "everything", is_flag=True, help="Print the ties as well.")
-@click.option("--json", "json_file", type=_FILE, help="Write every comparison to this file.")
-@click.option("--junit", "junit_file", type=_FILE, help="Write JUnit XML to this file.")
-@click.option("--markdown", "markdown_file", type=_FILE, help="Write a summary for a CI job to this file.")
+@click.option("--json", "json_file", type=OUTPUT_FILE, help="Write every comparison to this file.")
+@click.option("--junit", "junit_file", type=OUTPUT_FILE, help="Write JUnit XML to this file.")
+@click.option("--markdown", "markdown_file", type=OUTPUT_FILE, help="Write a summary for a CI job to this file.")
 def gate(
     new: tuple[Path, ...],
     old: tuple[Path, ...],

@@ -3,7 +3,9 @@
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
@@ -43,6 +45,8 @@ tokenpeak plan --inventory {first}
 tokenpeak sweep --inventory {first}
 ```
 """
+_DEMO = "sim"
+"""The demonstration's inventory."""
 _FOLDER = Path("tokenpeak-demo")
 """Where the demonstration goes when it is started outside of a working folder."""
 
@@ -56,7 +60,7 @@ _FOLDER = Path("tokenpeak-demo")
     default=("h100",),
     show_default=True,
     metavar="GPU",
-    help="Example inventory to begin with: v100, l40s, mi210, …; may be given more than once.",
+    help="Example inventory to begin with: v100, l40s, rtx4090, mi300x, …; may be given more than once.",
 )
 @click.option(
     "--probe", "is_probe", is_flag=True, help="Write an inventory of each HOST ([USER@]HOST, as ssh takes it)."
@@ -107,11 +111,44 @@ def _put(target: Path, source: Path | str) -> None:
 
 def _write_found(hosts: tuple[str, ...], inventory_name: str, port: int) -> None:
     """Look at the hosts and write their inventory; ends with status 1 where one could not be looked at."""
-    from tokenpeak.sweep.inventory.checks import inventory_mistakes
-    from tokenpeak.sweep.inventory.first_inventory import default_sweep, first_inventory, summary, survey_hosts
-
     if not hosts:
         raise click.UsageError("Give the hosts: tokenpeak init --probe gpu-1 admin@gpu-2.")
+    command = f"tokenpeak init --probe {' '.join(hosts)}"
+    written = write_inventory(hosts, inventory_name, port, command)
+    echo_lines(written.mistakes)
+    echo(f"Next: look through {written.folder}, then tokenpeak probe --inventory {inventory_name}")
+    if not written.is_whole:
+        sys.exit(ExitStatus.ERROR)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenInventory:
+    """An inventory as it was written."""
+
+    folder: Path
+    mistakes: list[str]
+    """What a check finds in it: what a person has to settle before anything is launched or stopped."""
+    is_whole: bool
+    """Every host is in it."""
+
+
+def write_inventory(
+    hosts: tuple[str, ...],
+    inventory_name: str,
+    port: int,
+    command: str,
+    *,
+    model: str | None = None,
+    engine: str | None = None,
+) -> WrittenInventory:
+    """Look at the hosts and write their inventory.
+
+    `command` is what it says that it was written by; `model` and `engine` replace what was found.
+    """
+    from tokenpeak.sweep.inventory.checks import inventory_mistakes
+    from tokenpeak.sweep.inventory.first_inventory import default_sweep, first_inventory, summary
+    from tokenpeak.sweep.inventory.survey import survey_hosts
+
     if not is_name(inventory_name):
         raise InputError(f"--inventory is {inventory_name!r}; give letters, digits, dots and dashes.")
     home = paths.HOME if (paths.HOME / "inventory").is_dir() else Path()
@@ -130,17 +167,18 @@ def _write_found(hosts: tuple[str, ...], inventory_name: str, port: int) -> None
         raise NodeError("No host could be looked at; nothing was written.")
     if home != paths.HOME or not (paths.HOME / "inventory").is_dir():
         make_folder(home, ())
-    command = f"tokenpeak init --probe {' '.join(hosts)}"
-    hosts_yml, shared = first_inventory([host for host, _ in answered], f"Written by `{command}`. Look through it.")
+    written_by = f"Written by `{command}`. Look through it."
+    hosts_yml, shared = first_inventory([host for host, _ in answered], written_by, model=model, engine=engine)
     _put(folder / "hosts.yml", hosts_yml)
     _put(folder / "group_vars" / "all.yml", shared)
     for name in dict.fromkeys(default_sweep(answer.gpus) for _, answer in answered):
         if (home / "sweeps").is_dir() and not (home / "sweeps" / f"{name}.yml").exists():
             _put(home / "sweeps" / f"{name}.yml", paths.EXAMPLE_SWEEPS / f"{name}.yml")
-    echo_lines(map(str, inventory_mistakes(folder)))
-    echo(f"Next: look through {folder}, then tokenpeak probe --inventory {inventory_name}")
-    if len(answered) < len(surveyed):
-        sys.exit(ExitStatus.ERROR)
+    return WrittenInventory(
+        folder=folder,
+        mistakes=[str(mistake) for mistake in inventory_mistakes(folder)],
+        is_whole=len(answered) == len(surveyed),
+    )
 
 
 def _files(inventories: tuple[str, ...]) -> Iterator[tuple[Path, Path | str]]:
@@ -169,6 +207,12 @@ def _default_sweeps(source: Path) -> Iterator[str]:
             yield value.strip()
 
 
+def begin_again(*words: str) -> NoReturn:
+    """Run these words of `tokenpeak` in place of this process: which folder is worked in is settled on import."""
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-P", "-c", "from tokenpeak.cli import main; main()", *words])  # noqa: S606
+
+
 @click.command(short_help="Sweep simulated nodes on this computer; ends with a site.")
 @click.option("--end", "is_end", is_flag=True, help="End the simulated servers that a demonstration leaves running.")
 @click.pass_context
@@ -180,18 +224,17 @@ def demo(ctx: click.Context, *, is_end: bool) -> None:
     """
     if is_end:
         from tokenpeak.sim.install import end
+        from tokenpeak.sweep.inventory.nodes import Resolution, hosts_path, nodes_by_name
 
-        end()
+        end([node.name for node in nodes_by_name(_DEMO, Resolution(hosts_path(_DEMO))).nodes])
         return
     if paths.IS_INSTALLED and paths.INVENTORIES == paths.EXAMPLE_INVENTORIES:
         make_folder(_FOLDER, ())
-        # A process of its own: where results go is settled on import.
         os.environ.pop("TOKENPEAK_HOME", None)
         os.chdir(_FOLDER)
-        sys.stdout.flush()
-        os.execv(sys.executable, [sys.executable, "-P", "-c", "from tokenpeak.cli import main; main()", "demo"])  # noqa: S606
+        begin_again("demo")
     require_own_folders()
     from tokenpeak.cli.sweep import sweep
 
-    ctx.invoke(sweep, inventory_name="sim", with_report=True)
+    ctx.invoke(sweep, inventory_name=_DEMO, with_report=True)
     echo("The simulated servers go on running; tokenpeak demo --end ends them.")

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import click
 
 from tokenpeak.cli import options
-from tokenpeak.cli.options import OUTPUT
+from tokenpeak.cli.options import OUTPUT_FILE
 from tokenpeak.errors import ExitStatus, suggestion
 from tokenpeak.terminal import echo, echo_text
 
@@ -92,7 +92,7 @@ ABOVE_ZERO = _Finite(min=0, min_open=True)
 @click.option("--ca-file", type=click.Path(path_type=Path), help="Certificates to trust besides the system's.")
 @click.option("--insecure", is_flag=True, help="Do not check the server's certificate.")
 @options.style("table", "For people, or the run record for machines.")
-@click.option("--output", type=OUTPUT, help="Where the run record is written, as JSON.")
+@click.option("--output", type=OUTPUT_FILE, help="Where the run record is written, as JSON.")
 @click.option("--job", "job_path", type=click.Path(path_type=Path), help="A file that holds a whole job; stands alone.")
 def load(url: str | None, job_path: Path | None, style: str, output: Path | None, **given: Any) -> None:
     """Offer a load to the OpenAI-compatible server at URL and measure how it is served.
@@ -101,7 +101,7 @@ def load(url: str | None, job_path: Path | None, style: str, output: Path | None
     is met; 1: nothing answered, or no request ended well; 2: an option or file is wrong; 3: the SLO is missed; 4: the
     run is invalid.
     """
-    from tokenpeak.files import write_atomically
+    from tokenpeak.files import delete, write_atomically
     from tokenpeak.loadgen.job import job_server, read_job
     from tokenpeak.loadgen.run import run_job
 
@@ -120,6 +120,9 @@ def load(url: str | None, job_path: Path | None, style: str, output: Path | None
 
     with tempfile.TemporaryDirectory() as folder:
         job = _job(url, Path(folder), given)
+        if output is not None and output.is_file():
+            # A run that fails leaves no record of one before.
+            delete(output)
         job = job.model_copy(update={"model": served_model(job_server(job), given["model"])})
         with watching() as on_status:
             record = run_job(job, on_status)[0]
@@ -198,7 +201,7 @@ def _job(url: str, folder: Path, given: dict[str, Any]) -> Any:
     }
     headers = dict(header.split(":", 1) for header in given["headers"] if ":" in header)
     try:
-        return LoadJob.model_validate(
+        job = LoadJob.model_validate(
             {
                 "base_url": url,
                 "model": given["model"] or "",
@@ -214,6 +217,18 @@ def _job(url: str, folder: Path, given: dict[str, Any]) -> Any:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"][2:]) or "load"
         raise WorkloadError(f"{where}: {first['msg']} (given: {first['input']!r})") from error
+    _require_enough(job)
+    return job
+
+
+def _require_enough(job: Any) -> None:
+    """Raise a usage error where so few requests cannot show a percentile: no such run would be valid."""
+    (run,) = job.runs
+    needed = -(-run.slo.requests_needed() // getattr(run.workload, "turns", 1))
+    if run.level.requests is not None and run.level.requests < needed:
+        raise click.UsageError(
+            f"{run.level.requests} requests cannot show the percentiles of --slo. Give --requests {needed} or more."
+        )
 
 
 def _limits(text: str) -> dict[str, float]:

@@ -24,6 +24,12 @@ from tokenpeak.terminal import echo, echo_lines, echo_text
 
 _NOT_INSTALLED = "TokenPeak is not on this node yet; tokenpeak probe puts it there"
 
+_ON_THE_NODE = (
+    "As root on a node that this machine does not reach, in its tokenpeak_state_dir:",
+    "  python3 -I tokenpeak-node.pyz restore --state .",
+    "What lies on a node and how to uninstall it: page 'It is 3 a.m.' of `tokenpeak docs`",
+)
+
 
 def play(
     playbook: str, inventory_name: str, nodes: tuple[str, ...], extravars: Mapping[str, Any] = MappingProxyType({})
@@ -87,7 +93,8 @@ def restore(inventory_name: str, nodes: tuple[str, ...], accept: bool, release: 
         unrestored += not outcome.restored
         downtime = f" Production was down for {outcome.downtime_s:.1f} s." if outcome.downtime_s else ""
         how = "NOT restored" if outcome.restored is False else standing(outcome.restored)
-        echo(f"{name}: {'' if outcome.restored else f'{how}: '}{outcome.message}{downtime}")
+        message = lease.typed_for(outcome.message, inventory_name)
+        echo(f"{name}: {'' if outcome.restored else f'{how}: '}{message}{downtime}")
         if "restore" in node.answers and is_another(node.answers["restore"]):
             echo(f"NOTE {name}: {renewal(inventory, name)}")
     if unrestored:
@@ -112,19 +119,24 @@ def status(inventory_name: str, nodes: tuple[str, ...], style: str) -> None:
         answered = {name: {**as_json(one), "script": one.script} for name, one in answers.items() if one}
         echo_text(json.dumps({"nodes": answered, "silent": silent}, indent=2, default=vars))
     else:
-        echo_lines(f"{name}: {' '.join(sentences(answer))}" for name, answer in answers.items() if answer)
+        echo_lines(
+            f"{name}: {' '.join(sentences(answer, inventory_name))}" for name, answer in answers.items() if answer
+        )
         unwell = [*silent.items(), *((name, " ".join(words)) for name, words in wrong.items() if words)]
         echo_lines(f"PROBLEM {name}: {words}" for name, words in unwell)
         for name, answer in answers.items():
             if answer and is_another(answer):
                 echo(f"NOTE {name}: {renewal(inventory, name)}")
-        if any(answer and answer.armed for answer in answers.values()):
+        if any(words != _NOT_INSTALLED for _, words in unwell):
+            echo(f"Give every node back, which is safe at any time: tokenpeak restore --inventory {inventory_name}")
+            echo_lines(_ON_THE_NODE)
+        elif any(answer and answer.armed for answer in answers.values()):
             echo(f"Give production back now, ending the trial: tokenpeak restore --inventory {inventory_name}")
     if silent or any(wrong.values()):
         sys.exit(ExitStatus.ERROR)
 
 
-def sentences(answer: StatusAnswer) -> Iterator[str]:
+def sentences(answer: StatusAnswer, inventory_name: str) -> Iterator[str]:
     """How the node stands, for somebody who was just woken up."""
     production = answer.production
     if production is None:
@@ -157,7 +169,8 @@ def sentences(answer: StatusAnswer) -> Iterator[str]:
         yield "No trial has the node."
     if answer.held_since_unix_s is not None:
         when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(answer.held_since_unix_s))
-        yield f"It is held for production since {when}, by a restore: no trial begins there until {lease.RELEASE}."
+        release = lease.typed_for(lease.RELEASE, inventory_name)
+        yield f"It is held for production since {when}, by a restore: no trial begins there until {release}."
 
 
 def _state(production: Production, *, is_borrowed: bool) -> str:

@@ -10,6 +10,7 @@ from click.shell_completion import get_completion_class
 
 from tokenpeak.errors import SpecError, suggestion
 from tokenpeak.own_place import require_unmoved
+from tokenpeak.paths import shipped
 from tokenpeak.terminal import echo_text
 
 if TYPE_CHECKING:
@@ -17,8 +18,17 @@ if TYPE_CHECKING:
 
 
 _SHELLS = ("bash", "zsh", "fish")
-ARCHIVE = click.Path(path_type=Path)
-ARCHIVE_THERE = click.Path(exists=True, path_type=Path)
+
+
+class _ArchivePath(click.Path):
+    """A folder, a packed archive, or the name of a shipped one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(shipped(value), param, ctx)
+
+
+ARCHIVE = _ArchivePath(path_type=Path)
+ARCHIVE_THERE = _ArchivePath(exists=True, path_type=Path)
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Decorator = Callable[[_Command], _Command]
 NODES = click.option("--node", "nodes", multiple=True, help="Only this node; may be given more than once.")
@@ -74,6 +84,20 @@ class OutputPath(click.Path):
 
 
 OUTPUT = OutputPath(path_type=Path)
+
+
+class OutputFile(OutputPath):
+    """A file that is written to; its folder is there, so that nothing is measured in vain."""
+
+    def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path; a usage error where its folder does not exist."""
+        path = super().convert(value, param, ctx)
+        if not path.parent.is_dir():
+            self.fail(f"the folder {path.parent} does not exist.", param, ctx)
+        return path
+
+
+OUTPUT_FILE = OutputFile(dir_okay=False, path_type=Path)
 
 
 def make_output_folder(folder: Path) -> None:

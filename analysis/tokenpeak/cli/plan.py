@@ -1,11 +1,9 @@
 """`tokenpeak plan`: the matrix before anything is touched; works with no node reachable."""
 
 import json
-import os
-import platform
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,28 +13,27 @@ from tokenpeak import paths
 from tokenpeak.cli import options
 from tokenpeak.cli.check import refuse
 from tokenpeak.console import SafeConsole, SafeTable
-from tokenpeak.errors import FactsError, SpecError
+from tokenpeak.errors import SpecError
 from tokenpeak.node.engine.builds import is_vllm
-from tokenpeak.node.protocol.parts import MachineFacts
 from tokenpeak.plan.estimate import Estimate
 from tokenpeak.plan.matrix import model_facts_of
 from tokenpeak.predict.demand import objective_demand
 from tokenpeak.predict.memory_plan import is_countable, missing_hardware, missing_model, plan_memory, unknown_shape
 from tokenpeak.predict.model import ModelFacts, facts_from_hub
-from tokenpeak.predict.prediction import interval_words, slo_rate_per_s
-from tokenpeak.records import Dropped, EngineBuild, NodeFacts, Plan, PlannedConfig, Prediction
+from tokenpeak.predict.prediction import excess_when_idle, interval_words, slo_rate_per_s
+from tokenpeak.records import Dropped, NodeFacts, Plan, PlannedConfig, Prediction
 from tokenpeak.search.highest import as_predicted, highest_lines
-from tokenpeak.search.remaining import cost_of, duration_text, limits_of, outline
+from tokenpeak.search.remaining import START_GUESS, cost_of, downtime_text, duration_text, limits_of, outline
 from tokenpeak.spec.sweep import SweepSpec, read_spec, sweep_path
 from tokenpeak.sweep.downtime_budget import require_deadlines
 from tokenpeak.sweep.inventory.nodes import Inventory, read_inventory
 from tokenpeak.sweep.limits import group_limits
-from tokenpeak.sweep.probe import declared_facts, declared_model, engine_builds_of, last_facts, planning_env
+from tokenpeak.sweep.probe import known_facts
 from tokenpeak.sweep.sweep_plan import plan_nodes
 from tokenpeak.terminal import echo_text
 
-ROWS = 40
-"""Most configs that the table lists; `--all` and the JSON have every one."""
+ROWS = 12
+"""Most classes that the table lists; `--all` and the JSON have every config."""
 
 
 @click.command(short_help="Print what would be tried, what not and why, and the cost.")
@@ -67,6 +64,37 @@ def plan(
     """
     if config_name is not None and trial_path is None:
         raise click.UsageError("--config goes with --trial.")
+    inventory, spec = readable(inventory_name, sweep_name, nodes)
+    facts = known_facts(inventory)
+    models = known_models(spec, facts)
+    planned = plan_nodes(spec, facts, {name: known for name, known in models.items() if known is not None})
+    spec, plans = planned.spec, planned.plans
+    if trial_path is not None:
+        _write_trial(trial_path, config_name, spec, plans[0], inventory, facts)
+        return
+    idle = inventory.idle
+    estimates, outlines = prospects(spec, plans, facts, models, idle)
+    # Imported here: it needs SciPy, which takes a second that --help should not cost.
+    from tokenpeak.results.closed_window import short_closed_loops
+    from tokenpeak.results.steady_state import short_runs
+
+    short = [*(each.words for each in short_runs(spec)), *short_closed_loops(spec)]
+    beyond = [note for one in plans if (note := _beyond_reach(spec, one, _nodes_of(one, facts)[0], models))]
+    notes = [*beyond, *_notes(facts, _of_vllm(models, plans)), *planned.notes, *short]
+    if style == "json":
+        document = as_json(inventory.name, spec, plans, estimates, [*outlines, *notes])
+        echo_text(json.dumps(document, indent=1 if sys.stdout.isatty() else None, ensure_ascii=False))
+        return
+    console = SafeConsole(width=None if sys.stdout.isatty() else 160, highlight=False)
+    for one, cost, words in zip(plans, estimates, outlines, strict=True):
+        print_plan(console, spec, one, cost, _nodes_of(one, facts)[0], models, idle, everything=everything)
+        console.print(f"will do: {words}", soft_wrap=True)
+    for note in notes:
+        console.print(f"note: {note}")
+
+
+def readable(inventory_name: str, sweep_name: str | None, nodes: tuple[str, ...] = ()) -> tuple[Inventory, SweepSpec]:
+    """The inventory and its sweep; what is wrong with either, or keeps it from being planned, is refused."""
     inventory = read_inventory(inventory_name, nodes=nodes)
     name = options.sweep_of(inventory, sweep_name)
     from tokenpeak.sweep.check_spec import spec_mistakes
@@ -82,13 +110,17 @@ def plan(
         )
     for node in inventory.nodes:
         require_deadlines(spec, node.name, {"limits": node.limits})
-    facts = known_facts(inventory)
-    models = {name: known or facts_from_hub(name) for name, known in model_facts_of(spec, facts).items()}
-    planned = plan_nodes(spec, facts, {name: known for name, known in models.items() if known is not None})
-    spec, plans = planned.spec, planned.plans
-    if trial_path is not None:
-        _write_trial(trial_path, config_name, spec, plans[0], inventory, facts)
-        return
+    return inventory, spec
+
+
+def prospects(
+    spec: SweepSpec,
+    plans: Sequence[Plan],
+    facts: Sequence[NodeFacts],
+    models: Mapping[str, ModelFacts | None],
+    idle: Collection[str],
+) -> tuple[list[Estimate], list[str]]:
+    """What the sweep costs on each kind of hardware, and what it will do there; `idle` nodes have no production."""
     shared = limits_of(spec, [(one, ()) for one in plans if one.feasible])
     own = [spec.model_copy(update={"search": shared.get(one.hardware, spec.search)}) for one in plans]
     estimates = [cost_of(each, one, facts, models) for each, one in zip(own, plans, strict=True)]
@@ -96,23 +128,14 @@ def plan(
         update={"search": spec.search.model_copy(update={"strategy": "grid", "trials": None, "budget": "per_hardware"})}
     )
     grids = [cost_of(as_grid, one, facts, models) for one in plans]
-    outlines = [outline(spec, one, cost, grid) for one, cost, grid in zip(plans, estimates, grids, strict=True)]
-    # Imported here: it needs SciPy, which takes a second that --help should not cost.
-    from tokenpeak.results.closed_window import short_closed_loops
-    from tokenpeak.results.steady_state import short_runs
+    outlines = [outline(spec, one, cost, grid, idle) for one, cost, grid in zip(plans, estimates, grids, strict=True)]
+    guesses = ["" if _nodes_of(one, facts)[0].simulated or not one.feasible else START_GUESS for one in plans]
+    return estimates, [f"{words}{guess}" for words, guess in zip(outlines, guesses, strict=True)]
 
-    short = [*(each.words for each in short_runs(spec)), *short_closed_loops(spec)]
-    notes = [*_notes(facts, _of_vllm(models, plans)), *planned.notes, *short]
-    if style == "json":
-        document = as_json(inventory.name, spec, plans, estimates, [*outlines, *notes])
-        echo_text(json.dumps(document, indent=1 if sys.stdout.isatty() else None, ensure_ascii=False))
-        return
-    console = SafeConsole(width=None if sys.stdout.isatty() else 160, highlight=False)
-    for one, cost, words in zip(plans, estimates, outlines, strict=True):
-        print_plan(console, spec, one, cost, _nodes_of(one, facts)[0], models, everything=everything)
-        console.print(f"will do: {words}", soft_wrap=True)
-    for note in notes:
-        console.print(f"note: {note}")
+
+def known_models(spec: SweepSpec, facts: Sequence[NodeFacts]) -> dict[str, ModelFacts | None]:
+    """The shape of each model of the sweep, by the nodes' files, the table or the hub; None where nobody knows it."""
+    return {name: known or facts_from_hub(name) for name, known in model_facts_of(spec, facts).items()}
 
 
 def _write_trial(
@@ -129,55 +152,19 @@ def _write_trial(
     )
 
 
-def known_facts(inventory: Inventory) -> list[NodeFacts]:
-    """The last probe of each node, else its declared facts; FactsError naming those that have neither.
-
-    A node without either that is this machine is taken for its processors and memory.
-    """
-    probed = {fact.node: fact for fact in last_facts(inventory.name)}
-    facts, without = [], []
-    for node in inventory.nodes:
-        fact = probed.get(node.name) or declared_facts(node)
-        if fact is None and node.is_local:
-            fact = _this_machine(node.name, engine_builds_of(node))
-        if fact is None:
-            without.append(node.name)
-        else:
-            now: dict[str, Any] = {
-                "engine_env": planning_env(node),
-                "engine_env_allowed": node.engine_env_allowed,
-                "model": declared_model(node),
-            }
-            if fact.source == "declared" or not fact.engines:
-                now["engines"] = engine_builds_of(node)
-            facts.append(fact.model_copy(update=now))
-    if without:
-        raise FactsError(
-            f"Nothing is known of {', '.join(without)}: never probed, and no facts declared. Run "
-            f"`tokenpeak probe --inventory {inventory.name}`, or add tokenpeak_facts to {inventory.hosts_path}."
-        )
-    return facts
-
-
-def _this_machine(name: str, engines: tuple[EngineBuild, ...]) -> NodeFacts:
-    machine = MachineFacts(
-        cpu=platform.processor() or platform.machine(),
-        cpu_cores=os.cpu_count(),
-        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        engine_version=engines[0].version,
-    )
-    return NodeFacts.of(machine, node=name, source="declared", engines=engines)
-
-
 def _nodes_of(one: Plan, facts: Sequence[NodeFacts]) -> list[NodeFacts]:
     return [fact for fact in facts if fact.node in one.nodes]
 
 
 def _of_vllm(models: Mapping[str, ModelFacts | None], plans: Sequence[Plan]) -> dict[str, ModelFacts | None]:
-    """The models of configs that a build of vLLM is there for: of others nothing would be predicted."""
-    configs = [planned.config for one in plans for planned in one.feasible]
+    """The models of configs that a build of vLLM is there for, and that are not all predicted."""
+    feasible = [planned for one in plans for planned in one.feasible]
+    configs = [planned.config for planned in feasible]
     configs += [dropped.config for one in plans for dropped in one.dropped if dropped.rule != "engine_build"]
     own = {config.model.name for config in configs if is_vllm(config.engine_version)}
+    # Where a probe has read the checkpoint, all is predicted without the facts of its name.
+    predicted = {planned.config.model.name for planned in feasible if planned.prediction is not None}
+    own -= predicted - {planned.config.model.name for planned in feasible if planned.prediction is None}
     return {name: known for name, known in models.items() if name in own}
 
 
@@ -190,6 +177,28 @@ def _notes(facts: Sequence[NodeFacts], models: Mapping[str, ModelFacts | None]) 
         if known is None or not is_countable(known)
     ]
     return sorted(hardware) + shapes
+
+
+def _beyond_reach(spec: SweepSpec, one: Plan, node: NodeFacts, models: Mapping[str, ModelFacts | None]) -> str | None:
+    """That no config is predicted to hold the SLO, if so: no rate would be found, and each launch would search one."""
+    demand = objective_demand(spec)
+    slo = spec.slo if demand.search is None else demand.search.max_rate_under
+    classes = {planned.config_class: planned for planned in one.feasible}
+    excesses: dict[float, float | None] = {}
+    for planned in classes.values():
+        config = planned.config
+        memory = plan_memory(config, node, models.get(config.model.name), config.engine_version)
+        excess = excess_when_idle(memory, demand, slo) if memory is not None else None
+        if excess is None or excess <= 1:
+            return None
+        excesses[excess] = planned.prediction.uncertainty if planned.prediction else None
+    if not excesses:
+        return None
+    least = min(excesses)
+    return (
+        f"{one.hardware}: no config is predicted to hold the SLO at any rate: already one request at a time takes "
+        f"{least:.3g} times a limit ({interval_words(excesses[least])}). Limits are in milliseconds."
+    )
 
 
 def as_json(
@@ -241,6 +250,7 @@ def print_plan(
     cost: Estimate,
     node: NodeFacts,
     models: Mapping[str, ModelFacts | None],
+    idle: Collection[str] = (),
     *,
     everything: bool,
 ) -> None:
@@ -270,7 +280,8 @@ def print_plan(
     if shown:
         console.print(_table(spec, shown, classes, node, models, everything=everything))
     if shown and len(classes) > ROWS and not everything:
-        console.print(f"… and {len(classes) - ROWS} more classes; --all lists every config")
+        least = min(map(_speed, (planned.prediction for planned in first.values())))
+        console.print(f"… and {len(classes) - ROWS} more classes, down to {least:,.0f} tok/s; --all lists every config")
     _print_dropped(console, one.dropped, everything=everything)
     advice = Counter(sentence for planned in predicted.feasible for sentence in planned.advice)
     for sentence, count in advice.most_common():
@@ -278,7 +289,7 @@ def print_plan(
     energy = "unknown energy" if cost.energy_kwh is None else f"{cost.energy_kwh:.2g} kWh of the devices"
     console.print(
         f"estimate: {cost.trials} trials, {duration_text(cost.duration_s)}, {cost.gpu_hours:.2g} GPU-hours, "
-        f"production down for {duration_text(cost.production_downtime_s)}, {energy}"
+        f"{downtime_text(one, cost, idle)}, {energy}"
     )
 
 

@@ -102,14 +102,11 @@ def predict(
     facts, gpu = model_facts(model), gpu_facts(gpu_name)
     if facts is None:
         raise FactsError(
-            f"The model {model!r} is unknown here. Name the folder of its config.json, or add that file's keys to "
-            "analysis/tokenpeak/predict/data/models.json."
+            f"The model {model!r} is unknown here, and no hub was reached that has it. Name the folder of its "
+            "config.json."
         )
     if gpu is None:
-        raise FactsError(
-            f"{gpu_name!r} is not in the hardware table. {suggestion(gpu_name, gpu_names())} "
-            "Add it, each figure with a source, to analysis/tokenpeak/predict/data/gpus.json."
-        )
+        raise FactsError(f"{gpu_name!r} is not in the hardware table. {suggestion(gpu_name, gpu_names())}")
     _, given = parse_arguments([_word(*_flag(text)) for text in flags], release)
     config = Config(
         config_id="asked",

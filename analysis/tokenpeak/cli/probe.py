@@ -92,7 +92,8 @@ def _power(probed: Probe) -> Iterator[str]:
     for ready in probed.answered.values():
         nodes.setdefault(_meters(ready.facts), []).append(ready.facts.node)
     for meters, names in nodes.items():
-        yield f"Power is measured of {meters}: {', '.join(names)}"
+        where = ", ".join(names)
+        yield f"Power is measured of {meters}: {where}" if meters else f"No power reading on {where}: no energy figures"
 
 
 def _missing_builds(probed: Probe) -> Iterator[str]:
@@ -132,14 +133,16 @@ def _memory(facts: NodeFacts) -> str:
 
 
 def _meters(facts: NodeFacts) -> str:
-    """What is measured, and by what."""
-    named = {"gpu_boards": "boards", "cpu_and_dram": "CPU + memory", "cpu_package": "CPU", "node": "node"}
-    return ", ".join(f"{named[meter.boundary]} ({meter.by})" for meter in facts.power_meters) or "nothing"
+    """What is measured, and by what; empty where nothing is."""
+    named = {"gpu_boards": "GPUs", "cpu_and_dram": "CPU + memory", "cpu_package": "CPU", "node": "node"}
+    return ", ".join(f"{named[meter.boundary]} ({meter.by})" for meter in facts.power_meters)
 
 
 def _production(facts: NodeFacts) -> str:
     if facts.production is None:
         return "none"
+    if facts.production.manager == "none":
+        return "none (declared)"
     state = "serves" if facts.production.running else "is down:"
     return f"{facts.production.manager} {state} {facts.production.model or facts.production.unit or ''}".strip()
 
@@ -183,7 +186,8 @@ def install(inventory_name: str, nodes: tuple[str, ...], user: str | None, *, ro
 def uninstall(inventory_name: str, nodes: tuple[str, ...], user: str | None, *, load_hosts: bool) -> None:
     """Remove script, state folder, guard, guard command and what an engine left. A node with a trial stays as it is.
 
-    Production is not touched. What stays on a node is said, with the reason.
+    End a running sweep first. Production is not touched, except a demonstration's that TokenPeak itself started
+    (`tokenpeak_produce: true`), which ends. What stays on a node is said, with the reason.
     """
     inventory = read_inventory(inventory_name, nodes=nodes)
     extravars = {} if user is None else {"ansible_user": user}
@@ -221,7 +225,8 @@ def notify(inventory_name: str) -> None:
         if receiver not in receivers:
             echo(f"{sending.name_of(receiver)}: is called from nodes only")
     if not declared:
-        echo(f"Inventory {inventory.name} names nobody: give tokenpeak_notify (see playbooks/README.md).")
+        page = "page 'Set up alerts' of `tokenpeak docs`"
+        echo(f"Inventory {inventory.name} names nobody: give tokenpeak_notify ({page}).")
         return
     sent = sending.event("test", "A test of tokenpeak notify: nothing happened.", source=SIDE, inventory=inventory.name)
     ended = sending.send(receivers, sent, waits_s=(0.0,))

@@ -27,7 +27,8 @@ from tokenpeak.sweep.trial.endpoint import endpoint_inventory, look_at
 from tokenpeak.terminal import echo, echo_lines
 
 _STOP_WORDS = {
-    "gentle": "Ending: current trials are torn down and production is given back. Again: at once.",
+    "gentle": "Ending: current trials are torn down and production is given back, which lasts until it answers. Again: "
+    "at once.",
     "abrupt": "Aborting: only production is still given back. Again: even that is left to the nodes' guards.",
     "let go": "Left to the guards: the nodes give production back themselves when their lease has lapsed.",
 }
@@ -81,6 +82,7 @@ def sweep(
                 progress.say(f"Look with: tokenpeak status --inventory {name}")
     _conclude(outcome)
     if interrupt.gentle():
+        echo(f"Results so far: {outcome.archive.path} (tokenpeak report makes their site)")
         echo(f"Interrupted. Go on with: tokenpeak sweep --resume {outcome.record.sweep_id}")
         sys.exit(ExitStatus.INTERRUPTED)
     if outcome.end.status != "completed":
@@ -129,6 +131,8 @@ def _measure(spec: SweepSpec, endpoint: EndpointSpec, progress: ProgressDisplay,
 
 def _conclude(outcome: SweepOutcome) -> None:
     """Say what was found and how production stands."""
+    if outcome.end.status != "completed":
+        echo_lines(["", f"The sweep has not ended. This is what {len(outcome.trials)} trials show so far:"])
     echo_lines(summary_lines(outcome.record, outcome.spec, outcome.trials, outcome.archive.read_quality()))
     echo()
     echo_lines(downtime_lines(outcome.end))

@@ -12,11 +12,12 @@ import polars as pl
 from tokenpeak import paths
 from tokenpeak.errors import ReportError, suggestion
 from tokenpeak.files import delete, write_atomically
-from tokenpeak.report import config_energy, interactions
+from tokenpeak.report import config_energy
 from tokenpeak.report.blocks import charts, display, theme
 from tokenpeak.report.blocks.block import Figure
 from tokenpeak.report.blocks.captioned import figure
-from tokenpeak.report.interactions import effects, widest_gain
+from tokenpeak.report.heatmaps import heatmap, widest_gain
+from tokenpeak.report.interactions import effects
 from tokenpeak.report.load import curves, interactivity
 from tokenpeak.report.opening import open_archive
 from tokenpeak.report.ranking import ranking_blocks
@@ -151,7 +152,7 @@ def _effects(view: SweepView) -> Figure:
 
 def _heatmap(view: SweepView) -> Figure:
     across, down = list(view.axes)[:2]
-    return interactions.heatmap(view, across, down, widest_gain(view))
+    return heatmap(view, across, down, widest_gain(view))
 
 
 def _progress(view: SweepView) -> Figure:

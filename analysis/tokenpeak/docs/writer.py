@@ -22,6 +22,7 @@ from markdown_it.utils import OptionsDict
 from markupsafe import Markup, escape
 
 from tokenpeak import bounded, paths
+from tokenpeak.docs.analysis_tables import analysis_tables
 from tokenpeak.docs.fields import Examples, SchemaTables
 from tokenpeak.docs.figures import drawn
 from tokenpeak.docs.reference_tables import (
@@ -35,7 +36,7 @@ from tokenpeak.docs.reference_tables import (
 from tokenpeak.errors import ReportError
 from tokenpeak.paths import slug
 from tokenpeak.report.site import render
-from tokenpeak.report.site.pages import DOCS, SITE_PAGES
+from tokenpeak.report.site.pages import DOCS, SITE_PAGES, Page
 from tokenpeak.sweep.check_spec import sweep_schema
 from tokenpeak.sweep.inventory.schema import inventory_schema
 from tokenpeak.sweep.inventory.variables import InventoryVariables
@@ -50,6 +51,8 @@ FIRST = "index"
 REFERENCE = FOLDER / "reference"
 LONGEST_SAYS = 110
 INDEX = "search-index.js"
+_HEADING = re.compile(r"^#{2,6} .*$", re.MULTILINE)
+_WORD = re.compile(r"[a-z][a-z0-9_.-]*[a-z0-9]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,6 +225,7 @@ def tables_of(page: str, commands: click.Group) -> list[ReferenceTable]:
         "reference/sql": view_tables,
         "reference/frames": frame_tables,
         "reference/metrics": metric_tables,
+        "reference/analysis": analysis_tables,
     }
     return made[page]() if page in made else []
 
@@ -245,10 +249,17 @@ def inventory_tables() -> list[ReferenceTable]:
 
 
 def entries_of(page: DocPage, headings: Iterable[Heading], tables: Iterable[ReferenceTable]) -> list[list[str]]:
-    """Search entries of a page: `[title, address below docs/, page's title, a few words]` each."""
+    """Search entries of a page: `[title, address below docs/, page's title, a few words, text]` each.
+
+    The text is that of the page before its first heading, and of each section; entries of tables have none.
+    """
     address = f"{page.name}.html"
-    found = [[page.title, address, page.group, shortened(plain(page.summary))]]
-    found += [[each.title, f"{address}#{each.anchor}", page.title, ""] for each in headings]
+    texts = iter(_HEADING.split(page.body))
+    found = [[page.title, address, page.group, shortened(plain(page.summary)), _words(next(texts))]]
+    found += [
+        [each.title, f"{address}#{each.anchor}", page.title, "", _words(text)]
+        for each, text in zip(headings, texts, strict=True)
+    ]
     for table in tables:
         found.append([plain(table.title), f"{address}#{table.anchor}", page.title, shortened(_first(table.says))])
         found += [
@@ -256,6 +267,11 @@ def entries_of(page: DocPage, headings: Iterable[Heading], tables: Iterable[Refe
             for entry in table.entries
         ]
     return found
+
+
+def _words(text: str) -> str:
+    """A section's different words, for a search that shows none of them."""
+    return " ".join(dict.fromkeys(_WORD.findall(text.lower())))
 
 
 def _first(says: str) -> str:
@@ -282,7 +298,7 @@ class Documentation:
     commands: click.Group
     folder: Path = FOLDER
 
-    def __call__(self, site: Path, *, live: bool = False) -> None:
+    def __call__(self, site: Path, *, live: bool = False, site_pages: tuple[Page, ...] = SITE_PAGES) -> None:
         """Write every page into docs/ of the site."""
         env = render.environment().overlay()
         env.filters = env.filters | {"inline": inline, "markdown": lambda text: rendered(text, _no_figure)}
@@ -295,7 +311,8 @@ class Documentation:
             target = site / "docs" / f"{page.name}.html"
             target.parent.mkdir(parents=True, exist_ok=True)
             context = self._context(env, page, contents, tables)
-            target.write_text(env.get_template("docs.html").render(headings=found, live=live, **context))
+            shared = {"headings": found, "live": live, "site_pages": site_pages}
+            target.write_text(env.get_template("docs.html").render(**shared, **context))
         (site / "docs" / INDEX).write_text(script(index))
 
     def _context(
@@ -312,7 +329,6 @@ class Documentation:
             "previous": order[place - 1] if place > 0 else None,
             "following": order[place + 1] if place + 1 < len(order) else None,
             "page": DOCS,
-            "site_pages": SITE_PAGES,
             "documented": True,
             "root": page.root,
             "here": "",

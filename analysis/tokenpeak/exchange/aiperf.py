@@ -8,7 +8,7 @@ from tokenpeak.errors import ArchiveError
 from tokenpeak.exchange.foreign import ForeignRun, JsonFormat, summary_of, workload_of
 from tokenpeak.exchange.reading import Fields, read_json
 from tokenpeak.metrics import STATISTICS
-from tokenpeak.spec.workload import ExternalLoad
+from tokenpeak.spec.load import ExternalLoad
 
 EXPORT = "profile_export_aiperf.json"
 MARKS = ("request_latency", "request_throughput")

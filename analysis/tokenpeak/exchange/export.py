@@ -16,7 +16,7 @@ from tokenpeak.exchange.vllm_bench import TIMES
 from tokenpeak.files import replacing, write_atomically
 from tokenpeak.paths import inside
 from tokenpeak.records import REQUEST_COLUMNS, Distribution, RunRecord, RunSummary, TrialRecord
-from tokenpeak.spec.workload import ClosedLoad, ExternalLoad, OpenLoad
+from tokenpeak.spec.load import ClosedLoad, ExternalLoad, OpenLoad
 from tokenpeak.store.archive import Archive, find_archives
 from tokenpeak.store.decisions import with_decisions
 from tokenpeak.store.frames import (

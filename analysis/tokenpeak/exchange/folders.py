@@ -10,7 +10,7 @@ from tokenpeak.exchange import vllm_bench
 from tokenpeak.exchange.engine_flags import engine_flags
 from tokenpeak.exchange.foreign import ForeignRun
 from tokenpeak.exchange.reading import read_json, read_text
-from tokenpeak.spec.workload import ExternalLoad
+from tokenpeak.spec.load import ExternalLoad
 
 BENCH_KEYS = frozenset(
     {

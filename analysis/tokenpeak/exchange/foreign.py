@@ -13,8 +13,9 @@ from tokenpeak.errors import suggestion
 from tokenpeak.exchange.reading import word
 from tokenpeak.metrics import METRICS, STATISTICS
 from tokenpeak.records import Energy, Imported, Reason, RunSummary, StartupFacts
+from tokenpeak.spec.load import ClosedLoad, ExternalLoad, OpenLoad
 from tokenpeak.spec.slo import Slo
-from tokenpeak.spec.workload import ClosedLoad, ExternalLoad, ExternalWorkload, OpenLoad
+from tokenpeak.spec.workload import ExternalWorkload
 
 UNKNOWN_WORKLOAD = ExternalWorkload(name="imported")
 UNKNOWN_LOAD = ExternalLoad(external=True)

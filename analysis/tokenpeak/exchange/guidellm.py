@@ -8,7 +8,7 @@ from tokenpeak.errors import ArchiveError
 from tokenpeak.exchange.foreign import ForeignRun, JsonFormat, summary_of, workload_of
 from tokenpeak.exchange.reading import Fields, read_document
 from tokenpeak.metrics import STATISTICS
-from tokenpeak.spec.workload import ExternalLoad
+from tokenpeak.spec.load import ExternalLoad
 
 TIMES: Mapping[str, tuple[str, float]] = {
     "time_to_first_token_ms": ("ttft_s", 0.001),

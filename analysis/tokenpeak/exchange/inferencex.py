@@ -9,7 +9,8 @@ from tokenpeak.errors import ArchiveError
 from tokenpeak.exchange.foreign import ForeignNode, ForeignRun, JsonFormat, energy_of, summary_of
 from tokenpeak.exchange.reading import Fields, Scalar, read_json, word
 from tokenpeak.exchange.vllm_bench import latencies
-from tokenpeak.spec.workload import ExternalLoad, ExternalWorkload
+from tokenpeak.spec.load import ExternalLoad
+from tokenpeak.spec.workload import ExternalWorkload
 
 MARKS = ("hw", "conc", "tput_per_gpu")
 DEVICES = {

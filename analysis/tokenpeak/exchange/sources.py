@@ -24,7 +24,7 @@ from tokenpeak.exchange.reading import (
 from tokenpeak.exchange.silent_files import configs_of_files
 from tokenpeak.exchange.table import read_tables
 from tokenpeak.records import Imported, RunRecord, SourceFile
-from tokenpeak.spec.workload import ClosedLoad, ExternalLoad, OpenLoad
+from tokenpeak.spec.load import ClosedLoad, ExternalLoad, OpenLoad
 
 FILE_ENDINGS = (".json", ".jsonl", ".txt", ".log", *YAML_ENDINGS)
 MOST_FILES = 20_000

@@ -25,7 +25,8 @@ from tokenpeak.exchange.foreign import (
 from tokenpeak.exchange.reading import Scalar, checked_number, first_mistake, plain, read_text, source_file
 from tokenpeak.paths import inside
 from tokenpeak.records import Imported, SourceFile
-from tokenpeak.spec.workload import ExternalLoad, ExternalWorkload
+from tokenpeak.spec.load import ExternalLoad
+from tokenpeak.spec.workload import ExternalWorkload
 
 LONGEST_NAME = 200
 MOST_COLUMNS, MOST_ROWS = 2_000, 20_000

@@ -19,7 +19,7 @@ from tokenpeak.errors import ArchiveError
 from tokenpeak.exchange.engine_flags import EngineFlags, engine_flags
 from tokenpeak.exchange.foreign import STATISTIC_OF, ForeignRun, mean_lengths, summary_of, with_derived, workload_of
 from tokenpeak.exchange.reading import READ, Fields, checked_number, parse_json, read_text
-from tokenpeak.spec.workload import ExternalLoad
+from tokenpeak.spec.load import ExternalLoad
 from tokenpeak.store.request_files import REQUEST_TYPES
 
 TIMES = {"ttft": "ttft_s", "tpot": "tpot_s", "itl": "itl_s", "e2el": "latency_s"}

@@ -149,11 +149,19 @@ def is_wanted(config: SideConfig, names: Sequence[str]) -> bool:
 
 
 def matched_hardware(old: Side, new: Side) -> dict[str, str]:
-    """Old kind of hardware → the new side's that equals it: by its label, else by the boards of its nodes."""
+    """Old kind of hardware → the new side's that equals it: by its label, else by the boards of its nodes.
+
+    Of a server at a URL, an archive that was packed has another label: the id of its config knows the URL.
+    """
     theirs = list(dict.fromkeys(config.hardware for config in new.launched))
     matches: dict[str, str] = {}
     for own in dict.fromkeys(config.hardware for config in old.launched):
-        alike = [each for each in theirs if _boards(new, each) == _boards(old, own)]
+        served = _served(old, own)
+        alike = [
+            each
+            for each in theirs
+            if _boards(new, each) == _boards(old, own) or (served and _served(new, each) == served)
+        ]
         if own in theirs:
             matches[own] = own
         elif len(alike) == 1:
@@ -164,6 +172,13 @@ def matched_hardware(old: Side, new: Side) -> dict[str, str]:
 def _boards(side: Side, hardware: str) -> set[str]:
     """The nodes' own labels, without what distinguishes kinds of one sweep."""
     return {node.hardware for node in side.nodes_of(hardware)}
+
+
+def _served(side: Side, hardware: str) -> set[str]:
+    """Ids of what the servers at URLs of a kind serve; empty for nodes on which engines are launched."""
+    if any(node.source != "endpoint" for node in side.nodes_of(hardware)):
+        return set()
+    return {config.config_id for config in side.launched if config.hardware == hardware}
 
 
 def paired(old: Side, new: Side, hardware: dict[str, str]) -> Iterator[Pair]:

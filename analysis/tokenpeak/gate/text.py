@@ -51,6 +51,12 @@ def family_words(gate: Gate) -> str:
     )
 
 
+def hidden_words(gate: Gate) -> str:
+    """How large a change a tie may hide; empty where nothing is tied."""
+    reach = widest(gate)
+    return "" if reach is None else f"a tie may hide a change of up to {reach:.1%}"
+
+
 def widest(gate: Gate) -> float | None:
     """How far the widest interval of a tie reaches: so large a change may hide behind it."""
     bounds = [
@@ -77,8 +83,8 @@ def lines(gate: Gate, *, everything: bool = False) -> Iterator[str]:
         yield f"only in new    {', '.join(dict.fromkeys(gate.only_new))}"
     by = [f"{count} {words}" for key, words in EQUAL_BY.items() if (count := _pairs(gate, key))]
     yield f"configs: {', '.join(by) or 'none equal'}"
-    if (reach := widest(gate)) is not None:
-        yield f"a tie may hide a change of up to {reach:.1%}"
+    if hidden := hidden_words(gate):
+        yield hidden
     yield family_words(gate)
     yield counts(gate)
 
@@ -111,8 +117,13 @@ def markdown(gate: Gate) -> str:
     summary += [f"- {_cell(caution)}" for side in (gate.new, gate.old) for caution in side.cautions]
     if ties := gate.of("tied"):
         summary += [f"<details><summary>{len(ties)} tied</summary>", "", *_table(ties), "</details>", ""]
-    summary.append(f"{family_words(gate)}.")
+    summary.append(f"{_guarantee(gate)}.")
     return "\n".join(summary) + "\n"
+
+
+def _guarantee(gate: Gate) -> str:
+    """What a tie may hide, and the intervals' guarantee."""
+    return "; ".join(filter(None, (hidden_words(gate), family_words(gate))))
 
 
 def _table(comparisons: Sequence[ConfigComparison]) -> list[str]:
@@ -157,6 +168,7 @@ def as_json(gate: Gate) -> dict[str, Any]:
         "margin": gate.margin,
         "confidence_of_all": CONFIDENCE,
         "intervals": gate.family,
+        "a_tie_may_hide": widest(gate),
         "counts": {outcome: len(gate.of(outcome)) for outcome in OUTCOMES},
         "comparisons": [_json_of(each) for each in gate.comparisons],
         "differences": [vars(each) for each in gate.differences],
@@ -213,7 +225,7 @@ def junit(gate: Gate, at: datetime | None = None) -> str:
             SubElement(properties, "property", {"name": _word(key), "value": _word(value)})
         for case in cases:
             _case(suite, name, case)
-        SubElement(suite, "system-out").text = visible(family_words(gate))
+        SubElement(suite, "system-out").text = visible(_guarantee(gate))
         SubElement(suite, "system-err").text = ""
     indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + tostring(root, encoding="unicode") + "\n"

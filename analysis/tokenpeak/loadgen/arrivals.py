@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenpeak.spec.workload import OpenLoad, Stage, StagedLoad
+from tokenpeak.spec.load import OpenLoad, Stage, StagedLoad
 
 RAMP_STEP_S = 0.25
 

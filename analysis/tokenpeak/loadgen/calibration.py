@@ -34,7 +34,8 @@ from tokenpeak.loadgen.workers.remote import LoadHost
 from tokenpeak.paths import inside
 from tokenpeak.predict.demand import demand
 from tokenpeak.records import Record, RunRecord
-from tokenpeak.spec.workload import ClosedLoad, LoadLevel, OpenLoad, StagedLoad, Workload
+from tokenpeak.spec.load import ClosedLoad, LoadLevel, OpenLoad, StagedLoad
+from tokenpeak.spec.workload import Workload
 
 FORMAT_VERSION = 2
 TTFT_S = 0.050

@@ -214,7 +214,8 @@ def _rows(rows: Sequence[Mapping[str, Any]], place: str, workload: DatasetWorklo
         if asked is None:
             continue
         chat = chat_of(asked) if isinstance(asked, list) else None
-        if isinstance(asked, list | dict) and chat is None:
+        is_chat = isinstance(asked, list | dict) or asked_in != workload.prompt_column
+        if is_chat and chat is None:
             raise WorkloadError(f"{place}, row {number}: {asked_in!r} is no list of messages with roles and texts.")
         if chat is not None and not workload.output_column:
             answer = chat.answer

@@ -17,9 +17,10 @@ from tokenpeak.ranking.objective import metric_value
 from tokenpeak.records import RunRecord
 from tokenpeak.spec import Declaration
 from tokenpeak.spec.energy import EnergyFactors
+from tokenpeak.spec.load import LoadLevel
 from tokenpeak.spec.slo import Slo
 from tokenpeak.spec.sweep import QualityJob
-from tokenpeak.spec.workload import LoadLevel, Workload
+from tokenpeak.spec.workload import Workload
 
 OUTCOME = "outcome.json"
 QUALITY, ANSWERS = "quality.json", "quality.json.zst"

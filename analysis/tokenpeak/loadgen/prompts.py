@@ -19,13 +19,7 @@ from tokenpeak.http_answer import HttpAnswerError, ask
 from tokenpeak.loadgen.assignment import Conversation, RequestTemplate, Turn
 from tokenpeak.loadgen.datasets import read_samples, read_starters, read_trace, salted
 from tokenpeak.spec.lengths import Length, LengthDistribution
-from tokenpeak.spec.workload import (
-    ConversationWorkload,
-    DatasetWorkload,
-    FixedWorkload,
-    SyntheticWorkload,
-    Workload,
-)
+from tokenpeak.spec.workload import ConversationWorkload, DatasetWorkload, FixedWorkload, SyntheticWorkload, Workload
 
 SAFE_IDS = tuple(range(200, 800))
 TOKENS_LIMIT_BYTES = 1 << 20

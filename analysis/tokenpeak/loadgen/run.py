@@ -50,17 +50,9 @@ from tokenpeak.results.request_metrics import slo_met
 from tokenpeak.results.run_summary import distribution, summarize, turn_summaries
 from tokenpeak.results.steady_state import percentile_intervals, steady_state_of
 from tokenpeak.results.verdict import RunEvidence, judge
+from tokenpeak.spec.load import ClosedLoad, LoadLevel, MaxRateLoad, OpenLoad, ReplayLoad, StagedLoad
 from tokenpeak.spec.slo import Slo
-from tokenpeak.spec.workload import (
-    ClosedLoad,
-    ConversationWorkload,
-    LoadLevel,
-    MaxRateLoad,
-    OpenLoad,
-    ReplayLoad,
-    StagedLoad,
-    TraceWorkload,
-)
+from tokenpeak.spec.workload import ConversationWorkload, TraceWorkload
 
 DRAIN_S = 60.0
 """The longest wait for requests of before to leave the engine."""

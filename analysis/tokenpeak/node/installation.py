@@ -51,7 +51,7 @@ UNIT_OPTIONS = (
     *("--property=KillMode=process", "--property=TasksMax=infinity"),
 )
 _COMMAND_TEXT = """#!/bin/sh
-# TokenPeak's guard command, put here by `tokenpeak install`. The sudoers line for it is in playbooks/README.md.
+# TokenPeak's guard command, put here by `tokenpeak install`; page 'Reach nodes' of `tokenpeak docs` is about it.
 # One word of these and nothing else; a request comes on standard input.
 case "$#:$1" in
 {words}) ;;

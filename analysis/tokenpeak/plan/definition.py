@@ -46,7 +46,7 @@ class Definition:
 
 
 def definitions(path: Path) -> list[Definition] | None:
-    """The vLLM servers that a file defines; None for a file of another kind. InputError for one that is damaged."""
+    """The vLLM servers that a file defines; None for other files. InputError for a script that no shell reads."""
     text = path.read_text(errors="replace")
     if path.suffix == _UNIT_SUFFIX or re.search(r"^\[Service\]", text, re.MULTILINE):
         return list(_unit(path.name, text))
@@ -54,8 +54,9 @@ def definitions(path: Path) -> list[Definition] | None:
         return (list(_script(path, text)) or None) if "vllm" in text else None
     try:
         documents = [each for each in yaml.safe_load_all(text) if isinstance(each, dict)]
-    except yaml.YAMLError as error:
-        raise InputError(f"{path} is no YAML: {str(error).splitlines()[0]}.") from error
+    except yaml.YAMLError:
+        # Whoever reads sweeps says what is wrong, by its line.
+        return None
     if any(isinstance(each.get("services"), dict) for each in documents):
         known = _env_file(path.with_name(".env"))
         return [found for each in documents for found in _compose(each, known)]

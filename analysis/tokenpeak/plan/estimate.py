@@ -8,8 +8,8 @@ from tokenpeak.predict.memory_plan import MemoryPlan, device_of, plan_memory
 from tokenpeak.predict.model import ModelFacts
 from tokenpeak.predict.prediction import slo_rate_per_s, steady_state
 from tokenpeak.records import NodeFacts, Plan
+from tokenpeak.spec.load import MaxRateLoad, search_time_s
 from tokenpeak.spec.sweep import SweepSpec
-from tokenpeak.spec.workload import MaxRateLoad, search_time_s
 
 ORCHESTRATION_S = 8.0
 """TokenPeak's own share of a trial, at most."""

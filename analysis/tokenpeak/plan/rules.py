@@ -105,7 +105,7 @@ def _layers(case: Case) -> str | None:
 
 
 def _old_gpu(case: Case) -> str | None:
-    if case.capability is None or case.capability >= 75 or case.release < (0, 20):
+    if case.capability is None or case.capability >= 75 or case.version is None or case.release < (0, 20):
         return None
     return (
         f"vLLM {case.version} is built with a torch that has no kernels for compute capability "

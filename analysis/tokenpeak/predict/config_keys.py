@@ -89,8 +89,8 @@ class ConfigKeys:
         number = self.optional(*keys)
         if number is None:
             raise FactsError(
-                f"config.json of {self.name} has no {' or '.join(keys)}. Add it to that file, or add the model to "
-                "analysis/tokenpeak/predict/data/models.json."
+                f"config.json of {self.name} has no {' or '.join(keys)}. Add it to a copy of that file, and name the "
+                "copy's folder as the model."
             )
         return number
 

@@ -9,19 +9,14 @@ from statistics import NormalDist, fmean, pstdev
 from tokenpeak.errors import SpecError
 from tokenpeak.records import RunRecord
 from tokenpeak.spec.lengths import Length, LengthDistribution
+from tokenpeak.spec.load import AnyLevel, ClosedLoad, ExternalLoad, LoadLevel, MaxRateLoad, OpenLoad
 from tokenpeak.spec.sweep import SweepSpec, WorkloadPlan
 from tokenpeak.spec.workload import (
-    AnyLevel,
     AnyWorkload,
-    ClosedLoad,
     ConversationWorkload,
     DatasetWorkload,
-    ExternalLoad,
     ExternalWorkload,
     FixedWorkload,
-    LoadLevel,
-    MaxRateLoad,
-    OpenLoad,
     SyntheticWorkload,
     Workload,
 )

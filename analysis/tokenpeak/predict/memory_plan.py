@@ -77,8 +77,8 @@ def missing_hardware(node: "NodeFacts") -> str | None:
         else "is planned without prediction"
     )
     return (
-        f"{', '.join(map(repr, sorted(unknown)))} is not in the hardware table, so {node.node} {planned}. "
-        "Add its memory, bandwidth, rates and power, each with a source, to analysis/tokenpeak/predict/data/gpus.json."
+        f"{', '.join(map(repr, sorted(unknown)))} is not in the hardware table, so {node.node} {planned}; "
+        "what is measured there does not depend on it."
     )
 
 
@@ -93,13 +93,13 @@ def unknown_shape(model: ModelFacts, quantization: str | None) -> str:
     """The sentence that says why nothing is predicted for a model whose config.json is there."""
     if not model.is_counted:
         return (
-            f"The layers of {model.name} ({model.model_type}) are not known here, so nothing is predicted for it. "
-            "Add its family to predict/config_json.py."
+            f"The layers of {model.name} ({model.model_type}) are not known here, so nothing is predicted for it "
+            "and no config is dropped by memory."
         )
     method = quantization or (model.quantization.method if model.quantization is not None else "its dtype")
     return (
-        f"How wide weights of {model.name} are by {method!r} is unknown here, so nothing is predicted for it. Add the "
-        "method to METHODS in predict/quantization.py."
+        f"How wide weights of {model.name} are by {method!r} is unknown here, so nothing is predicted for it and no "
+        "config is dropped by memory."
     )
 
 

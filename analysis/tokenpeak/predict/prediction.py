@@ -39,7 +39,10 @@ What was really accepted is in the engine's counters after a run."""
 SEARCHED_REQUESTS = 1000
 """At the rate that a search finds."""
 
-RATE_STEP = 1 / 256
+IDLE_REQUESTS = 5
+"""Played one at a time to know what an engine without other work would do."""
+
+RATE_STEP = 1 / 64
 """Share of the highest rate within which the rate of an SLO is predicted."""
 
 
@@ -341,3 +344,18 @@ def slo_rate_per_s(memory: MemoryPlan, demand: Demand, slo: Slo) -> float | None
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)
     return low * ranks
+
+
+def excess_when_idle(memory: MemoryPlan, demand: Demand, slo: Slo) -> float | None:
+    """How many times its limit the worst latency of requests one at a time is; above 1 no rate holds the SLO.
+
+    None without limits that are predicted.
+    """
+    share = replace(
+        _share(demand, 1), requests=IDLE_REQUESTS, warmup_requests=0, concurrency=1, rate_per_s=None, search=None
+    )
+    seats, _ = _sequences_at_most(memory, share)
+    played = play(_rank(memory, share, seats), share)
+    metrics = {"ttft_s": played.ttft_s, "tpot_s": played.tpot_s, "latency_s": played.latency_s}
+    limits = [each for each in slo.limits() if each[0] in metrics]
+    return max((metrics[metric].get(quantile, 0.0) / limit for metric, quantile, limit in limits), default=None)

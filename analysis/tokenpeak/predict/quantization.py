@@ -100,10 +100,7 @@ def quantization_named(method: str) -> Quantization:
     """The method as `--quantization` names it; raises FactsError for a word that is not in the table."""
     name = _SAME.get(method, method)
     if name not in METHODS:
-        raise FactsError(
-            f"Quantization method {method!r} is unknown. {suggestion(method, METHODS)} "
-            "Add it to METHODS in predict/quantization.py to plan with it."
-        )
+        raise FactsError(f"Quantization method {method!r} is unknown. {suggestion(method, METHODS)}")
     return METHODS[name]
 
 

@@ -17,14 +17,14 @@ from tokenpeak.predict.demand import objective_run
 from tokenpeak.predict.model import are_other_models
 from tokenpeak.ranking.comparisons import Answers, Candidate, Hold
 from tokenpeak.ranking.decision import Decision, decide
-from tokenpeak.ranking.intervals import CONFIDENCE, assurance
+from tokenpeak.ranking.intervals import CONFIDENCE, assurance_of_all
 from tokenpeak.ranking.objective import column_of, metric_value, objective_direction, objective_value
 from tokenpeak.ranking.precision import precision_of, setting_changes
 from tokenpeak.records import Config, Plan, RunRecord, TrialRecord
 from tokenpeak.records.quality import SweepQuality
+from tokenpeak.spec.load import level_kind
 from tokenpeak.spec.slo import Slo
 from tokenpeak.spec.sweep import SweepSpec
-from tokenpeak.spec.workload import level_kind
 from tokenpeak.vllm.renames import speculative_config
 
 Row = Mapping[str, Any]
@@ -260,11 +260,9 @@ def hold_confidence(slo: Slo, launches: Sequence[Launch]) -> float | None:
 
     None where a launch broke it, or has no counts.
     """
-    if not all(launch.slo_met and launch.requests is not None for launch in launches):
+    if not all(launch.slo_met for launch in launches):
         return None
-    names = set.intersection(*({*launch.within_limits} for launch in launches))
-    within = {name: sum(launch.within_limits[name] for launch in launches) for name in names}
-    return assurance(slo, within, sum(launch.requests or 0 for launch in launches))
+    return assurance_of_all(slo, [(launch.within_limits, launch.requests) for launch in launches])
 
 
 def _answers(config: Config | None, beside: Config | None, model: str | None, status: str | None) -> Answers:

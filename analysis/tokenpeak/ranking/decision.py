@@ -19,7 +19,7 @@ from tokenpeak.spec.sweep import MARGIN
 Outcome = Literal["run", "ahead", "keep", "none_holds", "not_known"]
 OUTCOMES: dict[Outcome, str] = {
     "run": "run",
-    "ahead": "ahead, not shown",
+    "ahead": "ahead, not proven",
     "keep": "keep what you run",
     "none_holds": "nothing holds the SLO",
     "not_known": "not known",
@@ -49,6 +49,8 @@ class Decision:
     """Of the config over what runs now, or where that stays, of the highest; None where there is no other."""
     faster: tuple[Faster, ...] = ()
     is_hold_proven: bool = True
+    is_lead_proven: bool = False
+    """Whether it would be run, were it proven to hold the SLO."""
     excess: float | None = None
     """Of none_holds: the nearest config's worst value over its limit."""
     distinguishable: float | None = None
@@ -122,6 +124,7 @@ def decide(
         gain=sweep.gain(verdicts, better, kept) if better and kept and kept != better else None,
         faster=sweep.faster(everyone, {each.config for each in allowed}, config),
         is_hold_proven=is_hold_proven,
+        is_lead_proven=outcome == "run",
         distinguishable=sweep.distinguishable(verdicts, config, other) if config and other else None,
         further_launches=sweep.further_launches(verdicts, config, kept)
         if config and kept and outcome == "ahead"

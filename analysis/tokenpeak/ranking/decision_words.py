@@ -41,7 +41,8 @@ def headline(decision: Decision, current: str) -> Words:
         case "run":
             return ("Run ", config)
         case "ahead":
-            return (config, " is ahead, not shown")
+            lacking = "is not proven to hold the SLO" if decision.is_lead_proven else "the lead is not proven"
+            return (config, f" leads, but {lacking}")
         case "keep":
             return (f"Keep {current}, as nothing is shown to be better",)
         case "none_holds":
@@ -49,16 +50,16 @@ def headline(decision: Decision, current: str) -> Words:
         case "not_known":
             if len(decision.verdicts.standings) == 1:
                 return ("Not known: ", config, " has nothing that it may be compared with")
-            return ("Not known: nothing shows that ", config, " is better than another")
+            return ("Not known: ", config, " is not shown to be better than another")
 
 
 def reasons(decision: Decision, current: str, *, higher_is_better: bool, launch_s: float | None) -> list[Words]:
     """The reasons for the headline, a sentence each without its stop; `launch_s` is how long a launch takes."""
     found: list[Words] = []
     if decision.gain is not None and decision.outcome in ("run", "ahead"):
-        found.append((f"{_gain(decision)} over {current}{'' if higher_is_better else ' (lower is better)'}",))
+        found.append((f"{_gain(decision)} {current}{'' if higher_is_better else ' (lower is better)'}",))
     if decision.gain is not None and decision.outcome == "keep":
-        found.append((Named(decision.gain.config), f" measured {_gain(decision)} over {current}, which is not shown"))
+        found.append((Named(decision.gain.config), f" measured {_gain(decision)} {current}, which is not proven"))
     if decision.outcome == "none_holds" and decision.excess is not None:
         found.append((f"Its worst latency is {decision.excess:.2f} times its limit",))
     if (merit := _merit(decision)) and decision.outcome in ("run", "ahead", "keep"):
@@ -115,7 +116,7 @@ def _gain(decision: Decision) -> str:
     gain = decision.gain
     assert gain is not None, "asked for where there is one"
     bounds = "" if gain.low is None or gain.high is None else f" ({_percent(gain.low)} to {_percent(gain.high)})"
-    return f"{_percent(gain.ratio)}{bounds}"
+    return f"{_percent(gain.ratio)}{bounds} {'over' if gain.ratio >= 1 else 'against'}"
 
 
 def _percent(ratio: float) -> str:

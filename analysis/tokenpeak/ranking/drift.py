@@ -92,8 +92,8 @@ def drift_words(
             if 1 / (1 + margin) <= change.change_low and change.change_high <= 1 + margin:
                 sentences.append(f"Drift{where}: none beyond {margin:.0%}, by {n} of {anchor}.")
             else:
-                ends = f"{_percent(change.change_low)} to {_percent(change.change_high)}"
-                sentences.append(f"Drift{where}: {ends}; {n} are too few.")
+                ends = f"{_percent(change.change_low)} and {_percent(change.change_high)}"
+                sentences.append(f"Drift{where}: between {ends}; {n} are too few to narrow it.")
     return sentences
 
 

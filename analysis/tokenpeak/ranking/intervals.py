@@ -16,7 +16,7 @@ from all; those that waited in one queue resemble each other, so that the confid
 """
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist, fmean, median
@@ -256,6 +256,19 @@ def assurance(slo: Slo, within_limits: Mapping[str, int], sent: int | None) -> f
             return None
         confidences.append(slo_confidence(within, sent, share(percentile)))
     return min(confidences, default=None)
+
+
+def assurance_of_all(slo: Slo, counts: Iterable[tuple[Mapping[str, int], int | None]]) -> float | None:
+    """The confidence (0..1) by the requests of all runs: how many each had within each limit, of how many.
+
+    None where a limit or the requests were not counted in each.
+    """
+    every = list(counts)
+    if not every or any(sent is None for _, sent in every):
+        return None
+    names = set.intersection(*({*within} for within, _ in every))
+    pooled = {name: sum(within[name] for within, _ in every) for name in names}
+    return assurance(slo, pooled, sum(sent or 0 for _, sent in every))
 
 
 def share(percentile: str) -> float:

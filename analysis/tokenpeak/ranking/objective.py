@@ -9,8 +9,8 @@ from tokenpeak.metrics import STATISTICS, Direction, metric_of, with_derived
 from tokenpeak.predict.demand import objective_run
 from tokenpeak.records import Distribution, RunRecord, TrialRecord
 from tokenpeak.spec.energy import EnergyFactors
+from tokenpeak.spec.load import ExternalLoad, OpenLoad
 from tokenpeak.spec.sweep import SweepSpec
-from tokenpeak.spec.workload import ExternalLoad, OpenLoad
 
 DEFAULT_STATISTIC = "p50"
 """The statistic that a distribution's bare name stands for as an objective."""

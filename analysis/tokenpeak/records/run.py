@@ -8,8 +8,9 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from tokenpeak.node.protocol.parts import EnergyBoundary
 from tokenpeak.records.base import Distribution, Record, level_of, workload_of
+from tokenpeak.spec.load import AnyLevel
 from tokenpeak.spec.slo import Slo
-from tokenpeak.spec.workload import AnyLevel, AnyWorkload
+from tokenpeak.spec.workload import AnyWorkload
 
 
 class Reason(Record):

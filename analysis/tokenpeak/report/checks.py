@@ -11,6 +11,7 @@ from tokenpeak.checks.evidence import VERDICT_WORDS, Evidence, Guarded, undecide
 from tokenpeak.errors import FactsError
 from tokenpeak.paths import ARCHIVES
 from tokenpeak.report.blocks.block import Block, Column, Part, Sentence, Table, answer, strong, table
+from tokenpeak.report.blocks.digits import counted
 from tokenpeak.report.view import SweepView
 
 CLAIMS_FILE = "claims.yml"
@@ -76,10 +77,11 @@ def answer_claims(view: SweepView, claims: list[Judged], found: dict[str, Guarde
     if claims:
         counts = Counter(each.outcome.verdict for each in claims)
         words = ", ".join(f"{counts[verdict]} {words}" for verdict, words in VERDICT_WORDS.items() if counts[verdict])
+        number = counted(len(claims), "claim", "claims")
         of = (
-            f"Of {len(claims)} claims that the source makes, the data, arithmetic and physics say: "
+            f"{number} of the source, checked by its data, arithmetic and physics: "
             if view.record.imported is not None
-            else f"Of {len(claims)} claims that were published about such a sweep, this one's own trials say: "
+            else f"{number} published about such a sweep, checked by this one's own trials: "
         )
         parts += [of, strong(words)]
         parts.append(". ")
@@ -173,11 +175,11 @@ def check_blocks(found: dict[str, Guarded]) -> list[Block]:
                 Column(key="state", title="Result", kind="state"),
                 Column(key="mistake", title="Guards against"),
                 Column(key="looked_at", title="Looked at", kind="number"),
-                Column(key="findings", title="Found", kind="number"),
+                Column(key="findings", title="Warnings", kind="number"),
             ],
             name="checks",
             title="Checks of this sweep's own figures",
-            note="Looked at counts runs, trials, axes or pairs, whichever the check is of.",
+            note="Looked at: how many runs, trials, axes or pairs the check covers.",
         )
     ]
     rows = [
@@ -194,4 +196,4 @@ def check_blocks(found: dict[str, Guarded]) -> list[Block]:
 def _state(guard: Guarded) -> str:
     if not guard.looked_at:
         return "nothing to look at"
-    return "found" if guard.findings else "none found"
+    return "warnings" if guard.findings else "no warning"

@@ -12,7 +12,7 @@ from tokenpeak.ranking.ties import winner_group
 from tokenpeak.report.blocks.block import Column, Part, Sentence, answer, code, strong
 from tokenpeak.report.blocks.digits import counted, number, three_digits
 from tokenpeak.report.blocks.metric_columns import UNPROVEN
-from tokenpeak.report.ranking.standings import by_class, candidates
+from tokenpeak.report.ranking.classes import by_class, candidates
 from tokenpeak.report.view import SweepView
 
 _SOURCES = {
@@ -21,7 +21,7 @@ _SOURCES = {
     "estimated_tdp": "estimated (TDP)",
 }
 BOUNDARIES = {
-    "gpu_boards": "GPU boards",
+    "gpu_boards": "GPUs",
     "cpu_package": "CPU package",
     "cpu_and_dram": "CPU and memory",
     "node": "whole node",
@@ -141,8 +141,11 @@ def energy_runs(view: SweepView) -> pl.DataFrame:
 def energy_configs(view: SweepView) -> pl.DataFrame:
     """A row per config and kind of hardware, the thriftiest first: geometric means over launches, with low and high.
 
-    `idle` is the share, in percent, that the idle power comes to; `estimated`: from rated power, not measured.
-    `low` and `high` as `with_energy_intervals` has them.
+    `idle` is the share, in percent, that the idle power comes to; `estimated`: from rated power, not measured. `low`
+    and `high` are the ends of the 95% interval; null of estimates, and where no config was launched again.
+
+    >>> energy_configs(sweep).select("label", pl.col("energy_j_per_output_tok").round(3)).rows()[:1]
+    [('64 / 8192', 0.153)]
     """
     runs = energy_runs(view)
     return (
@@ -180,20 +183,20 @@ def too_short(runs: pl.DataFrame) -> Sentence:
     return answer(f"{many} too short for an energy figure within ±5%. {number(needed_s)} s would do.")
 
 
-def answer_energy(hardware: str, frame: pl.DataFrame, winner: str | None) -> Sentence:
-    """The thriftiest config, which others are tied with it, and how the fastest compares; of estimates, one of them."""
+def answer_energy(hardware: str, frame: pl.DataFrame, winner: str | None, shown: str) -> Sentence:
+    """The thriftiest config, which others are tied with it, and how the fastest compares; of estimates, `shown`'s."""
     if frame.is_empty():
         return answer(f"On {hardware}, no run that may be ranked has an energy figure.")
     fastest = frame.filter(pl.col("config_id").eq_missing(pl.lit(winner)))
     measured = frame.filter(~pl.col("estimated"))
     if measured.is_empty():
-        return _estimated(hardware, (frame if fastest.is_empty() else fastest).row(0, named=True))
+        return _estimated(hardware, frame.filter(label=shown).row(0, named=True))
     first = measured.row(0, named=True)
     per_token = rounded(first[JOULE], first["low"], first["high"])
     parts: list[Part] = [
         f"On {hardware}, ",
         code(first["label"]),
-        " uses the least energy of those with a figure: " if frame.height > 1 else " uses ",
+        " uses the least energy of all configs with an energy figure: " if frame.height > 1 else " uses ",
         strong(f"{per_token} J per output token"),
     ]
     if first["low"] is not None:

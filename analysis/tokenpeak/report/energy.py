@@ -1,6 +1,5 @@
 """Energy page: carbon intensity, PUE, WUE and prices, energy against throughput, and what follows from both."""
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 
 import altair as alt
@@ -10,30 +9,31 @@ from tokenpeak.paths import slug
 from tokenpeak.report.blocks import charts, theme
 from tokenpeak.report.blocks.block import Column, Factor, Factors, Figure, Table, table
 from tokenpeak.report.blocks.captioned import figure
+from tokenpeak.report.blocks.digits import counted, number, three_digits
 from tokenpeak.report.blocks.metric_columns import trial_href
-from tokenpeak.report.config_energy import JOULE, RANK, measured, places
+from tokenpeak.report.config_energy import JOULE, RANK, measured, places, rounded
 from tokenpeak.report.trials.trial_tables import IDLE_SHARE
 from tokenpeak.report.view import SweepView
 from tokenpeak.spec.energy import Citation, EnergyFactors
 from tokenpeak.spec.parameters import FACTORS
 
 DEFAULTS = {
-    "pue": Citation(low=1.1, high=1.56, source="default, between Google's and the mean of Uptime's survey", year=2024),
+    "pue": Citation(low=1.1, high=1.56, source="default; range: Google's to the mean of Uptime's survey", year=2024),
     "kg_co2_per_kwh": Citation(
-        low=0.03, high=0.71, source="default, a world average, from Norway's to India's (Ember)", year=2023
+        low=0.03, high=0.71, source="default: a world average; range: Norway's to India's (Ember)", year=2023
     ),
+    "wue_l_per_kwh": Citation(source="default: 0, as the water of electricity counts for both"),
     "water_l_per_kwh": Citation(
         low=0.0,
         high=4.52,
-        source="default, data centres' mean WUE (Shehabi et al.), from none to the mean of US electricity (LBNL 2024)",
-        year=2016,
+        source="default: mean WUE of 2016 (Shehabi et al.); range: 0 to the mean of US electricity (LBNL 2024)",
     ),
 }
 """Sources of the default values."""
 SHOWN = (
     ("pue", "pue", "PUE", "kWh at the meter per kWh"),
     ("co2", "kg_co2_per_kwh", "CO₂", "kg per kWh at the meter"),
-    ("wue", "wue_l_per_kwh", "Water on site (WUE)", "L per kWh at the boards"),
+    ("wue", "wue_l_per_kwh", "Water on site (WUE)", "L per kWh of the GPUs"),
     ("water", "water_l_per_kwh", "Water of electricity", "L per kWh at the meter"),
     ("price", "price_per_node_hour", "Price of a node", "{currency} per hour"),
     ("electricity", "price_per_kwh", "Price of electricity", "{currency} per kWh at the meter"),
@@ -48,16 +48,17 @@ FIGURES = {
 """Column of a million output tokens, title and unit of each figure that follows from the factors."""
 OPTIONAL = ("cost",)
 """Figures whose factor has no default: hidden until one is given."""
+AMOUNTS = {"million": "A million output tokens", "month": "A month", "year": "A year"}
 VOLUME = 1000.0
 """Million output tokens a month, until the reader gives another number."""
 WIDTH, HEIGHT = 470, 280
 INTERVAL_NOTE = (
-    "Digits follow the interval; without one, the widest of the others. "
-    "Configs whose intervals reach into that of a rank's first share the rank."
+    "A config whose interval overlaps that of the first of a rank shares the rank. "
+    "Figures have as many digits as the interval allows."
 )
 RANGE_NOTE = (
-    "Each figure with every factor at the low or the high end of its range, the energy of the sweep as it is. A factor "
-    "without a range stays at its value; give it one above."
+    "Range: from all factors at their low ends to all at their high ends; the energy stays the same. "
+    "Figures of a month and a year are for the volume among the factors."
 )
 
 
@@ -71,7 +72,6 @@ def factors(view: SweepView) -> Factors:
         unit="million output tokens per month",
         value=VOLUME,
         source="an example: give yours",
-        has_range=False,
     )
     return Factors(factors=(*shown, volume))
 
@@ -93,18 +93,6 @@ def _factor(given: EnergyFactors, asked: Collection[str], key: str, name: str, t
         low=cited.low,
         high=cited.high,
     )
-
-
-def factor_ranges(per_config: pl.DataFrame, shown: Factors) -> pl.DataFrame:
-    """Each config with both ends of its figures (`kwh_low` and so on), as the factors' ranges leave them.
-
-    The measured energy stands still: its interval is another matter. A figure that is not known has no ends.
-    """
-    ends = []
-    for end in ("low", "high"):
-        at = {factor.key: _end(factor, end) for factor in shown.factors}
-        ends += [figure.alias(f"{key}_{end}") for key, figure in _figures_at(at).items()]
-    return per_config.with_columns(ends)
 
 
 def _end(factor: Factor, end: str) -> float | None:
@@ -153,7 +141,6 @@ def efficiency(
         else charts.dots(
             shown.with_columns(group=pl.lit(""), remark=pl.lit(""), marked=pl.col("label").is_in(list(names)[:1])),
             title="J per output token",
-            tooltips=["value:Q", "n:Q"],
             zero=True,
             width=theme.HALF,
         )
@@ -184,8 +171,7 @@ def _scatter(frame: pl.DataFrame, names: Sequence[str], roles: dict[str, str]) -
         pl.col("x", "value", "low", "high").round_sig_figs(6)
     )
     pale, chosen = charts.split(alt.Chart(short))
-    axis = alt.Axis(labelOverlap="greedy", labelSeparation=6)
-    x = alt.X("x:Q", title="output throughput (tok/s)", scale=alt.Scale(zero=False, nice=True, padding=16), axis=axis)
+    x = alt.X("x:Q", title="output throughput (tok/s)", scale=alt.Scale(zero=False, nice=True, padding=16))
     y = alt.Y("value:Q", title="J per output token", scale=alt.Scale(zero=True, nice=True))
     ends = {"95% low": "low:Q", "95% high": "high:Q"} if short["low"].is_not_null().any() else {}
     tip = charts.tooltips({"config": "series:N", "tok/s": "x:Q", "J/token": "value:Q", **ends, "launches": "n:Q"})
@@ -218,9 +204,13 @@ def energy_table(view: SweepView, hardware: str, frame: pl.DataFrame) -> Table:
         for key, title, unit, source, hidden in (
             ("power_w", "Mean power", "W", "power_w", False),
             (JOULE, "Energy", "J/token", JOULE, False),
-            ("low", "Energy, low", "J/token", JOULE, unbounded),
-            ("high", "Energy, high", "J/token", JOULE, unbounded),
+            ("low", "Energy, low", "J/token", JOULE, True),
+            ("high", "Energy, high", "J/token", JOULE, True),
         )
+    ]
+    ends = [
+        None if low is None or high is None else f"{rounded(low, low, high)} to {rounded(high, low, high)}"
+        for low, high in frame.select("low", "high").iter_rows()
     ]
     derived = [
         Column(
@@ -238,12 +228,13 @@ def energy_table(view: SweepView, hardware: str, frame: pl.DataFrame) -> Table:
         Column(key="result", title="Result", kind="state"),
     ]
     return table(
-        frame.with_columns(*map(places, by_interval), href=trial_href(pl.col("trial_id"))),
+        frame.with_columns(*map(places, by_interval), interval=pl.Series(ends), href=trial_href(pl.col("trial_id"))),
         [
             Column(key="label", title="Config", kind="code"),
             *(ranked if frame["rank"].is_not_null().any() else []),
             Column(key="output_tok_per_s", title="Output throughput", unit="tok/s", kind="number", hidden=unknown),
             *measured,
+            Column(key="interval", title="95% interval", unit="J/token", hidden=unbounded),
             *derived,
             *([IDLE_SHARE] if frame["idle"].is_not_null().any() else []),
             Column(key="source", title="Source", hidden=frame["source"].n_unique() == 1),
@@ -251,70 +242,77 @@ def energy_table(view: SweepView, hardware: str, frame: pl.DataFrame) -> Table:
             Column(key="n", title="Launches", kind="number"),
         ],
         name=f"energy-{slug(hardware)}",
-        title=f"Energy, CO₂, water and cost on {hardware}",
+        title=f"{_title(frame)} on {hardware}",
         hrefs={"label": "href"},
-        note="" if unbounded else INTERVAL_NOTE,
+        note=" ".join(
+            words for words in ("" if unbounded else INTERVAL_NOTE, _launches_left_out(view, hardware)) if words
+        ),
     )
+
+
+def _title(frame: pl.DataFrame) -> str:
+    """What a table is of: of cost too, where a price is given."""
+    priced = frame[FIGURES["cost"][0]].is_not_null().any()
+    return "Energy, CO₂, water and cost" if priced else "Energy, CO₂ and water"
+
+
+def _launches_left_out(view: SweepView, hardware: str) -> str:
+    """Why throughputs here are not the ranking's, which has launches without an energy figure, too."""
+    ranked = view.objective_runs().filter(pl.col("hardware") == hardware, pl.col("verdict") != "invalid")
+    without = ranked[JOULE].null_count()
+    launches = counted(without, "launch has", "launches have")
+    return f"{launches} no energy figure: their throughput is in the ranking's means, not here." if without else ""
 
 
 def _unit(view: SweepView, unit: str) -> str:
     return unit.format(currency=view.spec.energy.currency)
 
 
-def months_table(view: SweepView, hardware: str, frame: pl.DataFrame, volume: float) -> Table:
-    """Figures of a month at `volume` million output tokens; scripts recompute it. `frame` as for `energy_table`."""
-    shown = frame.with_columns(href=trial_href(pl.col("trial_id")))
-    columns = [Column(key="label", title="Config", kind="code")]
-    # As many digits fewer as the volume has.
-    fewer = math.floor(math.log10(volume))
-    for key in ("kwh", "co2", "water", "cost"):
-        column, title, unit = FIGURES[key]
-        shown = shown.with_columns(
-            (pl.col(column) * volume).alias(f"month_{key}"),
-            (places(column) - fewer).clip(lower_bound=0).alias(f"digits_{key}"),
-        )
-        columns.append(
-            Column(
-                key=f"month_{key}",
-                title=title.removesuffix(" at the meter"),
-                unit=_unit(view, unit),
-                kind="number",
-                digits_from=f"digits_{key}" if key != "cost" else "",
-                hidden=key == "cost" and bool(frame[column].is_null().all()),
-            )
-        )
-    return table(
-        shown,
-        columns,
-        name=f"month-{slug(hardware)}",
-        title=f"A month at the volume above{view.where(hardware)}",
-        hrefs={"label": "href"},
-        span="narrow",
-    )
+def amounts_table(view: SweepView, hardware: str, frame: pl.DataFrame, shown: Factors, label: str) -> Table:
+    """What one config takes for a million output tokens, with its range by the factors, a month and a year.
 
-
-def ranges_table(view: SweepView, hardware: str, frame: pl.DataFrame) -> Table:
-    """Both ends of each figure as the factors' ranges leave them; scripts recompute them too.
-
-    `frame`: a row per config, with `KEY_low` and `KEY_high` of FIGURES.
+    `frame` as for `energy_table`; `label` is the config's. Scripts recompute it when the reader changes a factor.
     """
-    ends = [
-        Column(
-            key=f"{key}_{end}",
-            title=f"{title}, {end}",
-            unit=f"{_unit(view, unit)}/1M tokens",
-            kind="number",
-            hidden=not bool((frame[f"{key}_high"] > frame[f"{key}_low"]).any()),
+    at = {end: {factor.key: _end(factor, end) for factor in shown.factors} for end in ("low", "high")}
+    volume = next(factor.value for factor in shown.factors if factor.key == "volume") or VOLUME
+    own = frame.filter(label=label)
+    ranges = [own.select(**_figures_at(ends)).row(0, named=True) for ends in at.values()]
+    rows = []
+    for key, (column, title, unit) in FIGURES.items():
+        million = own[column][0]
+        low, high = (ends[key] for ends in ranges)
+        rows.append(
+            {
+                "figure": f"{title.removesuffix(' at the meter')} ({_unit(view, unit)})",
+                "label": label,
+                "million": million,
+                "range": f"{_three(low)} to {_three(high)}" if low is not None and low != high else None,
+                "month": million * volume if million is not None else None,
+                "year": million * volume * 12 if million is not None else None,
+            }
         )
-        for key, (_, title, unit) in FIGURES.items()
-        for end in ("low", "high")
-    ]
-    return table(
-        frame.with_columns(href=trial_href(pl.col("trial_id"))),
-        [Column(key="label", title="Config", kind="code"), *ends],
-        name=f"factor-ranges-{slug(hardware)}",
-        title=f"Range of the figures by factors on {hardware}",
-        hrefs={"label": "href"},
-        note=RANGE_NOTE,
-        span="wide",
+    amounts = pl.DataFrame(rows, infer_schema_length=None).with_columns(
+        pl.col(name).map_elements(lambda value: three_digits(value) if value else 0, pl.Int64).alias(f"digits_{name}")
+        for name in AMOUNTS
     )
+    return table(
+        amounts,
+        [
+            Column(key="figure", title="At the meter"),
+            Column(key="label", title="Config", kind="code", hidden=True),
+            Column(key="million", title=AMOUNTS["million"], kind="number", digits_from="digits_million"),
+            *(
+                Column(key=key, title=AMOUNTS[key], kind="number", digits_from=f"digits_{key}")
+                for key in ("month", "year")
+            ),
+            Column(key="range", title="Range of a million, by the factors"),
+        ],
+        name=f"amounts-{slug(hardware)}",
+        title=f"{_title(own)} with {label}{view.where(hardware)}",
+        note=RANGE_NOTE,
+        span="half",
+    )
+
+
+def _three(value: float) -> str:
+    return number(value, three_digits(value) if value else 0)

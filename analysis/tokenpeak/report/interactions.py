@@ -1,4 +1,4 @@
-"""Interactions of axes: what each alternative does by itself, and a heatmap for each pair of axes."""
+"""Interactions of axes: what each alternative does by itself, and each pair of axes beyond that."""
 
 import math
 from collections import Counter
@@ -9,28 +9,22 @@ from typing import Any
 
 import polars as pl
 
-from tokenpeak.paths import slug
 from tokenpeak.ranking import effects as statistics
-from tokenpeak.report.blocks import charts
-from tokenpeak.report.blocks.block import Column, Figure, Part, Sentence, Table, answer, code, note, strong, table
-from tokenpeak.report.blocks.captioned import figure
-from tokenpeak.report.blocks.digits import number, percent
-from tokenpeak.report.ranking.standings import FEW, rank
-from tokenpeak.report.view import SweepView, short_names
+from tokenpeak.report.blocks.block import Column, Part, Sentence, Table, answer, code, strong, table
+from tokenpeak.report.blocks.digits import percent
+from tokenpeak.report.ranking.standings import FEW
+from tokenpeak.report.view import SweepView
 
-STEPS = 9
-MIXED = "*"
-"""Stands behind n in a cell whose mean is over other settings of the other axes than another cell's."""
 CHANCE = 0.05
 """An axis, or a pair, matters where the p-value of its F test is below this."""
 SHARES = {"effect": pl.Float64, "low": pl.Float64, "high": pl.Float64, "n": pl.Int64, "remark": pl.String}
 EFFECTS = dict.fromkeys(("hardware", "axis", "alternative", "among"), pl.String) | SHARES | {"matters": pl.Boolean}
 PAIRS = {"hardware": pl.String, "pair": pl.String, "cell": pl.String, **SHARES, "p_value": pl.Float64}
-EFFECT_BARS = "Bars: 95% intervals (t) from what main effects leave unexplained."
+EFFECT_BARS = (
+    "The answer above compares best with worst. Bars: 95% intervals (t) from what main effects leave unexplained."
+)
 NOT_ESTIMABLE = 8
 """How many alternatives without an estimate are named below the figure; its data hold all."""
-THIRD, HALF = 3, 5
-"""Most columns of cells of a heatmap that takes a third, or half, of a wide window."""
 EFFECT_COLUMNS = (
     Column(key="effect", title="Effect", unit="%", kind="number", digits=1, signed=True),
     Column(key="low", title="Low", unit="%", kind="number", digits=1, signed=True),
@@ -51,68 +45,6 @@ def pairs(view: SweepView) -> list[tuple[str, str]]:
 def varied(view: SweepView) -> list[str]:
     """The axes of which trials have a choice among several alternatives."""
     return [axis for axis, choices in view.axes.items() if len(choices) > 1 and f"axis_{axis}" in view.trials.columns]
-
-
-def widest_gain(view: SweepView) -> float:
-    """The largest difference from the baseline on any hardware, as a share; the scale that all heatmaps use.
-
-    At least a tenth: what is hardly more than noise is not to stand out.
-    """
-    found = 0.0
-    for hardware in view.hardware:
-        gains = rank(view, hardware).frame["gain"].drop_nulls().abs()
-        found = max(found, float(gains.max() or 0.0)) if gains.len() else found  # type: ignore[arg-type]
-    return max(found, 0.1)
-
-
-def cells(view: SweepView, across: str, down: str, widest: float) -> pl.DataFrame:
-    """The cells of one pair on each hardware: the geometric mean over the other axes, against the hardware's baseline.
-
-    Columns: hardware, across, down, state (value, untried or failed), value, gain, n (configs), best, step, words,
-    under, why, mixed (its mean is over other settings of the other axes than that of another cell: a star behind n).
-    """
-    rows = []
-    others = [f"axis_{axis}" for axis in varied(view) if axis not in (across, down)]
-    for hardware in view.hardware:
-        ranking = rank(view, hardware)
-        ok = ranking.frame.filter(pl.col("state") == "ok")
-        every = set(ok.drop_nulls([f"axis_{across}", f"axis_{down}"]).select(others).rows())
-        for a in view.axes[across]:
-            for d in view.axes[down]:
-                is_here = (pl.col(f"axis_{across}") == a) & (pl.col(f"axis_{down}") == d)
-                own = ok.filter(is_here).select(others).rows()
-                is_mixed = bool(others and own) and set(own) != every
-                baseline = ranking.baseline.value if ranking.baseline else None
-                cell = _cell(ranking.frame.filter(is_here), baseline, widest)
-                star = {"under": f"{cell['under']}{MIXED}"} if is_mixed else {}
-                rows.append({"hardware": hardware, "across": a, "down": d, **cell, **star, "mixed": is_mixed})
-    return pl.DataFrame(rows, infer_schema_length=None)
-
-
-def _cell(here: pl.DataFrame, baseline: float | None, widest: float) -> dict[str, object]:
-    ok = here.filter(pl.col("state") == "ok")
-    empty = {"value": None, "gain": None, "n": 0, "best": None, "step": None, "under": ""}
-    if ok.is_empty():
-        if here.is_empty():
-            return {**empty, "state": "untried", "words": "not tried", "why": "not tried"}
-        why = str(here["why"].drop_nulls().first() or "no result")
-        return {**empty, "state": "failed", "words": why.split(":")[0][:16], "why": why}
-    value = math.exp(float(ok["objective"].log().mean()))  # type: ignore[arg-type]
-    gain = value / baseline - 1 if baseline else 0.0
-    step = round((gain / widest + 1) / 2 * (STEPS - 1))
-    lost = here.height - ok.height
-    return {
-        "state": "value",
-        "value": value,
-        "gain": gain,
-        "n": ok.height,
-        # The frame is best first.
-        "best": float(ok["objective"][0]),
-        "step": max(0, min(STEPS - 1, step)),
-        "words": number(value),
-        "under": f"{percent(gain, int(widest <= 0.1))}\nn={ok.height}{f' of {here.height}' if lost else ''}",
-        "why": f"{lost} more without a result" if lost else "",
-    }
 
 
 @lru_cache(maxsize=32)
@@ -138,6 +70,9 @@ def effects(view: SweepView) -> pl.DataFrame:
     Columns: hardware, axis, alternative, among (the alternatives of that mean: those that can be compared), effect
     (null: not estimable), low, high (95%; null where nothing is left to estimate the spread), n (launches), matters
     (the axis matters by its F test), remark.
+
+    >>> effects(sweep).select("alternative", pl.col("effect").round(2), "matters").rows()[:2]
+    [('16', -0.2, True), ('64', 0.26, True)]
     """
     rows = []
     for hardware in view.hardware:
@@ -178,7 +113,10 @@ def beyond(view: SweepView) -> pl.DataFrame:
 
     Columns: hardware, pair, cell (in the order of the pair; `not estimable` where no cell is), effect, low, high and n
     as `effects` has them, of that cell; p_value (F test of the whole pair; null without a test, and where no cell is
-    estimable). The lowest p-value of each hardware first.
+    estimable). The lowest p-value of each hardware first. Of another metric: open the archive by that as `objective`.
+
+    >>> beyond(open_archive(EXAMPLE, objective="energy_j_per_output_tok")).select("pair", "cell").rows()
+    [('max_num_seqs × max_num_batched_tokens', '16 × 2048')]
     """
     rows = []
     for hardware in view.hardware:
@@ -255,7 +193,7 @@ def _axis_words(hardware: str, rows: pl.DataFrame, without: Sequence[str]) -> li
     first, *others = rows.iter_rows(named=True)
     if not first["matters"]:
         seen = ", ".join(_best_words(row) for row in (first, *others))
-        words = "no axis is shown to matter: results vary by as much without it, or are too few"
+        words = "no axis is shown to matter: effects are within noise, or there are too few results"
         return [f"On {hardware}, {words} (seen: {seen}). "]
     shown = ", ".join(_best_words(row) for row in others if row["matters"])
     unshown = ", ".join(row["axis"] for row in others if not row["matters"])
@@ -287,100 +225,35 @@ def _leading_axes(grounds: Sequence[tuple[str, pl.DataFrame]]) -> Sentence:
         parts += [code(axis), f" matters most on {count}, "]
     without = len(grounds) - leading.total()
     parts.append(
-        f"and on {without} no axis is shown to matter: results vary by as much without it, or are too few."
+        f"and on {without} no axis is shown to matter: effects are within noise, or there are too few results."
         if without
         else "other axes being equal."
     )
     return answer(*parts)
 
 
-def heatmap(view: SweepView, across: str, down: str, widest: float) -> Figure:
-    """Two axes against each other on each kind of hardware."""
-    grid = cells(view, across, down, widest)
-    others = [axis for axis, choices in view.axes.items() if axis not in (across, down) and len(choices) > 1]
-    counts: list[int] = grid.filter(state="value")["n"].to_list()
-    least, most = min(counts, default=0), max(counts, default=0)
-    over = f"{least} to {most} configs" if least != most else f"{most} config{'' if most == 1 else 's'}"
-    caption = f"Geometric means over {', '.join(others)}; {over} a cell." if others else "A cell is a config."
-    names = {axis: short_names(view.axes[axis]) for axis in (across, down)}
-    chart = charts.heatmap(
-        grid.with_columns(
-            pl.col("step").cast(pl.String),
-            pl.col("across").replace(names[across]),
-            pl.col("down").replace(names[down]),
-        ),
-        across=across,
-        down=down,
-        across_order=list(names[across].values()),
-        down_order=list(names[down].values()),
-    )
-    unit, columns = view.metric.unit, len(view.axes[across]) * len(view.hardware)
-    return figure(
-        chart,
-        grid.with_columns(gain=pl.col("gain") * 100),
-        {
-            "hardware": "Hardware",
-            "across": Column(key="across", title=across, kind="code"),
-            "down": Column(key="down", title=down, kind="code"),
-            "value": Column(key="value", title="Mean over configs", unit=unit, kind="number"),
-            "best": Column(key="best", title="Best", unit=unit, kind="number"),
-            "gain": Column(key="gain", title="Difference", unit="%", kind="number", digits=1, signed=True),
-            "n": "Configs",
-            "why": "Remark",
-        },
-        name=f"heatmap-{slug(across)}-{slug(down)}",
-        title=f"{across} × {down}",
-        caption=caption,
-        span="third" if columns <= THIRD else "half" if columns <= HALF else "full",
-    )
-
-
-def heatmap_legend(view: SweepView, widest: float) -> Sentence:
-    """Legend of all heatmaps: a cell, and each sign that occurs in one."""
-    grid = pl.concat([cells(view, *pair, widest) for pair in pairs(view)], how="diagonal_relaxed")
-    signs = {
-        " n=a of b: the other configs of the b have no result.": pl.col("why").str.contains("more without"),
-        " *: other cells differ from this one in more than the two axes.": pl.col("mixed"),
-        " Hatched: not tried.": pl.col("state") == "untried",
-        " Outlined: no result.": pl.col("state") == "failed",
-    }
-    lower = "" if view.higher_is_better else "; lower is better"
-    return note(
-        f"A cell: the geometric mean in {view.metric.unit} {view.objective_at}, its difference from "
-        f"{_baseline_words(view)}, and how many configs (n){lower}. Blue is better; colours end at ±{widest:.0%}.",
-        *(words for words, where in signs.items() if grid.filter(where).height),
-    )
-
-
-def _baseline_words(view: SweepView) -> str:
-    baselines = [baseline.phrase for hardware in view.hardware if (baseline := rank(view, hardware).baseline)]
-    return " or, on other hardware, ".join(dict.fromkeys(baselines)) or "nothing (no baseline)"
-
-
 def not_estimable(effects: pl.DataFrame) -> str:
     """The alternatives (`choice`) without an effect, of which `NOT_ESTIMABLE` are named; empty where each has one."""
     missing = effects.filter(pl.col("effect").is_null())["choice"].unique(maintain_order=True).to_list()
     more = f" and {len(missing) - NOT_ESTIMABLE} more" if len(missing) > NOT_ESTIMABLE else ""
-    words = f" Not estimable, and in no mean: {', '.join(missing[:NOT_ESTIMABLE])}{more}."
+    words = f" Not estimable, so left out of the means: {', '.join(missing[:NOT_ESTIMABLE])}{more}."
     return words if missing else ""
 
 
 def pair_effects(view: SweepView) -> Table:
-    """Table of what pairs of axes do beyond their parts, by their strongest cells."""
+    """Table of what pairs of axes do beyond their parts, by their strongest cells; the rest is counted in its note."""
+    every = beyond(view).with_columns(pl.col("effect", "low", "high") * 100)
+    estimated = every.drop_nulls("effect")
+    left = every.height - estimated.height if estimated.height else 0
     return table(
-        beyond(view).with_columns(pl.col("effect", "low", "high") * 100),
+        estimated if estimated.height else every,
         [
             *([Column(key="hardware", title="Hardware")] if len(view.hardware) > 1 else []),
             Column(key="pair", title="Pair", kind="code"),
             Column(key="cell", title="Strongest cell"),
             *EFFECT_COLUMNS,
             Column(
-                key="p_value",
-                title="p",
-                kind="number",
-                digits=3,
-                least=0.001,
-                help="Chance of as much, if it did nothing.",
+                key="p_value", title="p", kind="number", digits=3, least=0.001, help="Chance of it, if without effect"
             ),
         ],
         name="pairs",
@@ -388,5 +261,7 @@ def pair_effects(view: SweepView) -> Table:
         note=(
             "Effect: the pair's strongest cell over what its two values do by themselves. p: F test of the whole pair; "
             f"one in twenty is below {CHANCE} by chance."
+            + ("" if (every["p_value"] < CHANCE).any() else " None is here: no pair is shown to act together.")
+            + (f" {left} of {every.height} are not estimable and not shown." if left else "")
         ),
     )

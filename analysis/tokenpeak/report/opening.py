@@ -1,10 +1,11 @@
 """Opening archives for a report: a folder, a packed archive, several, or a sweep in Postgres; each becomes a view.
 
-Keywords are those of `tokenpeak.spec.parameters`: what is asked otherwise than the sweep did.
+Keywords are those of `tokenpeak.spec.parameters`: what is asked otherwise than the sweep did. A folder `results` that
+has no archive yet stands for a shipped one, and an archive that cannot be read is left out of several: each is printed.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -13,49 +14,49 @@ from typing import Any
 
 import polars as pl
 
-from tokenpeak.errors import InputError, suggestion
+from tokenpeak import paths
+from tokenpeak.errors import ArchiveError, InputError, suggestion
 from tokenpeak.ranking.intervals import assurance
 from tokenpeak.records import EndRecord, SweepRecord
 from tokenpeak.report.view import SweepView, config_label, short_names
 from tokenpeak.spec.parameters import Parameters, parameters_of
 from tokenpeak.spec.slo import Slo
-from tokenpeak.store.archive import Archive, find_archives
+from tokenpeak.store.archive import Archive, find_readable
 from tokenpeak.store.frames import Frames, for_analysis, open_frames
+from tokenpeak.terminal import echo
 
 POSTGRES = "postgres:"
 """What stands before the id of a sweep that is to be read from Postgres."""
 Place = str | Path
-"""A folder, a packed archive (.tar.zst), or `postgres:SWEEP_ID`."""
+"""A folder, a packed archive (.tar.zst), the name of a shipped one, or `postgres:SWEEP_ID`."""
+EXAMPLE = paths.LANDSCAPES / "requests-sim.tar.zst"
+"""What `results` stands for until it has an archive: every page of it has figures."""
 
 
 def open_archive(archive: Place | Sequence[Place], **asked: Any) -> SweepView:
     """The sweep at `archive`: frames as attributes, read once for as long as its files stay as they are.
 
-    Of several, and of a folder that holds several, the newest. Keywords are parameters: `objective`, `workload`,
-    `level`, `hardware`, `slo`, `price_per_hour`, `pue`, `kg_co2_per_kwh`, `water_l_per_kwh`; InputError for a value
-    that the sweep does not have.
+    Of several, and of a folder that holds several, the newest. Keywords are the parameters of a notebook; InputError
+    for a value that the sweep does not have.
 
-    >>> sweep = open_archive("analysis/archives/v100-deepseek-r1-32b")
-    >>> sweep.runs.sort("output_tok_per_s", descending=True)["label"][0]
-    '0.85 / 32 / 32768'
+    >>> waits = open_archive(EXAMPLE, objective="ttft_s_p95")
+    >>> waits.metric_title
+    'Time to first token p95'
     """
     parameters = parameters_of(asked)
     places = _places(archive)
     if len(places) == 1 and (Path(places[0]) / "sweep.json").is_file():
         return _of_folder(Path(places[0]).resolve(), parameters)
-    found = [each for place in places for each in _sweeps(place)]
-    return max(found, key=_start).view(parameters)
+    return next(_viewable(sorted(_sweeps(places), key=_start, reverse=True), parameters))
 
 
 def open_archives(archives: Place | Sequence[Place], **asked: Any) -> list[SweepView]:
     """Every sweep at `archives`, oldest first, each as `open_archive` gives it.
 
-    >>> [sweep.record.name for sweep in open_archives("analysis/archives/v100-deepseek-r1-32b")]
-    ['v100-deepseek-r1-32b']
+    >>> pl.concat(each.runs.select("sweep_id", "label", "output_tok_per_s") for each in open_archives([EXAMPLE])).height
+    48
     """
-    parameters = parameters_of(asked)
-    found = [each for place in _places(archives) for each in _sweeps(place)]
-    return [each.view(parameters) for each in sorted(found, key=_start)]
+    return list(_viewable(sorted(_sweeps(_places(archives)), key=_start), parameters_of(asked)))
 
 
 @dataclass(frozen=True)
@@ -75,17 +76,53 @@ def _places(archives: Place | Sequence[Place]) -> list[Place]:
     places = [archives] if isinstance(archives, str | Path) else list(archives)
     if not places:
         raise InputError("archive names nothing. Give a folder, a packed archive, or postgres:SWEEP_ID.")
-    return places
+    return [paths.shipped(place) for place in places]
 
 
-def _sweeps(place: Place) -> list[_Found]:
-    """Each sweep at a place."""
-    if str(place).startswith(POSTGRES):
-        return [_in_postgres(str(place).removeprefix(POSTGRES))]
-    return [
-        _Found(archive.read_sweep(), partial(_of_folder, archive.path))
-        for archive in find_archives([Path(place).resolve()])
-    ]
+def _viewable(sweeps: Sequence[_Found], parameters: Parameters) -> Iterator[SweepView]:
+    """The view of each sweep that can be read; the others are printed. ArchiveError where none can."""
+    errors = []
+    for sweep in sweeps:
+        try:
+            yield sweep.view(parameters)
+        except ArchiveError as error:
+            errors.append(error)
+            echo(f"Left out: {error}")
+    if len(errors) == len(sweeps):
+        raise errors[0]
+
+
+def _sweeps(places: Sequence[Place]) -> list[_Found]:
+    """Each sweep at the places whose record can be read; the others are printed. ArchiveError where none can."""
+    found: list[_Found] = []
+    errors: list[ArchiveError] = []
+    for place in places:
+        if str(place).startswith(POSTGRES):
+            found.append(_in_postgres(str(place).removeprefix(POSTGRES)))
+            continue
+        readable, broken = _at(Path(place))
+        errors += broken.values()
+        for archive in readable:
+            try:
+                found.append(_Found(archive.read_sweep(), partial(_of_folder, archive.path)))
+            except ArchiveError as error:
+                errors.append(error)
+    if errors and not found:
+        raise errors[0]
+    for each in errors:
+        echo(f"Left out: {each}")
+    return found
+
+
+def _at(place: Path) -> tuple[list[Archive], dict[Path, ArchiveError]]:
+    """The archives at a place, and the errors of those that cannot be opened; a shipped one where results has none."""
+    try:
+        return find_readable([place.resolve()])
+    except ArchiveError:
+        if place.name != paths.RESULTS.name:
+            raise
+        echo(f"{place} has no archive yet. This is a shipped, simulated one: {EXAMPLE.name}.")
+        return find_readable([EXAMPLE])
 
 
 def _in_postgres(sweep_id: str) -> _Found:

@@ -15,11 +15,14 @@ from tokenpeak.ranking.ties import winner_group
 from tokenpeak.report.blocks import theme
 from tokenpeak.report.blocks.block import Column, Figure, Part, Sentence, Table, answer, strong, table
 from tokenpeak.report.blocks.captioned import figure
+from tokenpeak.report.blocks.digits import counted
 from tokenpeak.report.blocks.metric_columns import trial_href
 from tokenpeak.report.view import SweepView
 from tokenpeak.vllm.flags import size
 
 PARALLELISM = "parallelism"
+PANEL, ROOM = 230, 1300
+"""Pixels: a panel of bars, and the panels of a row with their labels."""
 MODEL, CONTEXT = "model", "max_model_len"
 OF_REQUESTS = {"request_output_tok_per_s_mean": "Output of a request", "request_input_tok_per_s_mean": "Its prompt"}
 PARALLEL = {
@@ -173,20 +176,23 @@ def _key(preset: object, config_id: object) -> str:
 
 def answer_presets(view: SweepView) -> Sentence:
     """Which preset leads alone how often, over all pairs of model and context, and how often presets tie."""
-    found = [each for each in leaders(view) if each["presets"] != 1]
+    found = [each for each in leaders(view) if each["presets"] != 1 and each["output"]]
     if not found:
         return answer("No model and context has a result on more than one preset, so that none can be compared.")
     counts = Counter(each["output_node"] for each in found if each["tied"] is None).most_common()
     ties = sum(each["tied"] is not None for each in found)
     alone = ", ".join(f"{node} in {count}" for node, count in counts)
-    parts: list[Part] = [f"in {ties} of them presets tie for the highest output throughput"] if ties else []
+    of = "pairs of model and context"
+    tied = f"In {ties} of {len(found)} {of}, presets tie for the highest output throughput"
+    parts: list[Part] = [tied] if ties else [f"Of {len(found)} {of}, the highest output throughput is that of "]
     if counts:
-        parts = ["the highest output throughput is that of ", strong(alone), *(["; ", *parts] if ties else [])]
+        parts += [*(["; in the others it is that of "] if ties else []), strong(alone)]
+    lone = sum(each["presets"] == 1 and bool(each["output"]) for each in leaders(view))
+    rest = f" {counted(lone, 'more was', 'more were')} measured on one preset alone." if lone else ""
     return answer(
-        "No config is to be recommended: models differ, and each is compared over presets of hardware. Of "
-        f"{len(found)} pairs of model and context with several presets, ",
+        "No single config is recommended, because the models differ: each is compared over presets of hardware. ",
         *parts,
-        ".",
+        f".{rest}",
     )
 
 
@@ -258,7 +264,7 @@ def every(view: SweepView) -> Table:
 
 def bars(view: SweepView) -> list[Figure]:
     """The output throughput of each preset as bars, a figure for each context and a panel for each model."""
-    found = []
+    found: list[Figure] = []
     for context in view.axes[CONTEXT]:
         frames = [rows(view, model, context) for model in view.axes[MODEL]]
         measured = [frame for frame in frames if frame["output_tok_per_s"].is_not_null().any()]
@@ -268,6 +274,7 @@ def bars(view: SweepView) -> list[Figure]:
             pl.col(f"axis_{MODEL}").alias("model"), "preset", value="output_tok_per_s", prompt="input_tok_per_s"
         )
         order = frame["preset"].unique(maintain_order=True).sort().to_list()
+        beside = max(1, ROOM // (PANEL + 7 * max(map(len, order))))
         tokens = contexts(view)[context]
         label = f"{tokens:,}" if isinstance(tokens, int) else tokens
         chart = (
@@ -278,8 +285,10 @@ def bars(view: SweepView) -> list[Figure]:
                 x=alt.X("value:Q", title="Output throughput (tok/s)"),
                 tooltip=["model:N", "preset:N", alt.Tooltip("value:Q", title="tok/s", format=",.4~r")],
             )
-            .properties(width=theme.WIDTH // 2, height=alt.Step(18))
-            .facet(facet=alt.Facet("model:N", title=None, sort=list(view.axes[MODEL])), columns=1)
+            .properties(width=PANEL, height=alt.Step(18))
+            .facet(
+                facet=alt.Facet("model:N", title=None, sort=list(view.axes[MODEL])), columns=min(beside, len(measured))
+            )
             .resolve_scale(x="independent", y="independent")
         )
         found.append(
@@ -289,7 +298,9 @@ def bars(view: SweepView) -> list[Figure]:
                 {"model": "Model", "preset": "Preset", "value": "Output (tok/s)", "prompt": "Prompt (tok/s)"},
                 name=f"presets-{context}",
                 title=f"Output throughput at a context of {label}",
-                caption=f"Each panel is a model, each bar a preset; models have scales of their own. "
+                caption=f"{_launches(view)}, without an interval."
+                if found
+                else "Each panel is a model, each bar a preset; models have scales of their own. "
                 f"{_launches(view)}, without an interval.",
             )
         )

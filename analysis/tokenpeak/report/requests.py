@@ -17,7 +17,8 @@ from tokenpeak.report.blocks.captioned import figure
 from tokenpeak.report.blocks.digits import number
 from tokenpeak.report.load.curve_charts import STEEP
 from tokenpeak.report.load.interactivity import roles
-from tokenpeak.report.ranking.standings import Ranking, by_class
+from tokenpeak.report.ranking.classes import by_class
+from tokenpeak.report.ranking.standings import Ranking
 from tokenpeak.report.view import SweepView
 
 QUANTILES = tuple(sorted({*(step / 100 for step in range(1, 100, 2)), 0.5, 0.9}))
@@ -229,20 +230,18 @@ def _lines(
         short = frame.with_columns(pl.col("x", "value").round_sig_figs(5))
         values = short["value"].to_list()
         log = not step and min(values) > 0 and max(values) > STEEP * min(values)
-        y = alt.Y(
-            "value:Q",
-            title=words,
-            scale=alt.Scale(type="log", nice=False) if log else alt.Scale(zero=True, nice=True),
-            axis=alt.Axis(tickCount=5, format=",.4~r"),
-        )
+        scale = alt.Scale(type="log", nice=False) if log else alt.Scale(zero=True, nice=True)
+        y = charts.metric_axis(words, scale)
         _, chosen = charts.split(alt.Chart(short))
         base = chosen.encode(x=x, y=y, color=charts.colour(key))
         counted = {"requests": "n:Q"} if "n" in short.columns else {}
         tip = charts.tooltips({"config": "series:N", "x": "x:Q", words: "value:Q", **counted})
         line = base.mark_line(interpolate="step" if step else "linear", strokeWidth=1.8)
         dot = base.mark_point(filled=True, size=26, opacity=0 if step else 1)
-        shape = alt.Undefined if step else charts.shape(key)
-        layers = [line.encode(strokeDash=charts.dash(key)), dot.encode(shape=shape, tooltip=tip)]
+        if step:
+            layers = [line.encode(strokeDash=charts.dash(key)), dot.encode(tooltip=tip)]
+        else:
+            layers = [line, dot.encode(shape=charts.shape(key), tooltip=tip)]
         panels.append(alt.layer(*layers, width=WIDTH, height=HEIGHT))
     return alt.concat(*panels, columns=3, spacing=28, params=charts.parameters(names))
 
@@ -271,8 +270,8 @@ def quantile_figure(
         name=f"quantiles-{slug(hardware)}",
         title=f"How long requests took{view.where(hardware)}",
         caption=f"At {view.objective_place}; {n} requests a config. Quantiles of launches, as geometric means over "
-        "them. A flat line: requests alike; a steep end: a "
-        f"long tail.{'' if whole else ' Quantiles as recorded: the archive has no single requests.'}",
+        "them. A flat line: requests took about the same time. A steep end: "
+        f"a few took far longer.{'' if whole else ' Quantiles as recorded: the archive has no single requests.'}",
         scope=slug(hardware),
     )
 
@@ -348,7 +347,7 @@ def group_figure(
     x = alt.X("x:Q", title=words, scale=alt.Scale(zero=False, padding=10))
     base = chosen.encode(x=x, color=charts.colour(key))
     bar = base.mark_rule(strokeWidth=2, opacity=0.5).encode(y=alt.Y("low:Q", title="TTFT (ms)"), y2="high:Q")
-    line = base.mark_line().encode(y="value:Q", strokeDash=charts.dash(key))
+    line = base.mark_line(**charts.joined(frame["x"].n_unique())).encode(y="value:Q")
     tip = charts.tooltips({"config": "series:N", words: "x:Q", "TTFT p50 (ms)": "value:Q", "requests": "n:Q"})
     dot = base.mark_point(filled=True, size=45, opacity=1).encode(y="value:Q", shape=charts.shape(key), tooltip=tip)
     drawn = alt.layer(bar, line, dot, params=charts.parameters(names), width=460, height=230)

@@ -9,7 +9,7 @@ from tokenpeak.metrics import inner
 from tokenpeak.paths import slug
 from tokenpeak.plan.matrix import own_models
 from tokenpeak.report.blocks.block import Block, Column, Part, Sentence, Table, answer, code, note, strong, table
-from tokenpeak.report.blocks.digits import number, percent
+from tokenpeak.report.blocks.digits import counted, number, percent
 from tokenpeak.report.presets import (
     CONTEXT,
     MODEL,
@@ -41,7 +41,7 @@ def answer_hardware(view: SweepView) -> Sentence:
     ordered = sorted(rows, key=lambda row: row["per_gpu"], reverse=view.higher_is_better)
     first, last = ordered[0], ordered[-1]
     parts: list[Part] = [
-        f"By the config of its decision, {first['hardware']} gives ",
+        f"With its chosen config, {first['hardware']} gives ",
         strong(f"{number(first['per_gpu'])} {view.metric.unit}"),
     ]
     of = (
@@ -74,7 +74,9 @@ def _of_formats(view: SweepView, hardware: str) -> Sentence:
         code(f"{axis}={row['alternative']}"),
         " gives ",
         strong(f"{number(ratio, 2)} times"),
-        f" {view.axes[axis][0]}, over {row['n']} matched pair{'s' if row['n'] != 1 else ''}.",
+        f" the {inner(view.metric_title) if view.higher_is_better else 'speed'} of ",
+        code(view.axes[axis][0]),
+        f", over {counted(row['n'], 'matched pair')}.",
     )
 
 
@@ -141,7 +143,7 @@ def side_by_side(view: SweepView) -> list[Block]:
                 Column(key="nodes", title="Nodes", kind="number"),
             ],
             name="side-by-side",
-            title="The decision's config of each kind of hardware",
+            title="Recommended config for each kind of hardware",
         )
     ]
 

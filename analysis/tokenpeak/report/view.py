@@ -14,6 +14,7 @@ from tokenpeak.plan.baseline import DEFAULTS
 from tokenpeak.ranking.candidates import latency_columns
 from tokenpeak.ranking.objective import objective_direction
 from tokenpeak.records import EndRecord, NodeFacts, Plan, SweepRecord
+from tokenpeak.report.blocks.digits import counted
 from tokenpeak.spec.parameters import UNITS, Parameters, choices, values
 from tokenpeak.spec.slo import Slo
 from tokenpeak.spec.sweep import SweepSpec
@@ -42,7 +43,7 @@ class Baseline:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SweepView:
-    """The frames of one sweep, with its record and spec. Equal to itself only, so that what follows from it is kept."""
+    """One sweep: its frames, its record and its spec. Equal to itself only, so that what follows from it is kept."""
 
     origin: Path | None
     """The archive's folder; None: it was read from Postgres."""
@@ -66,7 +67,11 @@ class SweepView:
 
     @property
     def parameters(self) -> pl.DataFrame:
-        """A row per parameter: its value here, its unit, what it may be, and who says so."""
+        """A row per parameter: its value here, its unit, what it may be, and who says so.
+
+        >>> sweep.parameters.filter(parameter="objective")["value"].item()
+        'output_tok_per_s'
+        """
         now, allowed, given = values(self.spec), choices(self.spec, self.hardware), self.asked.given()
         if self.asked.hardware:
             now["hardware"] = self.asked.hardware
@@ -84,27 +89,49 @@ class SweepView:
 
     @property
     def trials(self) -> pl.DataFrame:
-        """A row per trial."""
+        """A row per trial.
+
+        >>> sweep.trials.group_by("axis_max_num_seqs").len().sort("len", "axis_max_num_seqs").rows()
+        [('16', 6), ('64', 6)]
+        """
         return self.frames.trials
 
     @property
     def runs(self) -> pl.DataFrame:
-        """A row per run, with `label`, the config in a few words, and `slo_confidence`, that its SLO is kept."""
+        """A row per run, with `label`, the config in a few words, and `slo_confidence`, that its SLO is kept.
+
+        >>> waits = sweep.runs.group_by("level_label").agg(pl.col("ttft_s_p99").median().round(2))
+        >>> waits.sort("level_label").rows()[:2]
+        [('concurrency=32', 1.9), ('rate=16/s', 3.44)]
+        """
         return self.frames.runs
 
     @property
     def requests(self) -> pl.LazyFrame:
-        """A row per request, read when collected."""
+        """A row per request, read when collected.
+
+        >>> long = sweep.requests.filter(pl.col("input_tokens") > 1000, pl.col("phase") == "measured")
+        >>> long.select(pl.len(), pl.col("ttft_s").quantile(0.99, "linear").round(2)).collect().row(0)
+        (407, 5.6)
+        """
         return self.frames.requests
 
     @property
     def series(self) -> pl.DataFrame:
-        """A row per sample of each trial's series."""
+        """A row per sample of each trial's series.
+
+        >>> sweep.series.filter(quantity="gpu0_power_w")["value"].drop_nulls().len()
+        216
+        """
         return self.frames.series
 
     @property
     def hardware(self) -> tuple[str, ...]:
-        """The kinds of hardware that trials ran on, else those planned for."""
+        """The kinds of hardware that trials ran on, else those planned for.
+
+        >>> sweep.hardware
+        ('1x NVIDIA L4',)
+        """
         seen = self.trials["hardware"].unique(maintain_order=True).to_list() if self.trials.height else []
         return tuple(seen) or tuple(plan.hardware for plan in self.record.plans)
 
@@ -117,6 +144,9 @@ class SweepView:
         """The sweep's axes and the names of their alternatives, in the spec's order.
 
         Of an axis of which the highest value was sought, those that were launched: no more were meant to be.
+
+        >>> sweep.axes
+        {'max_num_seqs': ('16', '64'), 'max_num_batched_tokens': ('2048', '8192')}
         """
         names = {axis: tuple(choice.name for choice in choices) for axis, choices in self.spec.axes.items()}
         if (sought := self.spec.highest) is not None:
@@ -134,7 +164,11 @@ class SweepView:
 
     @property
     def metric_title(self) -> str:
-        """The objective with its percentile, such as `Time to first token p95`."""
+        """The objective with its percentile.
+
+        >>> sweep.metric_title
+        'Output throughput'
+        """
         return title_of(self.spec.objective.metric)
 
     @property
@@ -163,12 +197,20 @@ class SweepView:
 
     @property
     def slo_words(self) -> str:
-        """The SLO in words; empty when none is given."""
+        """The SLO in words; empty when none is given.
+
+        >>> sweep.slo_words
+        'TTFT p95 ≤ 2000 ms, TPOT p95 ≤ 100 ms'
+        """
         return limits_words(self.spec.slo)
 
     @property
     def model_name(self) -> str:
-        """The model served, or each of them."""
+        """The model served, or each of them.
+
+        >>> sweep.model_name
+        'meta-llama/Llama-3.1-8B-Instruct'
+        """
         names = {planned.config.model.name for plan in self.record.plans for planned in plan.feasible}
         return ", ".join(sorted(names)) or (self.spec.model.name if self.spec.model else "unknown")
 
@@ -186,7 +228,11 @@ class SweepView:
         return len(nodes[0].gpus) if nodes else 0
 
     def gpus_used(self, hardware: str) -> dict[str, int]:
-        """How many of the node's GPUs each config's engine takes; all of them where its flags are not known."""
+        """How many of the node's GPUs each config's engine takes; all of them where its flags are not known.
+
+        >>> set(sweep.gpus_used(sweep.hardware[0]).values())
+        {1}
+        """
         plan = self.plan_for(hardware)
         configs = [planned.config for planned in plan.feasible] if plan is not None else []
         return {config.config_id: self.record.gpus_used(config, hardware) or 0 for config in configs}
@@ -198,23 +244,36 @@ class SweepView:
         return len({used[each] for each in launched if each in used}) > 1
 
     def objective_runs(self) -> pl.DataFrame:
-        """The rows of `runs` that configs are compared by, invalid ones included; those of holdout runs are not."""
+        """The rows of `runs` that configs are compared by, invalid ones included; those of holdout runs are not.
+
+        >>> sweep.objective_runs()["level_label"].unique().to_list()
+        ['concurrency=32']
+        """
         workload, level = self.spec.objective_run()
         return self.same_requests().filter(pl.col("workload_name") == workload, pl.col("level_label") == level)
 
     def held_runs(self) -> pl.DataFrame:
-        """For each trial of a sweep for rates the run at its sustainable rate, else the objective's."""
+        """For each trial of a sweep for rates the run at its sustainable rate, else the objective's.
+
+        >>> sweep.held_runs().drop_nulls("rate_per_s").group_by("rate_per_s").len().sort("rate_per_s").rows()
+        [(4.0, 6), (8.0, 3), (16.0, 3)]
+        """
         workload, _ = self.spec.objective_run()
         runs = self.same_requests().filter(pl.col("workload_name") == workload)
         breaks = pl.col("rate_per_s").filter(~pl.col("rate_held")).min().over("trial_id")
         held = runs.filter(pl.col("rate_held"), breaks.is_null() | (pl.col("rate_per_s") < breaks))
         searched = runs.filter(pl.col("max_rate_ended").is_not_null())
-        found = pl.concat([searched, held.sort("rate_per_s", descending=True, maintain_order=True)])
-        found = found.unique("trial_id", keep="first", maintain_order=True)
+        # A closed loop has no rate: it stands only for a trial without one that held.
+        held = held.sort("rate_per_s", descending=True, nulls_last=True, maintain_order=True)
+        found = pl.concat([searched, held]).unique("trial_id", keep="first", maintain_order=True)
         return pl.concat([found, self.objective_runs().join(found, on="trial_id", how="anti", maintain_order="left")])
 
     def same_requests(self) -> pl.DataFrame:
-        """The rows of `runs` without those of holdout runs, by which configs are not compared."""
+        """The rows of `runs` without those of holdout runs, by which configs are not compared.
+
+        >>> sweep.same_requests().height
+        48
+        """
         apart = self.trials.filter("holdout")
         return self.runs.join(apart, on="trial_id", how="anti", maintain_order="left")
 
@@ -233,9 +292,9 @@ class SweepView:
         if self.slo_words:
             pairs.append(("SLO", self.slo_words))
         if asked := self.asked.given():
-            pairs.append(("Asked", ", ".join(f"{name} {value}" for name, value in asked.items())))
-        counts = ((self.trials.height, "trial"), (self.runs.height, "run"))
-        pairs.append(("n", n or ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts)))
+            pairs.append(("Changed for this report", ", ".join(f"{name} {value}" for name, value in asked.items())))
+        counts = f"{counted(self.trials.height, 'trial')}, {counted(self.runs.height, 'run')}"
+        pairs.append(("Measured", n or counts))
         return tuple(pairs)
 
     def engines(self, hardware: str | None = None) -> str:
@@ -267,11 +326,15 @@ class SweepView:
     def date_words(self) -> str:
         """When it was measured; an import's source may not say."""
         if self.record.imported:
-            return f"{self.record.imported.measured or 'not known'}, imported {self.record.started_at:%Y-%m-%d}"
+            return f"{self.record.imported.measured or 'date unknown'}, imported {self.record.started_at:%Y-%m-%d}"
         return f"{self.record.started_at:%Y-%m-%d %H:%M} UTC"
 
     def marks(self) -> tuple[str, ...]:
-        """Marks of every number of this sweep: simulated, estimated energy, interrupted."""
+        """Marks of every number of this sweep: simulated, estimated energy, interrupted.
+
+        >>> sweep.marks()
+        ('simulated', 'energy estimated')
+        """
         found = []
         if self.record.simulated:
             found.append("simulated")

@@ -12,7 +12,7 @@ from tokenpeak.records import IdlePower, Phase, Reason, RunRecord, Series
 from tokenpeak.results.energy import run_energies
 from tokenpeak.results.power_sensor import PowerSensor
 from tokenpeak.results.verdict import clock_reason
-from tokenpeak.spec.workload import ReplayLoad, StagedLoad
+from tokenpeak.spec.load import ReplayLoad, StagedLoad
 
 BUSY_UTILIZATION = 0.5
 

@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenpeak.ranking.intervals import requests_to_assure, share
+from tokenpeak.spec.load import FEWEST_WAVES, AnyLevel, ClosedLoad
 from tokenpeak.spec.sweep import SweepSpec
-from tokenpeak.spec.workload import FEWEST_WAVES, AnyLevel, AnyWorkload, ClosedLoad, ConversationWorkload
+from tokenpeak.spec.workload import AnyWorkload, ConversationWorkload
 
 Numbers = NDArray[np.float64]
 

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from tokenpeak.ranking.intervals import requests_to_assure, share
 from tokenpeak.records import PercentileIntervals, RunState, SteadyStateRecord
 from tokenpeak.results.run_summary import per_request
+from tokenpeak.spec.load import OpenLoad
 from tokenpeak.spec.slo import Slo
 from tokenpeak.spec.sweep import SweepSpec
-from tokenpeak.spec.workload import OpenLoad
 
 Numbers = NDArray[np.float64]
 

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from tokenpeak.records import OVERLOADED, ClientHealth, EngineCounters, Reason, RunSummary, Verdict
 from tokenpeak.results.run_summary import per_request, token_moments
 from tokenpeak.results.steady_state import steady_state_of
+from tokenpeak.spec.load import ClosedLoad, LoadLevel, OpenLoad
 from tokenpeak.spec.slo import Slo
-from tokenpeak.spec.workload import ClosedLoad, ConversationWorkload, LoadLevel, OpenLoad, Workload
+from tokenpeak.spec.workload import ConversationWorkload, Workload
 
 DISPATCH_FLOOR_S = 0.010
 LOOP_LAG_FLOOR_S = 0.020
@@ -39,6 +40,10 @@ GAP_SHARE = 0.5
 DELIVERED_SHARE = 0.95
 NETWORK_OUTAGE = "network_outage"
 """Code of the reason that the path to the server was cut during a run."""
+OVERLAP = Reason(
+    code="production_overlap",
+    text="Production was started by somebody while the trial was under way, and ran beside the engine.",
+)
 RECOMPUTED_LIMIT = 0.01
 """Of the tokens computed, how many preemption may add; vLLM calls preemption normal unless it is frequent."""
 

@@ -171,18 +171,37 @@ def _anchors(search: SearchSpec, plan: Plan, done: Sequence[Outcome], screened: 
     return launches - max(1, made)
 
 
+START_GUESS = ". How long a start takes was not measured here: these times are a guess until the first trial has ended"
+"""What stands behind an outline of a plan for nodes that are not simulated."""
 _KINDS = {"grid": "a grid", "random": "a random search", "adaptive": "an adaptive search"}
 
 
-def outline(spec: SweepSpec, plan: Plan, cost: Estimate, grid: Estimate) -> str:
-    """What the sweep does on one kind of hardware; beside it the cost of the `grid`, where that is not what it is."""
+def downtime_text(plan: Plan, cost: Estimate, idle: Collection[str]) -> str:
+    """How long production is down, or, of nodes that are all `idle`, how long they are used."""
+    taken = duration_text(cost.production_downtime_s)
+    if not set(plan.nodes) <= set(idle):
+        return f"production down for {taken}"
+    is_one = len(plan.nodes) == 1
+    return f"{', '.join(plan.nodes)} {'is' if is_one else 'are'} used for {taken}; nothing of yours is stopped"
+
+
+def outline(spec: SweepSpec, plan: Plan, cost: Estimate, grid: Estimate, idle: Collection[str] = ()) -> str:
+    """What the sweep does on one kind of hardware; beside it the cost of the `grid`, where that is not what it is.
+
+    `idle` nodes have no production.
+    """
     nodes = ", ".join(plan.nodes)
     away = cost.trials if spec.restore == "per_trial" else min(cost.trials, len(plan.nodes))
+    stopped = (
+        downtime_text(plan, cost, idle)
+        if set(plan.nodes) <= set(idle)
+        else f"production of {nodes} is stopped {_count(away, 'time', 'times')}, "
+        f"for {duration_text(cost.production_downtime_s)} in all"
+    )
     text = (
         f"{_KINDS[spec.search.strategy]} makes {_count(cost.trials, 'launch', 'launches')} with "
         f"{_count(len(plan.feasible), 'config', 'configs')} to choose from, in {duration_text(cost.duration_s)}; "
-        f"production of {nodes} is stopped {_count(away, 'time', 'times')}, "
-        f"for {duration_text(cost.production_downtime_s)} in all"
+        f"{stopped}"
     )
     if spec.window is not None and cost.duration_s:
         nights = ceil(cost.duration_s / window_s(spec.window))

@@ -10,7 +10,7 @@ It needs nothing but the standard library, so that `make clean` works without an
 import argparse
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from tokenpeak.node.machine.error import ScriptError
@@ -66,13 +66,15 @@ def _quoted(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$").replace("`", "\\`")
 
 
-def end() -> None:
-    """End each production that this user's state folder records, by process, and print which.
+def end(nodes: Collection[str] | None = None) -> None:
+    """End each production that this user's state folder records of these nodes, by process, and print which.
 
-    A node that a trial has stays as it is.
+    None: of all nodes. One that a trial has stays as it is.
     """
     for recorded in sorted((state_dir() / "nodes").glob("*/production.json")):
         node = recorded.parent.name
+        if nodes is not None and node not in nodes:
+            continue
         try:
             print(f"{node}: {end_produced(State(recorded.parent))}")
         except (ScriptError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Energy factors: what a kWh at the boards stands for at the meter, in the air, in water and in money.
+"""Energy factors: what a kWh of the GPUs stands for at the meter, in the air, in water and in money.
 
 Each is one number, or a mapping with its range and source: `pue: {value: 1.2, low: 1.15, high: 1.25, source: our meter,
 year: 2026}`.
@@ -7,10 +7,13 @@ year: 2026}`.
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, field_validator, model_validator
 
 from tokenpeak.errors import suggestion
 from tokenpeak.spec import Declaration
+
+MOST_KG_CO2_PER_KWH = 3.0
+"""Lignite in an old power station has about 1.3."""
 
 
 class Citation(Declaration):
@@ -29,15 +32,15 @@ class Citation(Declaration):
 class EnergyFactors(Declaration):
     """Factors from energy and time at the boards to CO₂, water and money.
 
-    The default of `water_l_per_kwh` stands for all water; where `wue_l_per_kwh` is given, it gives way.
+    The default of `water_l_per_kwh` counts for all water; where `wue_l_per_kwh` is given, it is 0.
     """
 
     pue: float = Field(default=1.3, ge=1)
-    """kWh at the meter per kWh at the boards."""
+    """kWh at the meter per kWh of the GPUs."""
     kg_co2_per_kwh: NonNegativeFloat = 0.48
     """Of the grid's electricity, or by contracts and certificates, per kWh at the meter."""
     wue_l_per_kwh: NonNegativeFloat = 0.0
-    """Water evaporated on site per kWh at the boards (WUE)."""
+    """Water evaporated on site per kWh of the GPUs (WUE)."""
     water_l_per_kwh: NonNegativeFloat = 1.8
     """Water of making electricity, off site, or all water, per kWh at the meter."""
     price_per_node_hour: PositiveFloat | None = None
@@ -65,6 +68,15 @@ class EnergyFactors(Declaration):
         if "wue_l_per_kwh" in given:
             given.setdefault("water_l_per_kwh", 0.0)
         return {**given, "cited": cited}
+
+    @field_validator("kg_co2_per_kwh")
+    @classmethod
+    def _in_kilograms(cls, value: float) -> float:
+        if value > MOST_KG_CO2_PER_KWH:
+            raise ValueError(
+                f"{value:g} kg of CO₂ for a kWh is more than any power station's; of grams write {value / 1000:g}"
+            )
+        return value
 
     @model_validator(mode="after")
     def _ranges(self) -> "EnergyFactors":

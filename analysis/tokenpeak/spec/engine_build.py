@@ -144,7 +144,7 @@ def _parsed(node: str, key: str, given: object) -> dict[str, DeclaredBuild]:
         where, text = first_mistake(error)
         raise InventoryError(
             f"{key} of node {node}: {'.'.join(where)}: {text}. A build is written NAME: {{version: 0.32.0, command: "
-            "[/opt/vllm/bin/vllm, serve]}, or with an image: playbooks/README.md has its keys"
+            "[/opt/vllm/bin/vllm, serve]}, or with an image: `tokenpeak schema inventory` has its keys"
         ) from error
 
 

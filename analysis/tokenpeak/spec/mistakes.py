@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,19 @@ class LocatedYaml:
         """A mistake in the line of that place."""
         return Mistake(path=self.path, line=self.line(*place), text=text)
 
+    def comment(self, *place: object) -> str:
+        """The comment in front of a place, as one line; empty where there is none."""
+        said: list[str] = []
+        for line in reversed(self._lines[: self.line(*place) - 1]):
+            if line.strip() and not line.lstrip().startswith("#"):
+                break
+            said.insert(0, line.strip().lstrip("# "))
+        return " ".join(filter(None, said))
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        return self.path.read_text(encoding="utf-8", errors="replace").split("\n")
+
     def line(self, *place: object) -> int:
         """The line of the key or item at a place, from 1; of a part of it where the rest is not there.
 
@@ -101,7 +115,7 @@ def complaints(error: ValidationError, schema: Mapping[str, Any]) -> list[tuple[
         where = ".".join(str(part) for part in finding["loc"])
         if finding["type"] == "extra_forbidden":
             key = str(finding["loc"][-1])
-            text = f"{where}: unknown key. {suggestion(key, _known_keys(schema, finding['loc'][:-1]))}"
+            text = f"{where}: unknown key. {suggestion(key, known_keys(schema, finding['loc'][:-1]))}"
         else:
             given = "" if finding["type"] == "missing" else f" (given: {finding['input']!r})"
             # A rule of a whole part names its value itself; the part would bury that.
@@ -111,7 +125,7 @@ def complaints(error: ValidationError, schema: Mapping[str, Any]) -> list[tuple[
     return lines
 
 
-def _known_keys(schema: Mapping[str, Any], loc: tuple[int | str, ...]) -> list[str]:
+def known_keys(schema: Mapping[str, Any], loc: tuple[int | str, ...]) -> list[str]:
     """The keys allowed at a place of the spec, found by walking its JSON Schema."""
     definitions = schema.get("$defs", {})
 

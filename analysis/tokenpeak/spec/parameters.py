@@ -25,7 +25,7 @@ UNITS = {
     "price_per_hour": "currency per node-hour, > 0",
     "pue": "kWh at the meter per kWh, ≥ 1",
     "kg_co2_per_kwh": "kg per kWh at the meter, ≥ 0",
-    "wue_l_per_kwh": "L on site per kWh at the boards, ≥ 0",
+    "wue_l_per_kwh": "L on site per kWh of the GPUs, ≥ 0",
     "water_l_per_kwh": "L off site per kWh at the meter, ≥ 0",
     "price_per_kwh": "currency per kWh at the meter",
 }

@@ -19,6 +19,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from tokenpeak import bounded
 from tokenpeak.errors import WorkloadError, suggestion
+from tokenpeak.spec.mistakes import known_keys
 from tokenpeak.spec.workload import Workload
 
 
@@ -97,13 +98,16 @@ def read_workload(path: Path) -> Workload:
     try:
         return _ADAPTER.validate_python({"name": path.stem, **raw})
     except ValidationError as error:
-        finding = error.errors()[0]
-        where = ".".join(str(part) for part in finding["loc"][1:]) or "kind"
+        # Of lengths, which are a number or a mapping, pydantic names first that a mapping is no number.
+        findings = [
+            each for each in error.errors() if each["type"] != "int_type" or not isinstance(each["input"], dict)
+        ]
+        finding = next((each for each in findings if each["type"] == "extra_forbidden"), findings[0])
+        where = ".".join(str(part) for part in finding["loc"][1:] if isinstance(part, int) or part.isidentifier())
         if finding["type"] == "extra_forbidden":
-            known = schema()["$defs"][_model(raw)]["properties"]
-            raise WorkloadError(f"{path}: {where}: unknown key. {suggestion(where, known)}") from error
-        raise WorkloadError(f"{path}: {where}: {finding['msg']} (given: {finding['input']!r})") from error
-
-
-def _model(raw: dict[str, Any]) -> str:
-    return f"{str(raw['kind']).capitalize()}Workload"
+            known = known_keys(schema(), finding["loc"][:-1])
+            raise WorkloadError(
+                f"{path}: {where}: unknown key. {suggestion(str(finding['loc'][-1]), known)}"
+            ) from error
+        message = finding["msg"].removeprefix("Value error, ")
+        raise WorkloadError(f"{path}: {where or 'kind'}: {message} (given: {finding['input']!r})") from error

@@ -1,6 +1,6 @@
 """SLO: limits on percentiles of latencies, and how many requests show one."""
 
-from pydantic import PositiveFloat
+from pydantic import PositiveFloat, model_validator
 
 from tokenpeak.spec import Declaration
 
@@ -9,6 +9,10 @@ def requests_to_see(percentile: str) -> int:
     """The fewest requests that have one beyond the percentile: 100 for p99, 20 for p95, 2 for p50."""
     beyond = 100 - int(percentile.removeprefix("p"))
     return -(-100 // beyond)
+
+
+LEAST_MS = {"ttft_s": 1.0, "latency_s": 1.0, "tpot_s": 0.1, "itl_s": 0.01}
+"""Lower limits are seconds that were taken for milliseconds: an answer over HTTP takes longer."""
 
 
 class Slo(Declaration):
@@ -36,6 +40,16 @@ class Slo(Declaration):
     """Time to the last token, p95."""
     latency_p99_ms: PositiveFloat | None = None
     """Time to the last token, p99."""
+
+    @model_validator(mode="after")
+    def _in_milliseconds(self) -> "Slo":
+        for metric, percentile, limit_s in self.limits():
+            if limit_s * 1000 < LEAST_MS[metric]:
+                name = f"{metric.removesuffix('_s')}_{percentile}_ms"
+                raise ValueError(
+                    f"{name} is {limit_s * 1000:g} ms, which no server holds; of seconds write {limit_s * 1e6:g}"
+                )
+        return self
 
     def limits(self) -> list[tuple[str, str, float]]:
         """The limits given: (metric as in metrics.py, percentile, limit in seconds)."""

@@ -23,10 +23,11 @@ from tokenpeak.spec import Declaration
 from tokenpeak.spec.axes import Alternative, ExtraConfig, is_number, seeks_highest, spelled_out, without_highest
 from tokenpeak.spec.endpoint import EndpointSpec
 from tokenpeak.spec.energy import EnergyFactors
+from tokenpeak.spec.load import AnyLevel, MaxRateLoad, OpenLoad
 from tokenpeak.spec.mistakes import complaints, secret_in
 from tokenpeak.spec.slo import Slo
 from tokenpeak.spec.window import parse_window, span_s
-from tokenpeak.spec.workload import AnyLevel, AnyWorkload, ConversationWorkload, MaxRateLoad, OpenLoad
+from tokenpeak.spec.workload import AnyWorkload, ConversationWorkload
 
 MARGIN_NATS = 0.02
 """Nats a token above the noise floor."""

@@ -28,8 +28,8 @@ from tokenpeak.errors import DatabaseError
 from tokenpeak.files import delete
 from tokenpeak.node.machine.root_files import appending
 
-SYSTEM_FOLDER = Path("/var/lib/tokenpeak")
-"""Where root keeps it when its state folder cannot be reached by other users."""
+SYSTEM_FOLDER = Path("/var/lib/tokenpeak-controller")
+"""Where root keeps it when its state folder cannot be reached by others; a node's own folder is closed to them."""
 SYSTEM_USER = "tokenpeak"
 SETTINGS = """
 listen_addresses = ''

@@ -14,9 +14,9 @@ from tokenpeak.records.quality import AnswersQuality, QualityInterval, SweepQual
 from tokenpeak.results.power_sensor import PowerSensor
 from tokenpeak.results.request_metrics import judged_under
 from tokenpeak.spec.energy import EnergyFactors
+from tokenpeak.spec.load import ClosedLoad, ExternalLoad, OpenLoad, level_kind
 from tokenpeak.spec.slo import Slo
 from tokenpeak.spec.sweep import SweepSpec
-from tokenpeak.spec.workload import ClosedLoad, ExternalLoad, OpenLoad, level_kind
 from tokenpeak.store.columns import Row, canonical_json, flat
 from tokenpeak.store.tables import CONFIGS, NODES, RUNS, SWEEPS, TRIALS
 

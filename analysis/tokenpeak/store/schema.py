@@ -14,6 +14,7 @@ from typing import Literal
 
 from tokenpeak.errors import InputError
 from tokenpeak.store.columns import SqlColumn
+from tokenpeak.store.frames import LATENCIES
 from tokenpeak.store.tables import SWEEPS, TABLES
 
 SCHEMA = "tokenpeak"
@@ -34,6 +35,14 @@ COMPUTED = {
     "failures": "Launches that failed",
     "configs_tied": "Configs that are the highest of those that may be run, or tied with it",
     "gain_config_id": "The config whose gain decision_gain is",
+    "axis": "An axis of the sweep",
+    "alternative": "The config's alternative of axis",
+    "other_axis": "Another axis of the sweep",
+    "other_alternative": "Of a pair of axes the alternative of other_axis; of two configs the other's of axis",
+    "configs": "Configs with a result that have both alternatives",
+    "other_config_id": "The config that is the same but for axis",
+    "ratio": "objective_mean of config_id ÷ that of other_config_id",
+    **LATENCIES,
 }
 """Meaning of each column that a view computes, or shows under another name."""
 

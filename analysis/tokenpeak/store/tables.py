@@ -133,7 +133,7 @@ CONFIGS = SqlTable(
         number("objective_mean", "Geometric mean of the objective over launches, less holdout runs and node effects"),
         text(
             "decision",
-            "run, ahead (not shown), keep (what runs now), none_holds (it comes nearest to the SLO) or not_known: of "
+            "run, ahead (not proven), keep (what runs now), none_holds (it comes nearest to the SLO) or not_known: of "
             "the config that the decision on this hardware names; null of all others",
         ),
         boolean("tie_group", "Among the highest of those that may be run and its ties; null without a result"),

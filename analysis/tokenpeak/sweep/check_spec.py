@@ -25,13 +25,7 @@ from tokenpeak.spec.energy import FACTORS
 from tokenpeak.spec.mistakes import LocatedYaml, Mistake, complaints, unreadable
 from tokenpeak.spec.schema import DescribedSchema
 from tokenpeak.spec.sweep import SweepSpec, read_spec
-from tokenpeak.spec.workload import (
-    AnyWorkload,
-    ConversationWorkload,
-    DatasetWorkload,
-    SyntheticWorkload,
-    TraceWorkload,
-)
+from tokenpeak.spec.workload import AnyWorkload, ConversationWorkload, DatasetWorkload, SyntheticWorkload, TraceWorkload
 from tokenpeak.vllm.flags import flag_table, size
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"

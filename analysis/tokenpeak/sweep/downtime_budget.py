@@ -14,9 +14,9 @@ from typing import Any
 from tokenpeak.errors import PlanError
 from tokenpeak.node.protocol import requests
 from tokenpeak.records import TrialRecord
+from tokenpeak.spec.load import MaxRateLoad
 from tokenpeak.spec.sweep import MEASUREMENT_LIMIT_S, SweepSpec
 from tokenpeak.spec.window import parse_window
-from tokenpeak.spec.workload import MaxRateLoad
 
 _MARGIN = 1.25
 """A trial may take this much longer than the longest before it."""

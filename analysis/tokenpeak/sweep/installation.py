@@ -173,13 +173,15 @@ def install_and_probe(
     inventory: Inventory,
     *,
     cancelled: Callable[[], bool] = lambda: False,
+    say: Callable[[str], None] = lambda _: None,
 ) -> PlaybookResult:
     """See that each node has this controller's script, declaration, secret and guard, and read what the node is.
 
-    Where a trial has the rights for one command only, root has installed it before, and it is not touched.
+    Where a trial has the rights for one command only, root has installed it before, and it is not touched. `say` is
+    called with the words for each task that takes minutes.
     """
     own = [node.name for node in inventory.nodes if not node.guard_command]
-    return _run("probe.yml", inventory, (), {"tokenpeak_install_on": own}, cancelled)
+    return _run("probe.yml", inventory, (), {"tokenpeak_install_on": own}, cancelled, say)
 
 
 def _run(
@@ -188,6 +190,7 @@ def _run(
     nodes: Sequence[str],
     extravars: dict[str, Any],
     cancelled: Callable[[], bool],
+    say: Callable[[str], None] = lambda _: None,
 ) -> PlaybookResult:
     named = [inventory.node(name) for name in nodes] or inventory.nodes
     with _extravars(inventory) as prepared:
@@ -197,6 +200,7 @@ def _run(
             nodes=nodes,
             extravars={**prepared, **extravars},
             cancelled=cancelled,
+            on_long_task=lambda node, task: say(f"{node}: {task}"),
             skip_tags=() if any(map(_is_demonstration, named)) else ("demonstration",),
         )
 

@@ -4,6 +4,8 @@ The facts of the last probe of an inventory are kept in the state folder, so tha
 """
 
 import json
+import os
+import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +14,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from tokenpeak import paths
-from tokenpeak.errors import InventoryError, NodeError, StoppedError
+from tokenpeak.errors import FactsError, InventoryError, NodeError, StoppedError
 from tokenpeak.files import write_atomically
 from tokenpeak.node.engine.builds import engine_builds
 from tokenpeak.node.machine.words import LINES, one_line, wrong_tree
 from tokenpeak.node.probe.chosen_boards import only
 from tokenpeak.node.protocol.answers import ProbeAnswer, as_json
+from tokenpeak.node.protocol.parts import MachineFacts
 from tokenpeak.node.protocol.requests import limits
 from tokenpeak.paths import inside
 from tokenpeak.predict.memory_plan import PLANNING_ENV
@@ -151,13 +154,14 @@ def probe(
     inventory: Inventory,
     *,
     cancelled: Callable[[], bool] = lambda: False,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Probe:
     """Install TokenPeak's command and, where the inventory asks for it, the engine; then read the facts of each node.
 
-    Raises NodeError when Ansible could not run at all, StoppedError when the user ended it; a node that fails is an
-    entry.
+    `say` is called with what takes minutes. Raises NodeError when Ansible could not run at all, StoppedError when the
+    user ended it; a node that fails is an entry.
     """
-    results = install_and_probe(inventory, cancelled=cancelled).nodes
+    results = install_and_probe(inventory, cancelled=cancelled, say=say).nodes
     unreachable = {name: result.unreachable for name, result in results.items() if result.unreachable}
     failed: dict[str, str] = {}
     answered: dict[str, ReadyNode] = {}
@@ -203,8 +207,8 @@ def _with_rights(failure: str) -> str:
     return (
         f"{failure.rstrip('.')}. Log in as root (ansible_user: root), or set ansible_become: true and let that user's "
         "sudo ask for no password. A user without root keeps everything at home: tokenpeak_state_dir: "
-        "/home/USER/.local/state/tokenpeak-node, and production that is the user's own; see playbooks/README.md "
-        "under Rights"
+        "/home/USER/.local/state/tokenpeak-node, and production that is the user's own; see page "
+        "'Tune without root' of `tokenpeak docs`"
     )
 
 
@@ -217,6 +221,46 @@ def last_facts(inventory_name: str) -> tuple[NodeFacts, ...]:
         return tuple(NodeFacts.model_validate(entry) for entry in json.loads(path.read_text()))
     except (ValueError, ValidationError) as error:
         raise NodeError(f"{path} cannot be read ({error}). Remove it and probe again.") from error
+
+
+def known_facts(inventory: Inventory) -> list[NodeFacts]:
+    """The last probe of each node, else its declared facts; FactsError naming those that have neither.
+
+    A node without either that is this machine is taken for its processors and memory.
+    """
+    probed = {fact.node: fact for fact in last_facts(inventory.name)}
+    facts, without = [], []
+    for node in inventory.nodes:
+        fact = probed.get(node.name) or declared_facts(node)
+        if fact is None and node.is_local:
+            fact = _this_machine(node.name, engine_builds_of(node))
+        if fact is None:
+            without.append(node.name)
+        else:
+            now: dict[str, Any] = {
+                "engine_env": planning_env(node),
+                "engine_env_allowed": node.engine_env_allowed,
+                "model": declared_model(node),
+            }
+            if fact.source == "declared" or not fact.engines:
+                now["engines"] = engine_builds_of(node)
+            facts.append(fact.model_copy(update=now))
+    if without:
+        raise FactsError(
+            f"Nothing is known of {', '.join(without)}: never probed, and no facts declared. Run "
+            f"`tokenpeak probe --inventory {inventory.name}`, or add tokenpeak_facts to {inventory.hosts_path}."
+        )
+    return facts
+
+
+def _this_machine(name: str, engines: tuple[EngineBuild, ...]) -> NodeFacts:
+    machine = MachineFacts(
+        cpu=platform.processor() or platform.machine(),
+        cpu_cores=os.cpu_count(),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        engine_version=engines[0].version,
+    )
+    return NodeFacts.of(machine, node=name, source="declared", engines=engines)
 
 
 def _ready(name: str, result: NodeResult, inventory: Inventory) -> ReadyNode:
@@ -301,7 +345,7 @@ def prepare(inventory: Inventory, progress: ProgressDisplay, interrupt: Interrup
     model_stores(inventory)
     names = [node.name for node in inventory.nodes]
     progress.say(f"Probing {', '.join(names) if len(names) <= _MOST_NAMED else f'{len(names)} nodes'}")
-    probed = probe(inventory, cancelled=interrupt.gentle)
+    probed = probe(inventory, cancelled=interrupt.gentle, say=progress.say)
     if not probed.usable:
         lines = "\n  ".join(probed.complaints())
         raise NodeError(f"No node of inventory {inventory.name} can run a trial; nothing was stopped.\n  {lines}")

@@ -5,7 +5,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -35,6 +35,12 @@ _PHASE_WORDS: dict[Step, str] = {
     "install": "installing",
     "probe": "probing",
 }
+_IDLE_WORDS: dict[Step, str] = _PHASE_WORDS | {
+    "launch": "engine starts",
+    "finish": "engine ends, results are collected",
+    "restore": "engine ends",
+}
+"""On a node without production."""
 _REFRESH_PER_S = 2
 SIDE = "controller"
 LOG = "notify.log"
@@ -86,6 +92,7 @@ class ProgressDisplay:
         self._terminal = sys.stdout.isatty() if terminal is None else terminal
         self._lock = threading.Lock()
         self._rows: dict[str, _Row] = {}
+        self._idle: Collection[str] = ()
         self._count = TrialCount(remaining=0)
         self._at_once = 1
         self._durations_s: list[float] = []
@@ -97,9 +104,10 @@ class ProgressDisplay:
         stamp = "" if self._terminal else time.strftime("%H:%M:%S ")
         self._console.print(Text(f"{stamp}{one_line(line)}"))
 
-    def expect(self, count: TrialCount, nodes: tuple[str, ...], at_once: int) -> None:
-        """The sweep's trials, and its nodes, so many of which work at once."""
+    def expect(self, count: TrialCount, nodes: tuple[str, ...], at_once: int, idle: Collection[str] = ()) -> None:
+        """The sweep's trials, and its nodes, so many of which work at once; `idle` ones have no production."""
         with self._lock:
+            self._idle = idle
             self._count = count
             self._at_once = at_once
             self._rows = {node: _Row() for node in nodes}
@@ -124,10 +132,11 @@ class ProgressDisplay:
             return
         with self._lock:
             row = self._rows.setdefault(node, _Row())
-            row.phase, row.since_s, row.level = _PHASE_WORDS[step], time.monotonic(), ""
+            words = (_IDLE_WORDS if node in self._idle else _PHASE_WORDS)[step]
+            row.phase, row.since_s, row.level = words, time.monotonic(), ""
             label = f"{node} {row.trial}".strip()
         if not self._terminal:
-            self.say(f"{label} {_PHASE_WORDS[step]}")
+            self.say(f"{label} {words}")
 
     def trial_ended(self, record: TrialRecord, value: str, best: str, count: TrialCount) -> None:
         """A node's trial ended; `value` is its objective in words, `best` the best so far."""

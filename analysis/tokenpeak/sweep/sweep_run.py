@@ -116,7 +116,7 @@ def _trials(
     if at_once < len(job.usable):
         bound = "--parallel" if at_once == job.parallel else "the load hosts have room for no more"
         progress.say(f"{at_once} of {len(job.usable)} nodes work at once ({bound}); the others serve meanwhile")
-    progress.expect(count, tuple(job.usable), at_once)
+    progress.expect(count, tuple(job.usable), at_once, job.inventory.idle)
     site = TrialSite(
         inventory=job.inventory,
         folder=folder,

@@ -216,11 +216,17 @@ def _ending(
     gave_up = _last(lines, TIMED_OUT)
     if timed_out or gave_up is not None:
         waiting = gave_up if gave_up is not None else _last(lines[-40:], WAITING)
-        why = "its deadline passed" if timed_out else "its processes waited for each other in vain"
-        nccl = any("nccl" in line.lower() for line in lines[-40:])
-        hint = " Its last words are of NCCL: try disable_custom_all_reduce or NCCL_P2P_DISABLE=1." if nccl else ""
-        evidence = (*([waiting[:EVIDENCE_CHARACTERS]] if waiting else []), *_tail(lines))
-        return "hung", f"The engine hung in {phase}: {why}.{hint}", tuple(dict.fromkeys(evidence))
+        tail = _tail(lines)
+        evidence = tuple(dict.fromkeys((*([waiting[:EVIDENCE_CHARACTERS]] if waiting else []), *tail)))
+        if any("nccl" in line.lower() for line in lines[-40:]):
+            why = "Its last words are of NCCL: try disable_custom_all_reduce or NCCL_P2P_DISABLE=1."
+        elif timed_out:
+            came_to = f"Its log had come to: {tail[-1]}" if tail else "Its log is empty"
+            why = f"{came_to.rstrip('. ')}. If it is only slow, raise deadlines.engine_ready_s."
+        else:
+            why = "Its processes waited for each other in vain."
+        how = "was not ready when its deadline passed" if timed_out else "hung"
+        return "hung", f"The engine {how}, in {phase}. {why}", evidence
     raised = _raised(lines)
     number = _signal(lines, exit_status)
     is_silent = raised is None and not any(map(DIED.search, lines))

@@ -8,7 +8,7 @@ from judge.checks import checks
 from judge.raw import Raw, geometric
 from judge.text import Figures, N, P, Site, WrongError, current, limits, must, number, own_runs, pattern
 
-MARKS = ("run", "ahead, not shown", "keep what you run", "nearest to the SLO", "not known")
+MARKS = ("run", "ahead, not proven", "keep what you run", "nearest to the SLO", "not known")
 
 
 @pattern(r"(?P<all>.+)")
@@ -38,7 +38,7 @@ def tile(site: Site, found: re.Match[str]) -> Figures:
         others = set(means) - raw.not_compared(hw) - {now}
         allowed = others & set(raw.may_run(hw))
         must((value == "not explored") == (not allowed), "whether another of its precision may be run")
-        shown = re.search(r"(\d+|no) other configs? of it tried", text)
+        shown = re.search(r"(\d+|no) other configs? of this precision tried", text)
         must(shown, "how many others were tried")
         assert shown is not None
         yield shown[1].replace("no", "0"), len(others)

@@ -57,7 +57,7 @@ def tied_with_least(raw: Raw, hardware: str) -> int:
 
 
 @pattern(
-    rf"On (?P<hw>{HW}), ⟦(?P<label>[^⟧]+)⟧ uses (?:the least energy of those with a figure: )?"
+    rf"On (?P<hw>{HW}), ⟦(?P<label>[^⟧]+)⟧ uses (?:the least energy of all configs with an energy figure: )?"
     rf"(?P<joule>{N}) J per output token"
     rf"(?: \((?P<low>{N}) to (?P<high>{N})\)| \((?P<few>one launch|few launches), no interval\))?"
     rf"\. At the meter that is (?P<kwh>{N}) kWh per million\."

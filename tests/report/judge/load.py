@@ -2,6 +2,7 @@
 
 import math
 import re
+from typing import Any
 
 from judge import rates
 from judge.raw import Raw, geometric
@@ -16,10 +17,9 @@ def _own_level(raw: Raw, said: str) -> str:
 
 
 @pattern(
-    rf"(?P<hw>{HW}) gives most at (?P<level>{LEVEL}) with ⟦(?P<label>[^⟧]+)⟧ ?: (?P<value>{N}) tok/s, "
-    rf"(?P<user>{N}) tok/s to the "
-    rf"median user\.(?: The fastest median user got (?P<fast>{N}) tok/s, with ⟦(?P<who>[^⟧]+)⟧ at "
-    rf"(?P<where>{LEVEL})\.(?= |$))?"
+    rf"On (?P<hw>{HW}), throughput is highest with ⟦(?P<label>[^⟧]+)⟧ at (?P<level>{LEVEL}): (?P<value>{N}) tok/s, "
+    rf"(?P<user>{N}) tok/s for the median request\."
+    rf"(?: The median request is fastest with ⟦(?P<who>[^⟧]+)⟧ at (?P<where>{LEVEL}): (?P<fast>{N}) tok/s\.(?= |$))?"
 )
 def fastest(site: Site, found: re.Match[str]) -> Figures:
     raw, hw = site.raw, found["hw"]
@@ -41,17 +41,17 @@ def fastest(site: Site, found: re.Match[str]) -> Figures:
         must(top == most, f"{top} is faster")
 
 
-@pattern(rf"On (?P<hw>{HW}), (?P<rate>{N}) req/s is the highest rate tried within (?P<slo>.+?)\. (?P<rest>.+)$")
-def tried_rate(site: Site, found: re.Match[str]) -> Figures:
+@pattern(rf"On (?P<hw>{HW}), (?P<rate>{N}) req/s is the highest rate at which (?P<slo>.+?) held\. (?P<rest>.+)$")
+def held_rate(site: Site, found: re.Match[str]) -> Figures:
     raw, hw = site.raw, found["hw"]
     every = rates.states(raw, hw)
     ends = {label: rates.ends(own) for label, own in every.items()}
-    confidences: dict[tuple[str, float], list[float]] = {}
+    held: dict[tuple[str, float], list[dict[str, Any]]] = {}
     for trial in raw.trials:
         for run in trial["runs"]:
             rate = run["level"].get("rate_per_s")
             if rate and trial["hardware"] == hw and every[raw.label(trial["config"])][rate]:
-                confidences.setdefault((raw.label(trial["config"]), rate), []).append(confidence(run, raw))
+                held.setdefault((raw.label(trial["config"]), rate), []).append(run)
     top = max(low for low, _ in ends.values())
     same = [label for label, (low, _) in ends.items() if low == top]
     yield found["rate"], top
@@ -61,8 +61,8 @@ def tried_rate(site: Site, found: re.Match[str]) -> Figures:
         yield shown[2], len(ends)
     else:
         must(f"⟦{same[0]}⟧ held it" in rest, "who held it")
-    if shown := re.search(rf"with ({N})% confidence", rest):
-        least = min(min(confidences[label, top]) for label in same)
+    if shown := re.search(rf"with (?:at least )?({N})% confidence", rest):
+        least = min(confidence(held[label, top], raw) for label in same)
         must(number(shown[1])[0] == min(math.floor(least * 1000), 999) / 10, f"confidence {least}")
     if shown := re.search(rf"The limit lies between ({N}) and ({N}) req/s", rest):
         yield shown[1], top

@@ -8,11 +8,11 @@ from judge.text import HW, LEVEL, UNIT, Figures, N, P, Site, limits, must, patte
 
 OUTCOMES = {
     "run": r"Run ⟦{said}⟧",
-    "ahead": r"⟦{said}⟧ is ahead, not shown",
+    "ahead": r"⟦{said}⟧ leads, but (?:the lead is not proven|is not proven to hold the SLO)",
     "keep": r"Keep (?P<kept>.+?), as nothing is shown to be better",
     "none_holds": r"Nothing holds the SLO; ⟦{said}⟧ comes nearest",
-    "not_known": r"Not known: (?:nothing shows that )?⟦{said}⟧ "
-    r"(?:is better than another|has nothing that it may be compared with)",
+    "not_known": r"Not known: ⟦{said}⟧ "
+    r"(?:is not shown to be better than another|has nothing that it may be compared with)",
 }
 
 
@@ -93,7 +93,7 @@ def noise(site: Site, found: re.Match[str]) -> Figures:
 
 @pattern(
     rf"⟦(?P<said>[^⟧]+)⟧ measured (?P<gain>{P}) (?:\((?P<ends>.+?)\) )?over "
-    r"(?P<base>the engine's defaults|production), which is not shown\."
+    r"(?P<base>the engine's defaults|production), which is not proven\."
 )
 def not_shown(site: Site, found: re.Match[str]) -> Figures:
     raw, hw = site.raw, list(site.recommended)[-1]
@@ -128,12 +128,6 @@ def random_weights(site: Site, found: re.Match[str]) -> Figures:
     return iter(())
 
 
-@pattern(r"Simulated: no GPU was measured, so none of these figures is a GPU's\.")
-def simulated(site: Site, found: re.Match[str]) -> Figures:
-    must(site.raw.sweep["simulated"], "it was measured")
-    return iter(())
-
-
 @pattern(rf"It does not hold the SLO at (?P<level>{LEVEL}) \((?P<limits>.+?)\)\.")
 def broken(site: Site, found: re.Match[str]) -> Figures:
     raw = site.raw
@@ -164,13 +158,15 @@ def tie(site: Site, found: re.Match[str]) -> Figures:
     must((found["how"] == "tie") == (raw.half(hw, 1) is not None), "how it ties")
 
 
-@pattern(rf"At (?P<place>{LEVEL}) it gives only (?P<mine>{N}) tok/s; ⟦(?P<label>[^⟧]+)⟧ gives (?P<best>{N})\.")
+@pattern(
+    rf"At (?P<level>{LEVEL})(?: of workload (?P<workload>\S+))? this config reaches only (?P<mine>{N}) tok/s; "
+    rf"⟦(?P<label>[^⟧]+)⟧ reaches (?P<best>{N})\."
+)
 def elsewhere(site: Site, found: re.Match[str]) -> Figures:
     """Another load of another workload, where the recommended config is far behind the best."""
     raw, hw = site.raw, list(site.recommended)[-1]
-    workload, _, level = found["place"].rpartition(", ")
     speeds: dict[str, list[float]] = {}
-    for trial, run in raw.runs(hw, level, workload or None):
+    for trial, run in raw.runs(hw, found["level"], found["workload"]):
         speeds.setdefault(raw.label(trial["config"]), []).append(run["summary"]["output_tok_per_s"])
     means = {label: geometric(own) for label, own in speeds.items()}
     must(max(means, key=means.__getitem__) == found["label"], "the best there")

@@ -7,8 +7,8 @@ from judge.text import HW, UNIT, Figures, N, Site, must, pattern
 
 
 @pattern(
-    r"(?P<ok>\d+) configs? gave a result on (?P<kinds>\d+) kinds? of hardware(?:, (?P<failed>\d+) did "
-    r"not start or broke off)?\."
+    r"(?P<ok>\d+) configs? gave a result on (?P<kinds>\d+) kinds? of hardware(?:, (?P<failed>\d+) "
+    r"failed)?\."
 )
 def standing(site: Site, found: re.Match[str]) -> Figures:
     raw = site.raw
@@ -21,8 +21,8 @@ def standing(site: Site, found: re.Match[str]) -> Figures:
 
 @pattern(
     rf"From worst to best they span (?P<worst>{N}) to (?P<best>{N}) (?:{UNIT})(?: on (?P<hw>{HW}))?; "
-    r"(?:none holds the SLO|(?P<n>\d+|none)(?: others?)?(?: is| are) (?P<how>tied with|within (?P<margin>\d+)% of) "
-    r"the best(?P<may> that may be run)?)\.(?: This sweep shows differences above \d+%\.)?"
+    r"(?:none holds the SLO|(?P<may>of those that may be run, )?(?P<n>\d+|no) others?(?: is| are) "
+    r"(?P<how>tied with|within (?P<margin>\d+)% of) the best)\.(?: This sweep shows differences above \d+%\.)?"
 )
 def span(site: Site, found: re.Match[str]) -> Figures:
     raw = site.raw
@@ -35,7 +35,7 @@ def span(site: Site, found: re.Match[str]) -> Figures:
         must(not allowed, "a config holds the SLO")
         return
     must(bool(found["may"]) == (len(allowed) < len(values)), "whether all may be run")
-    yield found["n"].replace("none", "0"), len(raw.group(hw, allowed)) - 1
+    yield found["n"].replace("no", "0"), len(raw.group(hw, allowed)) - 1
     if found["margin"]:
         yield found["margin"], raw.margin * 100
 

@@ -117,16 +117,15 @@ def own_runs(site: Site, hw: str, label: str) -> list[dict[str, Any]]:
     return [run for trial, run in site.raw.runs(hw) if site.raw.label(trial["config"]) == label]
 
 
-def confidence(run: dict[str, Any], raw: Raw) -> float:
+def confidence(runs: list[dict[str, Any]], raw: Raw) -> float:
     """The least confidence that a limit's percentile lies within it, by the beta distribution of order statistics.
 
-    1 of old runs, which did not record how many requests were within.
+    By the requests of all the runs together; 1 of old runs, which did not record how many requests were within.
     """
     found = []
     for name, percentile, _ in limits(raw):
-        within = (run["summary"].get("within_limits") or {}).get(f"{name}_s_{percentile}")
-        if within is not None:
-            share = int(percentile[1:]) / 100
-            sent = run["summary"]["requests_sent"]
-            found.append(float(stats.beta.sf(share, within, sent - within + 1)))
+        within = [(run["summary"].get("within_limits") or {}).get(f"{name}_s_{percentile}") for run in runs]
+        if None not in within:
+            sent = sum(run["summary"]["requests_sent"] for run in runs)
+            found.append(float(stats.beta.sf(int(percentile[1:]) / 100, sum(within), sent - sum(within) + 1)))
     return min(found, default=1.0)

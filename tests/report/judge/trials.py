@@ -16,8 +16,7 @@ from judge.text import HW, Figures, N, P, Site, WrongError, must, pattern
 
 @pattern(
     rf"(?P<n>\d+) launches, of which (?:all|(?P<ok>\d+)) gave a result; they took (?P<minutes>{N}) "
-    rf"minutes on their nodes, "
-    rf"(?P<share>\d+)% of it under load\. TokenPeak's own part was (?P<own>{N}) s in the median trial\."
+    rf"node-minutes, (?P<share>\d+)% of it under load\. TokenPeak itself took (?P<own>{N}) s of the median trial\."
 )
 def launches(site: Site, found: re.Match[str]) -> Figures:
     trials = site.raw.trials
@@ -88,7 +87,7 @@ def drift(site: Site, found: re.Match[str]) -> Figures:
 
 
 @pattern(
-    r"(?:Of (?P<claims>\d+) claims that the source makes, the data, arithmetic and physics say: "
+    r"(?:(?P<claims>\d+) claims? of the source, checked by its data, arithmetic and physics: "
     r"(?P<said>[\w ,]+)\. )?"
     r"(?P<checks>\d+ of \d+ checks of the figures ran; (?:no warning|\d+ warnings?: [\w\s,-]+))\."
 )
@@ -103,7 +102,7 @@ def checked(site: Site, found: re.Match[str]) -> Figures:
 
 
 @pattern(
-    rf"By the config of its decision, (?P<hw>{HW}) gives (?P<value>{N}) tok/s per GPU, "
+    rf"With its chosen config, (?P<hw>{HW}) gives (?P<value>{N}) tok/s per GPU, "
     rf"(?P<ratio>{N}) times (?P<other>{HW})\."
     r"(?: Per output token it needs (?P<share>\d+)% (?P<how>less|more) energy\.)?"
 )
@@ -121,8 +120,8 @@ def hardware(site: Site, found: re.Match[str]) -> Figures:
 
 
 @pattern(
-    rf"On (?P<hw>{HW}), ⟦(?P<axis>\w+)=(?P<other>[^⟧]+)⟧ gives (?P<ratio>{N}) times (?P<first>\S+), "
-    rf"over (?P<n>\d+) matched pairs?\."
+    rf"On (?P<hw>{HW}), ⟦(?P<axis>\w+)=(?P<other>[^⟧]+)⟧ gives (?P<ratio>{N}) times the [\w ]+ of "
+    r"⟦(?P<first>[^⟧]+)⟧, over (?P<n>\d+) matched pairs?\."
 )
 def formats(site: Site, found: re.Match[str]) -> Figures:
     raw, axis = site.raw, found["axis"]

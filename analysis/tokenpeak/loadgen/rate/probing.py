@@ -17,8 +17,8 @@ from tokenpeak.ranking.intervals import share
 from tokenpeak.records import MaxRate, RateProbe
 from tokenpeak.results.run_summary import gaps_s, per_request, summarize
 from tokenpeak.results.steady_state import percentile_intervals, steady_state_of
+from tokenpeak.spec.load import ClosedLoad, LoadLevel, MaxRateLoad, OpenLoad
 from tokenpeak.spec.slo import Slo
-from tokenpeak.spec.workload import ClosedLoad, LoadLevel, MaxRateLoad, OpenLoad
 
 RAMP_STEPS = 16
 """A first step of a sixteenth of the slots lets as many workers share them."""

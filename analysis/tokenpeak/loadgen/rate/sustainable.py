@@ -21,7 +21,7 @@ from tokenpeak.loadgen.rate.queue import HIGHEST_SHARE, WARMUP_SHARE, Limits, Mo
 from tokenpeak.loadgen.rate.queue_estimate import estimate_models
 from tokenpeak.ranking.intervals import share
 from tokenpeak.records import MaxRate
-from tokenpeak.spec.workload import search_time_s
+from tokenpeak.spec.load import search_time_s
 
 FIRST_CONCURRENCY = 32
 MOST_CONCURRENCY = 1024

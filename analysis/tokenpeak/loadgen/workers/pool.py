@@ -30,7 +30,7 @@ from tokenpeak.loadgen.workers.messages import (
     Ready,
 )
 from tokenpeak.results.network import PathWatch
-from tokenpeak.spec.workload import ClosedLoad, LoadLevel, StagedLoad
+from tokenpeak.spec.load import ClosedLoad, LoadLevel, StagedLoad
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -227,7 +227,8 @@ def complete(
     ca_file: str | None = None,
 ) -> str | None:
     """None when `model` gave a real completion; otherwise what came instead."""
-    body = {"model": model, "prompt": "The", "max_tokens": 1, "temperature": 0}
+    # Several tokens: vLLM 0.32's worker dies on a CPU with AMX, run eagerly, when its first prompt is one token alone.
+    body = {"model": model, "prompt": "The first words of", "max_tokens": 1, "temperature": 0}
     answer = request(f"{url}/v1/completions", "POST", body, key, timeout_s, check, ca_file)
     if answer.status == 404 and served_model(url, key, check=check, ca_file=ca_file) == model:
         # A server of chat models only.

@@ -27,7 +27,9 @@ SERVED = "served"
 HOLD_FILE = "hold.json"
 HELD = "held"
 _LATEST_UNIX_S = 1e11
-RELEASE = "`tokenpeak restore --release`"
+INVENTORY = "--inventory NAME"
+"""For the controller's inventory, whose name the node does not know."""
+RELEASE = f"`tokenpeak restore --release {INVENTORY}`"
 GENERATIONS_FILE = "generations.json"
 FENCED = "fenced"
 _MOST_SWEEPS = 500
@@ -37,6 +39,11 @@ _MOST_STEPS = 1000
 generations at once, after which none would be left to resume the sweep with."""
 _FIRST_GENERATION = 1
 """The generation of the controller that began the sweep: there is one, so that no node needs to note it."""
+
+
+def typed_for(words: str, inventory_name: str) -> str:
+    """These words with the inventory's name in commands to type."""
+    return words.replace(INVENTORY, f"--inventory {inventory_name}")
 
 
 def renew(state: State, lease_s: float | None, holder: str) -> None:
@@ -82,7 +89,7 @@ def take_lock(state: State, holder: str, sweep_id: str | None = None) -> None:
         raise ScriptError(
             "locked",
             f"The node is held by {held['holder']} since {since}: wait until that sweep has ended, "
-            "or run `tokenpeak restore --release` to break the lock and give the node back.",
+            f"or run {RELEASE} to break the lock and give the node back.",
         )
     if held.get("holder") != holder:
         taken = {"holder": holder, "sweep_id": sweep_id, "taken_at_unix_s": time.time()}

@@ -28,6 +28,8 @@ FORWARDERS = ("docker-proxy", "rootlessport", "rootlesskit", "slirp4netns", "pas
 """Programs that answer at a container's published ports, as the user of the container's runtime."""
 _NAMED = re.compile(r"^(docker|libpod-payload|libpod|crio|cri-containerd)-|\.scope$")
 """Text around a container's id in the name of its control group."""
+_ADVICE = re.compile(r"(Run|See) '.*--help'")
+"""What Docker prints below the reason of an error."""
 _POLL_S = 0.05
 _INIT = {DOCKER: "docker-init", PODMAN: "catatonit"}
 _INIT_FOLDERS = (Path("/usr/libexec/docker"), Path("/usr/libexec/podman"), Path("/usr/lib/podman"))
@@ -135,8 +137,8 @@ def is_absent(ran: process.Ran) -> bool:
 
 
 def said(ran: process.Ran) -> str:
-    """The end of what a command printed, for an error."""
-    lines = (ran.err or ran.out).strip().splitlines()
+    """The end of what a command printed, for an error, without advice to read its help."""
+    lines = [line for line in (ran.err or ran.out).splitlines() if line.strip() and not _ADVICE.match(line)]
     return shown_output(lines[-1] if lines else "")
 
 

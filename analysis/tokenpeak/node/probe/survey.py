@@ -14,7 +14,7 @@ import shutil
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Iterator
+from typing import Iterator, Sequence
 
 from tokenpeak.node.bundle import own_digest
 from tokenpeak.node.engine import installed, serving
@@ -42,7 +42,8 @@ SYSTEM_UNIT = re.compile(r"^/system\.slice/(?:.*/)?([^/]+\.service)(?:/|$)")
 USER_UNIT = re.compile(r"/user@(\d+)\.service/(?:[^/]+\.slice/)*([^/]+\.service)(?:/|$)")
 KEPT_ENV = re.compile(r"^(VLLM_|CUDA_|NCCL_|HF_|TRANSFORMERS_|TORCH|OMP_|ROCR_|HIP_|LD_LIBRARY_PATH$|TOKENPEAK_SIM_)")
 _COMPOSE = "com.docker.compose"
-_MODULES = ("vllm.entrypoints", "tokenpeak.sim.engine")
+_SIMULATOR = "tokenpeak.sim.engine"
+_MODULES = ("vllm.entrypoints", _SIMULATOR)
 PORT = 8000
 _LOCAL = ("0.0.0.0", "127.0.0.1", "::", "::ffff:127.0.0.1")  # noqa: S104 — where others listen
 _SHOWN = 1000
@@ -72,6 +73,20 @@ def model_of(words: list[str]) -> str | None:
     return None
 
 
+def port_of(words: list[str]) -> int | None:
+    """The port at which a command line of vLLM has it listen: vLLM's own where none is given, None for no number."""
+    given = next((word.partition("=")[2] for word in words if word.startswith("--port=")), None)
+    if given is None:
+        given = next((after for word, after in zip(words, words[1:]) if word == "--port"), str(PORT))
+    return int(given) if re.fullmatch(r"[1-9]\d{0,4}", given) and int(given) < 1 << 16 else None
+
+
+def is_demonstration(words: list[str]) -> bool:
+    """Whether a command line is the server of a simulated node of TokenPeak's, on a loopback address of its own."""
+    host = next((after for word, after in zip(words, words[1:]) if word == "--host"), "")
+    return _SIMULATOR in words and host.startswith("127.") and host not in _LOCAL
+
+
 @dataclass
 class Machine:
     """Engines and containers that run on a machine at one moment."""
@@ -80,7 +95,7 @@ class Machine:
     containers: dict[str, tuple[Runtime, Json]]
     """Running containers by id."""
     engines: dict[int, list[str]]
-    """Command lines of vLLM's servers by pid; of those that started each other, the first."""
+    """Command lines of vLLM's servers by pid; of those that started each other, the first. No simulated node's."""
 
     @classmethod
     def look(cls) -> Machine:
@@ -95,17 +110,18 @@ class Machine:
         runtimes = [runtime for runtime in runtimes if runtime.run("ps", "--quiet").status == 0]
         containers = {str(one["Id"]): (runtime, one) for runtime in runtimes for one in _running(runtime)}
         lines = command_lines(process_files.pids())
-        servers = {pid: words for pid, words in lines.items() if is_engine(words)}
+        servers = {pid: words for pid, words in lines.items() if is_engine(words) and not is_demonstration(words)}
         parents = {each.pid: each.parent for each in process_files.all_processes()}
         first = {pid: words for pid, words in servers.items() if parents.get(pid) not in servers}
         return cls(runtimes=runtimes, containers=containers, engines=first)
 
-    def behind(self, port: int, listening: list[int]) -> tuple[list[FoundServer], int | None]:
+    def behind(self, port: int, listeners: Sequence[sockets.Listener]) -> tuple[list[FoundServer], int | None]:
         """The servers at a port, and the pid of the program in front of it where that is another one.
 
-        Behind a proxy it is every engine of the machine. Without a listener, or with one that this user may not see, it
-        is the container that has published the port.
+        Behind a proxy it is every engine of the machine that this user may see into. Without a listener, or with one
+        that this user may not see, it is the container that has published the port, else the engines whose port it is.
         """
+        listening = sorted({pid for one in listeners for pid in one.pids})
         leaders = {pid: self._leader(pid) for pid in listening}
         engines = sorted({leader for leader in leaders.values() if leader is not None})
         if engines:
@@ -120,7 +136,22 @@ class Machine:
                 return [_of_container(*published[0], [])], None
         if listening and not self.engines:
             return self._grouped(listening[:1]), None
-        return self._grouped(sorted(self.engines)), listening[0] if listening else None
+        hidden_uids = {one.uid for one in listeners if not one.pids}
+        seen = sorted(pid for pid in self.engines if self._is_seen(pid) or user_ids(pid) & hidden_uids)
+        if listening:
+            return self._grouped(seen), listening[0]
+        return self._grouped([pid for pid in seen if port in self._ports_of(pid)] or seen), None
+
+    def _is_seen(self, pid: int) -> bool:
+        """Whether this user may see into an engine, which also takes what may stop it: its container, or its user."""
+        return os.geteuid() in {0, *user_ids(pid)} or self._container(pid) is not None
+
+    def _ports_of(self, pid: int) -> set[int]:
+        """The ports of this machine at which an engine is to answer."""
+        container = self._container(pid)
+        published = _ports(container[1]) if container else set()
+        own = port_of(self.engines.get(pid) or [])
+        return published or ({own} if own is not None and pid in self.engines else set())
 
     def _leader(self, pid: int) -> int | None:
         """The engine that a process is, or is a part of."""
@@ -133,7 +164,7 @@ class Machine:
         """The servers that these processes belong to, each once."""
         servers: dict[tuple[str, str | None, str | None], FoundServer] = {}
         for pid in pids:
-            one = self._server(pid)
+            one = replace(self._server(pid), ports=tuple(sorted(self._ports_of(pid))))
             servers.setdefault((one.manager, one.unit or str(pid), one.file), one)
         return list(servers.values())
 
@@ -314,23 +345,31 @@ def _unit_notes(runtime: str, container: str) -> Iterator[str]:
 def survey(port: int = PORT) -> SurveyAnswer:
     """The machine as it is, and what serves on it."""
     here = Machine.look()
-    listeners = sockets.listening_at(port)
-    servers, front = here.behind(port, sorted({pid for one in listeners for pid in one.pids}))
+    listeners = [one for one in sockets.listening_at(port) if not _is_of_a_demonstration(one)]
+    servers, front = here.behind(port, listeners)
     account = pwd.getpwuid(os.geteuid())
     own = [each.engine for each in servers if each.engine is not None]
     return SurveyAnswer(
-        user=account.pw_name,
+        user=os.environ.get("SUDO_USER") or account.pw_name,
         is_root=os.geteuid() == 0,
         home=account.pw_dir,
         python=sys.executable,
         gpus=tuple(picked(Gpu, gpu) for gpu in gpus()),
         url=_url(port, listeners),
         servers=tuple(servers),
+        # A container's port may be led to it without a listener.
+        is_answering=bool(listeners) or serving.request(f"{_url(port, listeners)}/v1/models").status != 0,
         served_name=serving.served_model(_url(port, listeners)),
         listens_as=None if front is None else user_of(front),
         front=None if front is None else shown_command(without_secrets(command_line(front)), _SHOWN),
         engines=tuple(dict.fromkeys([*own, *installed.found(here.runtimes)])),
     )
+
+
+def _is_of_a_demonstration(listener: sockets.Listener) -> bool:
+    """Whether a simulated node's server listens there, as far as this user may see: by its address, if no process."""
+    is_own_loopback = listener.address.startswith("127.") and listener.address not in _LOCAL
+    return is_own_loopback and all(is_demonstration(command_line(pid)) for pid in listener.pids)
 
 
 def _url(port: int, listeners: list[sockets.Listener]) -> str:

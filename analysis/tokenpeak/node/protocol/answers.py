@@ -327,13 +327,17 @@ class SurveyAnswer(NodeAnswer):
     """A machine as it is: its boards, who asked, what serves at the port that was asked about, and engines."""
 
     user: str = bound(field.word)
+    """Who logged in."""
     is_root: bool = bound(field.flag, default=False)
+    """That user is root, or became it by sudo without a password."""
     home: str = bound(field.text(), "/")
     python: str = bound(field.text(), "/usr/bin/python3")
     gpus: tuple[Gpu, ...] = bound(field.several(field.structure(Gpu), 1000), ())
     url: str = bound(field.word, "http://127.0.0.1:8000")
     """Where the machine itself reaches the port that was asked about."""
     servers: tuple[FoundServer, ...] = bound(field.several(field.structure(FoundServer), 1000), ())
+    is_answering: bool = bound(field.flag, default=True)
+    """Something answers there, whatever it is."""
     served_name: str | None = bound(parts.any_text)
     """What the server at the port calls its model."""
     listens_as: str | None = bound(parts.word)

@@ -249,6 +249,8 @@ class FoundServer:
     pid: int | None = bound(field.optional(field.integer()))
     model: str | None = bound(any_text)
     """The hub name or path that it loads."""
+    ports: tuple[int, ...] = bound(field.several(field.integer(1, 65535), 1000), ())
+    """Of this machine, by its command line or what its container has published."""
     engine: FoundEngine | None = bound(field.optional(field.structure(FoundEngine)))
     notes: tuple[str, ...] = bound(field.several(field.sentence, 10_000), ())
     """What else whoever writes the inventory must know."""

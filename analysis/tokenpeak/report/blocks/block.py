@@ -13,7 +13,7 @@ from typing import Any, Literal
 import polars as pl
 
 from tokenpeak.report.blocks import display
-from tokenpeak.report.blocks.digits import number, shared_digits
+from tokenpeak.report.blocks.digits import NONE, number, shared_digits
 
 SHOWN, SHOWN_OF_FIGURE = 1000, 100
 """Most rows that a page shows of a table, and of a figure's data: a page stays under two megabytes."""
@@ -94,6 +94,30 @@ def note(*parts: Part) -> Sentence:
 def warning(*parts: Part) -> Sentence:
     """A sentence that a reader must not miss."""
     return Sentence(parts, "warning")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Badge:
+    """What is known of one matter in a few words; `tone`: worse is against running it, open not known."""
+
+    label: str
+    value: str
+    tone: Literal["", "open", "worse"] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Badges(Block):
+    """What qualifies an answer as badges, with the sentences that a reader opens."""
+
+    badges: tuple[Badge, ...]
+    sentences: tuple[Sentence, ...]
+    kind = "badges"
+
+    def words(self) -> str:
+        """A line per badge and sentence."""
+        return "\n".join(
+            [*(f"{each.label}: {each.value}" for each in self.badges), *(s.words() for s in self.sentences)]
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,13 +254,13 @@ def _cells(frame: pl.DataFrame, column: Column, digits: int | None, link_from: s
 
 
 def _cell(column: Column, value: Any, digits: int | None, address: str | None) -> dict[str, Any]:
-    text = number(value, digits) if column.kind == "number" else "–" if value is None else str(value)
+    text = number(value, digits) if column.kind == "number" else NONE if value is None else str(value)
     if column.least is not None and value is not None and 0 <= value < column.least:
         text = f"<{column.least:g}"
     if column.signed and value is not None and value > 0 and re.search(r"[1-9]", text):
         text = f"+{text}"
     cell: dict[str, Any] = {"text": text}
-    if isinstance(value, int | float):
+    if isinstance(value, int | float) and value == value:
         cell["value"] = value
     if address:
         cell["href"] = address
@@ -291,8 +315,6 @@ class Factor:
     source: str
     low: float | None = None
     high: float | None = None
-    has_range: bool = True
-    """Whether it could have one: a reader's own volume has none."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,18 +12,24 @@ Altair's own renderers need a network, or a Vega-Lite version that JupyterLab do
 import re
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import altair as alt
 import polars as pl
 
+from tokenpeak.metrics import metric_of
 from tokenpeak.paths import slug
 from tokenpeak.report.blocks import display, theme
 from tokenpeak.report.blocks.block import Column, Figure, Snippet, Snippets, Span, Table, table
 from tokenpeak.report.blocks.charts import spec_of
+from tokenpeak.report.blocks.metric_columns import in_milliseconds, metric_column
 
 Titles = Mapping[str, str | Column]
 _TITLE = re.compile(r"(`?)(.+?)\1(?: \(([^()]+)\))?")
+_HEADING = re.compile(r"^#+ +(.+?) *#*$", re.MULTILINE)
+UNTITLED = {"figure": "Figure", "table": "Table"}
+"""Titles of a chart and a frame that have none of their own."""
 NAME = "tokenpeak"
 LONGEST = 20_000
 """Characters of printed text that a page shows."""
@@ -57,15 +63,28 @@ def figure(
 ) -> Figure:
     """The chart with its caption, and the plotted frame as its data; `name` is unique within the page.
 
-    A caption says what to see, how many measurements stand behind it, and what its interval is. `span` and `scope` are
-    those of a Figure.
+    A caption says what to see, how many measurements stand behind it, and what its interval is. `span` is the part of a
+    wide window that it takes: full, half or third. Figures of one `scope` share what the reader selects.
+
+    >>> chart = alt.Chart(sweep.runs).mark_point().encode(x="request_per_s:Q", y="ttft_s_p99:Q")
+    >>> titles = {"label": "`Config`", "request_per_s": "Throughput (req/s)", "ttft_s_p99": "TTFT p99 (s)"}
+    >>> found = figure(chart, sweep.runs, titles, name="waits", title="Waits", caption="A point is a run.")
+    >>> [column.unit for column in found.data.columns]
+    ['', 'req/s', 's']
     """
     data = table(frame, columns(frame, titles), name="data", title=f"Data of the figure: {title}")
     return Figure(name=name, title=title, caption=caption, spec=spec_of(chart), data=data, span=span, scope=scope)
 
 
 def enable_charts() -> Any:
-    """Show each chart by its picture from now on, in the site's theme; a context manager that ends it again."""
+    """Show each Altair chart in the site's theme from now on; a context manager that ends it again.
+
+    It needs no network. Where a front end knows Vega-Lite, as JupyterLab does, charts are interactive.
+
+    >>> with enable_charts():
+    ...     alt.renderers.active
+    'tokenpeak'
+    """
     alt.data_transformers.disable_max_rows()
     alt.renderers.register(NAME, _bundle)
     return alt.renderers.enable(NAME)
@@ -79,8 +98,8 @@ def _bundle(spec: dict[str, Any], **_: Any) -> dict[str, Any]:
 
 def chart_block(spec: dict[str, Any]) -> dict[str, Any]:
     """A chart's figure, by the title and description that the chart itself has, with its largest data set as table."""
-    title = spec.get("title") or "Figure"
-    words = title.get("text", "Figure") if isinstance(title, dict) else title
+    title = spec.get("title") or UNTITLED["figure"]
+    words = title.get("text", UNTITLED["figure"]) if isinstance(title, dict) else title
     words = " ".join(words) if isinstance(words, list) else str(words)
     inline = spec.get("data", {}).get("values", [])
     rows = max([*spec.get("datasets", {}).values(), inline], key=len)
@@ -96,17 +115,43 @@ def chart_block(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def frame_table(frame: pl.DataFrame, title: str) -> Table:
-    """A frame as a table, its columns by their names."""
-    named = [
-        Column(key=key, title=key, kind="number" if dtype.is_numeric() else "text")
-        for key, dtype in frame.schema.items()
-    ]
-    return table(frame, named, name=slug(title), title=title)
+    """A frame as a table with all of its rows: metrics as our pages have them, other columns by their names.
+
+    `Energy (J/token)` is a name with a unit. Truths, times and lists become text, spans of time seconds.
+    """
+    plain = in_milliseconds(frame.select(_plain(*each) for each in frame.schema.items()))
+    shown = [_of_frame(plain[key]) for key in plain.columns]
+    return table(plain, shown, name=slug(title), title=title)
 
 
-def frame_bundle(frame: pl.DataFrame) -> dict[str, Any]:
-    """The MIME bundle of a frame, all of its rows in a table."""
-    found = frame_table(frame, "Table")
+def _plain(name: str, dtype: pl.DataType) -> pl.Expr:
+    """A column as a number or as text."""
+    column = pl.col(name)
+    if isinstance(dtype, pl.Datetime):
+        return column.dt.strftime("%Y-%m-%d %H:%M:%S" + " UTC" * (dtype.time_zone == "UTC"))
+    if isinstance(dtype, pl.Duration):
+        return column.dt.total_microseconds() / 1e6
+    if isinstance(dtype, pl.List):
+        return column.cast(pl.List(pl.String)).list.join(", ") if not dtype.inner.is_nested() else column
+    if isinstance(dtype, pl.Decimal):
+        return column.cast(pl.Float64)
+    return column.cast(pl.String) if isinstance(dtype, pl.Boolean) else column
+
+
+def _of_frame(values: pl.Series) -> Column:
+    """A column of a frame; figures that are all whole numbers have no digits after the point."""
+    is_number = values.dtype.is_numeric()
+    if is_number and metric_of(values.name):
+        return metric_column(values.name)
+    found = _column(values.name, values.name, is_number)
+    is_whole = is_number and values.dtype.is_float() and (values.drop_nulls() % 1 == 0).all()
+    return replace(found, digits=0) if is_whole else found
+
+
+def frame_bundle(frame: pl.DataFrame | pl.LazyFrame | pl.Series) -> dict[str, Any]:
+    """The MIME bundle of a frame or a series, all of its rows in a table."""
+    rows = frame.lazy().collect() if not isinstance(frame, pl.Series) else frame.to_frame(frame.name or "value")
+    found = frame_table(rows, UNTITLED["table"])
     return display.bundle(found.payload(), found.words())
 
 
@@ -119,11 +164,20 @@ def printed_block(output: Any) -> dict[str, Any] | None:
     return Snippets(name="printed", snippets=(Snippet(title="Output", text=text[:LONGEST]),)).payload()
 
 
-def with_names(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The blocks with names that differ within a page: they are addresses and files."""
+def with_names(blocks: list[dict[str, Any]], title: str) -> list[dict[str, Any]]:
+    """The blocks with names that differ within a page: they are addresses and files.
+
+    What has no title of its own has that of the heading above it, or the page's.
+    """
     seen: Counter[str] = Counter()
     found = []
-    for block in blocks:
+    heading = title
+    for given in blocks:
+        block = given
+        if block["kind"] == "prose":
+            heading = (_HEADING.findall(block["text"]) or [heading])[-1]
+        if "title" in block and block["title"] == UNTITLED.get(block["kind"]):
+            block = {**block, "title": heading, "name": slug(heading) or block["name"]}
         if name := block.get("name"):
             seen[name] += 1
             unique = name if seen[name] == 1 else f"{name}-{seen[name]}"

@@ -21,11 +21,16 @@ from tokenpeak.report.blocks.digits import percent, shared_digits
 
 CHARTED = 40
 """Most configs that a chart of dots shows; its table has all."""
-EFFECTS_WIDTH, HEATMAP_ROOM = 210, 1040
+EFFECTS_WIDTH, HEATMAP_ROOM = 320, 1040
 """Pixels: the plot of effects, what the heatmaps of one row may take beside their labels."""
 MOST = 6
 """Configs picked at once: as many as there are colours and shapes for."""
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2], [4, 4], [1, 3])
+LOG_GRID: dict[str, Any] = {
+    "condition": {"test": "indexof('125', format(datum.value, '.0e')[0]) >= 0", "value": 1},
+    "value": 0,
+}
+"""Opacity of a logarithmic axis's lines: of those at 1, 2 and 5 of each decade alone."""
 SLOT = "indexof(picked, datum.series)"
 """Which of the picked configs a row's is; −1: none of them."""
 IN_ZOOM = "!zoom || (datum.x >= zoom[0] && datum.x <= zoom[1])"
@@ -43,7 +48,6 @@ def dots(
     *,
     title: str,
     reference: tuple[float, str] | None = None,
-    tooltips: Sequence[str] = ("value:Q", "low:Q", "high:Q", "n:Q"),
     zero: bool = False,
     width: int = theme.WIDTH,
 ) -> alt.TopLevelMixin:
@@ -63,7 +67,7 @@ def dots(
     )
     x_scale = alt.Scale(zero=True, nice=True) if zero else alt.Scale(zero=False, nice=True, padding=28)
     ticks = digits.replace("f", "~f") if zero else ",.4~r"
-    axis = alt.Axis(format=ticks, orient="top", tickCount=6, labelOverlap="greedy", labelSeparation=6)
+    axis = alt.Axis(format=ticks, orient="top")
     base = alt.Chart(shown).encode(y=y)
     layers: list[alt.Chart | alt.LayerChart] = []
     group = shown.filter(pl.col("group").is_in(["best", "tie"]))
@@ -83,7 +87,8 @@ def dots(
             .encode(x=alt.X("value:Q"), y=alt.value("height"), text=alt.Text("name:N"))
         )
         layers += [rule, name]
-    if shown["low"].is_not_null().any():
+    ends = {"95% low": "low:Q", "95% high": "high:Q"} if shown["low"].is_not_null().any() else {}
+    if ends:
         layers.append(
             base.transform_filter("isValid(datum.low)")
             .mark_rule(strokeWidth=2, color=theme.QUIET)
@@ -102,16 +107,15 @@ def dots(
             x=alt.X("value:Q", title=title, scale=x_scale, axis=axis),
             color=fill,
             shape=shape,
-            tooltip=[alt.Tooltip(f"{name}") for name in ("label", *tooltips)],
+            tooltip=tooltips({"config": "label:N", title: "value:Q", **ends, "launches": "n:Q"}),
         )
     )
-    text = (
+    named = (
         base.transform_filter("isValid(datum.value)")
-        .mark_text(align="left", dx=10, fontSize=11, color=theme.QUIET)
-        .encode(x=alt.X("anchor:Q"), text=alt.Text("value:Q", format=digits))
         .transform_calculate(anchor="isValid(datum.high) ? datum.high : datum.value")
+        .encode(x=alt.X("anchor:Q"), text=alt.Text("value:Q", format=digits))
     )
-    layers += [point, text]
+    layers += [point, *haloed(named, align="left", dx=10, color=theme.QUIET)]
     if shown["value"].is_null().any():
         layers.append(
             base.transform_filter("!isValid(datum.value)")
@@ -141,7 +145,16 @@ def heatmap(
     y = alt.Y("down:N", sort=list(down_order), title=down)
     base = alt.Chart(frame).encode(x=x, y=y)
     steps = [str(index) for index in range(9)]
-    tip = [alt.Tooltip(name) for name in ("across:N", "down:N", "value:Q", "gain:Q", "n:Q", "why:N")]
+    tip = tooltips(
+        {
+            across: "across:N",
+            down: "down:N",
+            "mean": "value:Q",
+            "difference": "gain:Q",
+            "configs": "n:Q",
+            "remark": "why:N",
+        }
+    )
     filled = (
         base.transform_filter("datum.state === 'value'")
         .mark_rect(stroke=theme.PAPER, strokeWidth=3, cornerRadius=4)
@@ -198,7 +211,7 @@ def effects(frame: pl.DataFrame, *, title: str) -> alt.TopLevelMixin:
     x = alt.X(
         "effect:Q",
         title=title,
-        axis=alt.Axis(labelExpr=sign, tickCount=5, labelOverlap="greedy", labelSeparation=6),
+        axis=alt.Axis(labelExpr=sign, values=_ticks_of_shares(frame.select("effect", "low", "high"))),
         scale=alt.Scale(padding=16),
     )
     zero = alt.Chart().mark_rule(color=theme.QUIET, strokeDash=[4, 3]).encode(x=alt.XDatum(0))
@@ -220,6 +233,16 @@ def effects(frame: pl.DataFrame, *, title: str) -> alt.TopLevelMixin:
     layers = [zero, bar, dot, said] if frame["low"].is_not_null().any() else [zero, dot, said]
     layered = alt.layer(*layers, data=frame.with_columns(words=_effect_words(frame)))
     return _by_hardware(layered, frame, width=EFFECTS_WIDTH, step=22, room=EFFECTS_WIDTH, least=70)
+
+
+def _ticks_of_shares(shares: pl.DataFrame) -> list[float]:
+    """At most seven even steps around 0, which is among them; nothing is lost by more than all of it."""
+    ends = [end for column in shares for end in (column.min(), column.max()) if isinstance(end, float)]
+    low, high = max(-1.0, min([0.0, *ends])), max([0.0, *ends])
+    width = (high - low) / 6
+    step = 10 ** math.floor(math.log10(width)) if width > 0 else 1.0
+    step = next((step * factor for factor in (1, 2, 2.5, 5) if step * factor >= width), step * 10)
+    return [step * index for index in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def _effect_words(frame: pl.DataFrame) -> pl.Series:
@@ -255,6 +278,13 @@ def haloed(base: alt.Chart, **mark: Any) -> list[alt.Chart]:
     """Labels at points, and below them the same in the paper's colour and bolder: what lies behind stays apart."""
     halo = base.mark_text(fontSize=11, stroke=theme.PAPER, strokeWidth=4, **mark)
     return [halo, base.mark_text(fontSize=11, **mark)]
+
+
+def metric_axis(words: str, scale: alt.Scale) -> alt.Y:
+    """The vertical axis of a panel; a logarithmic one says so, as the panel beside it may be linear."""
+    log = scale.to_dict().get("type") == "log"
+    axis = alt.Axis(tickCount=5, format=",.4~r", gridOpacity=LOG_GRID if log else alt.Undefined)
+    return alt.Y("value:Q", title=f"{words}, log scale" if log else words, scale=scale, axis=axis)
 
 
 def parameters(names: Sequence[str]) -> list[Any]:
@@ -303,9 +333,19 @@ def shape(key: alt.Legend | None) -> alt.Shape:
     return alt.Shape("series:N", legend=key, scale=_scale(theme.SHAPES))
 
 
-def dash(key: alt.Legend | None) -> alt.StrokeDash:
-    """A kind of dashes for each picked config."""
-    return alt.StrokeDash("series:N", legend=key, scale=_scale(DASHES))
+def dash(key: alt.Legend) -> alt.StrokeDash:
+    """A kind of dashes for each picked config, for lines without points; the legend shows a piece of each line."""
+    lines = key.copy()
+    lines.symbolType, lines.symbolSize = "stroke", 500
+    return alt.StrokeDash("series:N", legend=lines, scale=_scale(DASHES))
+
+
+BETWEEN = "Dotted: nothing was measured between two points."
+
+
+def joined(levels: int) -> dict[str, Any]:
+    """How a line joins measured points: thin, and dotted between two alone, where nothing says how it goes between."""
+    return {"strokeWidth": 1.2} if levels > 2 else {"strokeWidth": 1.2, "strokeDash": [1, 3]}
 
 
 def _scale(values: Sequence[Any]) -> alt.Scale:

@@ -30,6 +30,7 @@ from tokenpeak.report.blocks.serving_command import (
     unit_word,
     unwritable,
 )
+from tokenpeak.sensitive import MODEL_PLACE
 from tokenpeak.vllm.command import command_line, engine_argv, engine_env, launched_program, model_words, paste_command
 
 _LIMITS_OF_COMPOSE = {"memory": "mem_limit", "cpus": "cpus", "cpuset_cpus": "cpuset", "pids": "pids_limit"}
@@ -291,7 +292,7 @@ def snippets(
         unit = systemd_unit(command)
         hint = f"{lasting}then systemctl daemon-reload." if lasting else "Then systemctl daemon-reload."
     found.append(Snippet(title="systemd", text=unit, note=hint))
-    if "/" not in config.model.name:
+    if "/" not in config.model.name or config.model.name.startswith(MODEL_PLACE):
         # A page that may leave has of a node's folder the last part alone, and none of its mounts.
         lacks = f"{config.model.name} stands for a folder of the node: a report with --node-names shows it."
         found = [replace(snippet, note=f"{snippet.note} {lacks}".strip()) for snippet in found]
@@ -318,7 +319,7 @@ def _containers(command: ServingCommand) -> tuple[Snippet, ...]:
     mounted = f" The model is read from {command.folder} of the node." if command.folder else ""
     args = command.container.args if command.container is not None else ()
     lacks = f" Its containers were made with {shlex.join(args)} besides." if args else ""
-    boards = " Boards by CDI: nvidia-ctk cdi generate." if command.devices is None else ""
+    boards = " GPUs by CDI: nvidia-ctk cdi generate." if command.devices is None else ""
     return (
         Snippet(title="docker run", text=run_command(command, DOCKER), note=cached),
         Snippet(title="podman run", text=run_command(command, PODMAN), note=f"{cached}{boards}".strip()),

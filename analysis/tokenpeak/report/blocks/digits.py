@@ -1,10 +1,13 @@
 """Figures as text: as many digits as can be seen, percent and counts."""
 
 import math
+import re
 from collections.abc import Sequence
 
 import polars as pl
 
+NONE = "–"
+"""What stands in the place of a figure that there is not."""
 ROUND_UP = 1 + 1e-14
 """Half of a last digit is rounded up, whatever the last bits are: 55.05 is 55.1, as a mean of launches and alone."""
 
@@ -12,14 +15,14 @@ ROUND_UP = 1 + 1e-14
 def number(value: float | None, digits: int | None = None) -> str:
     """A number for reading: thin thousands, `digits` after the point or at most four significant ones; – for none."""
     if value is None or value != value:
-        return "–"
+        return NONE
     size = abs(value)
     whole = size >= 1000 or size == int(size)
     most = 0 if whole else 1 if size >= 100 else 2 if size >= 10 else 3 if size >= 0.1 else _places(size)
     text = f"{value * ROUND_UP:,.{most if digits is None else digits}f}"
     if digits is None and "." in text:
         text = text.rstrip("0").rstrip(".")
-    return "0" if text == "-0" else text.replace("-", "−")
+    return text.replace("-", "−" if re.search(r"[1-9]", text) else "")
 
 
 def percent(share: float, digits: int = 0) -> str:

@@ -1,16 +1,13 @@
 """MIME bundles of blocks: what Jupyter, VS Code, nbconvert and GitHub show of what a notebook displays.
 
-A bundle has `text/html`, for a figure `image/svg+xml` too, the site's own block, and a short `text/plain` last. It has
-no Vega-Lite media type: a front end may choose that and then fail on the specification's version, as JupyterLab 4.6
-does (it knows v3 to v5). The block holds the specification.
-
-The HTML has a figure as an `img` whose address is the picture itself. JupyterLab and GitHub remove inline SVG from a
-notebook that they do not trust, and leave such an image; identifiers of two pictures do not meet in it either.
+A bundle has the site's own block and a short `text/plain`. Beside them a figure has Vega-Lite, which answers the
+pointer, and its picture for front ends without; any other block has HTML. JupyterLab would prefer a figure's HTML, so
+it has none. Its Vega-Lite is of version 5, the newest that JupyterLab 4.6 knows, and that VS Code shows too.
 """
 
-import base64
 import json
 import re
+import textwrap
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -72,6 +69,9 @@ def _hundredths(found: re.Match[str]) -> str:
 
 BLOCK_MIME = "application/vnd.tokenpeak.block.v1+json"
 VEGALITE = "6.4"
+VEGALITE_MIME = "application/vnd.vegalite.v5+json"
+CAPTION = 100
+"""Characters in a line of a figure's caption below its title."""
 HATCH = "hatch"
 KEPT = 64
 """Most pictures kept: a page draws what its notebook has just shown."""
@@ -83,21 +83,52 @@ _VARIABLE = re.compile(r"var\((--[\w-]+)\)")
 
 
 def bundle(payload: dict[str, Any], words: str) -> dict[str, Any]:
-    """The MIME bundle of a block; `words` is the block as plain text."""
+    """The MIME bundle of a block; `words` is the block as plain text. A figure without rows is a sentence."""
+    if payload["kind"] == "figure" and is_empty(payload["spec"]):
+        words = f"{payload['title']}: its data have no rows, so nothing is drawn."
+        payload = {"kind": "sentence", "parts": [words], "tone": "note"}
     if payload["kind"] != "figure":
         return {"text/html": html(payload), BLOCK_MIME: payload, "text/plain": words}
-    picture = standalone(svg(payload["spec"]))
     return {
-        "text/html": html(payload, address=f"data:image/svg+xml;base64,{base64.b64encode(picture.encode()).decode()}"),
-        "image/svg+xml": picture,
+        VEGALITE_MIME: interactive(payload),
+        "image/svg+xml": standalone(svg(payload["spec"])),
         BLOCK_MIME: payload,
         "text/plain": words,
     }
 
 
-def html(payload: dict[str, Any], address: str = "") -> str:
-    """The block as HTML without style of its own: the front end's is light or dark; `address` is a figure's picture."""
-    return _template().render(block=payload, address=address).strip()
+def is_empty(spec: dict[str, Any]) -> bool:
+    """Whether every data set of a chart is empty; vega would draw it without bounds."""
+    data = spec.get("data") or {}
+    sets = [*spec.get("datasets", {}).values(), *([data["values"]] if "values" in data else [])]
+    return bool(sets) and not any(sets)
+
+
+def html(payload: dict[str, Any]) -> str:
+    """The block as HTML without style of its own: the front end's is light or dark."""
+    return _template().render(block=payload).strip()
+
+
+def interactive(payload: dict[str, Any]) -> dict[str, Any]:
+    """The figure's specification for a front end: in the light scheme's colours, with title, caption and tooltips.
+
+    Where it is a single plot, dragging and the wheel move its axes.
+    """
+    colours = light_colours()
+    text = _VARIABLE.sub(lambda found: colours.get(found[1], found[0]), json.dumps(payload["spec"]))
+    spec: dict[str, Any] = json.loads(text.replace(f"url(#{HATCH})", colours["--line"]))
+    theme = spec.get("config", {})
+    marks = {**theme.get("mark", {}), "tooltip": {"content": "encoding"}}
+    plot = spec.get("layer", [spec])[0]
+    if "mark" in plot:
+        plot["params"] = [*plot.get("params", ()), {"name": "moved", "select": "interval", "bind": "scales"}]
+    caption = textwrap.wrap(payload["caption"], CAPTION)
+    return {
+        **spec,
+        "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
+        "config": {**theme, "background": colours["--paper"], "mark": marks},
+        "title": {"text": payload["title"], "subtitle": caption, "anchor": "start"},
+    }
 
 
 def svg(spec: dict[str, Any]) -> str:

@@ -1,14 +1,16 @@
 """Columns of metrics, confidences and links, and the words of a row's standing, as all pages have them."""
 
+import json
 import math
 from dataclasses import replace
 
 import polars as pl
 
 from tokenpeak.metrics import metric_of, titled
-from tokenpeak.ranking.intervals import CONFIDENCE
+from tokenpeak.ranking.intervals import CONFIDENCE, assurance_of_all
 from tokenpeak.report.blocks.block import Column
 from tokenpeak.report.view import metric_word
+from tokenpeak.spec.slo import Slo
 
 MILLI = ("ttft_s", "tpot_s", "itl_s")
 
@@ -41,6 +43,26 @@ def in_milliseconds(frame: pl.DataFrame) -> pl.DataFrame:
 def trial_href(trial_id: pl.Expr) -> pl.Expr:
     """A trial's page, relative to the sweep's folder."""
     return pl.concat_str(pl.lit("trials/"), trial_id, pl.lit(".html"))
+
+
+COUNTS = ("slo", "slo_met", "within_limits", "requests_sent")
+"""Columns of runs by which the confidence in an SLO is known."""
+
+
+def pooled_confidence(counts: pl.Expr) -> pl.Expr:
+    """The confidence that an SLO is kept by the requests of several runs, each a struct of COUNTS in a list.
+
+    Null where a run did not meet it or its requests were not counted.
+    """
+    return counts.map_elements(_pooled, return_dtype=pl.Float64)
+
+
+def _pooled(runs: pl.Series) -> float | None:
+    own = [run for run in runs.to_list() if run["within_limits"] is not None]
+    if not own or not all(run["slo_met"] for run in own):
+        return None
+    slo = Slo.model_validate_json(own[0]["slo"])
+    return assurance_of_all(slo, [(json.loads(run["within_limits"]), run["requests_sent"]) for run in own])
 
 
 def confidence_percent(confidence: pl.Expr) -> pl.Expr:

@@ -30,6 +30,8 @@ CONFIG: dict[str, Any] = {
     "font": FONT,
     "padding": {"left": 16, "right": 16, "top": 4, "bottom": 4},
     "view": {"stroke": None, "continuousWidth": WIDTH},
+    "mark": {"color": ACCENT},
+    "range": {"category": [*SERIES]},
     "axis": {
         "labelColor": QUIET,
         "titleColor": INK,
@@ -39,10 +41,12 @@ CONFIG: dict[str, Any] = {
         "domainColor": LINE,
         "tickColor": LINE,
         "gridColor": GRID,
-        "titlePadding": 8,
+        "titlePadding": 12,
         "labelPadding": 4,
         "tickSize": 4,
     },
+    # A first label stands at its tick, and every second one goes where all have no room.
+    "axisX": {"labelFlush": False, "labelOverlap": "parity", "labelSeparation": 6, "tickCount": 6},
     "axisY": {"domain": False, "ticks": False},
     "header": {"labelColor": INK, "titleColor": INK, "labelFontSize": 12, "labelFontWeight": 600, "titleFontSize": 12},
     "legend": {

@@ -152,7 +152,7 @@ def results_chart() -> alt.TopLevelMixin:
         alt.layer(
             bar.encode(x=alt.X("low:Q", title=None), x2="high:Q", color=colour),
             dot.encode(
-                x=alt.X("value:Q", scale=scale, axis=alt.Axis(orient="top", tickCount=6)),
+                x=alt.X("value:Q", scale=scale, axis=alt.Axis(orient="top")),
                 color=colour,
                 shape=shape,
                 tooltip=charts.tooltips(
@@ -173,6 +173,6 @@ def speeds_chart() -> alt.TopLevelMixin:
         color=charts.colour(None),
     )
     tip = charts.tooltips({"config": "series:N", "load": "level:N", "tok/s": "y:Q", "tok/s per user": "x:Q"})
-    line = base.mark_line(strokeWidth=2).encode(order="y:Q", strokeDash=charts.dash(None))
+    line = base.mark_line(**charts.joined(3)).encode(order="y:Q")
     dot = base.mark_point(filled=True, size=80, opacity=1).encode(shape=charts.shape(None), tooltip=tip)
     return alt.layer(line, dot).add_params(alt.param(name="picked", value=[])).properties(width=theme.HALF, height=280)

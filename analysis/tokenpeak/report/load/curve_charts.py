@@ -60,29 +60,32 @@ def _panel(panel: Panel, key: alt.Legend, x_words: str) -> alt.LayerChart | alt.
     chosen = chosen.transform_calculate(at=f"datum.x * exp((datum.slot - (length(picked) - 1) / 2) * {step:.6g})")
     at = x.copy()
     at.shorthand = "at:Q"
-    y = alt.Y(
-        "value:Q",
-        title=panel.words,
-        scale=alt.Scale(type="log", nice=False, padding=6)
+    scale = (
+        alt.Scale(type="log", nice=False, padding=6)
         if _is_steep(frame, panel.limit)
-        else alt.Scale(zero=True, nice=False, padding=6),
-        axis=alt.Axis(tickCount=5, format=",.4~r"),
+        else alt.Scale(zero=True, nice=False, padding=6)
     )
+    y = charts.metric_axis(panel.words, scale)
     colour, shape = charts.colour(key), charts.shape(key)
     tip = _tips(frame, panel.words, x_words)
     # What is not picked answers the pointer: a click picks it.
     quiet = pale.transform_filter("datum.pale").encode(x=x, y=y, tooltip=[tip[0]])
     layers: list[alt.Chart | alt.LayerChart] = [
-        quiet.mark_line(color=theme.FAINT, strokeWidth=1.2, cursor="pointer").encode(detail="series:N"),
+        quiet.mark_line(color=theme.FAINT, cursor="pointer", **charts.joined(len(xs))).encode(detail="series:N"),
         quiet.mark_point(color=theme.FAINT, filled=True, size=14, opacity=1, cursor="pointer"),
     ]
+    if frame["holds"].eq(False).any():
+        broken = quiet.transform_filter("datum.holds === false")
+        layers.append(
+            broken.mark_point(color=theme.FAINT, filled=False, fill=theme.PAPER, size=24, opacity=1, cursor="pointer")
+        )
     if frame["from"].is_not_null().any():
         bar = chosen.transform_filter("isValid(datum.from)").mark_rule(strokeWidth=1.6, opacity=0.8)
         layers.append(bar.encode(x=at, y=alt.Y("from:Q"), y2=alt.Y2("to:Q"), color=colour))
     if frame["arrow"].is_not_null().any():
         arrow = chosen.transform_filter("isValid(datum.arrow)").mark_text(fontSize=13, fontWeight=700, dy=-9)
         layers.append(arrow.encode(x=at, y=y, text="arrow:N", color=colour))
-    line = chosen.mark_line().encode(x=at, y=y, color=colour, strokeDash=charts.dash(key))
+    line = chosen.mark_line(**charts.joined(len(xs))).encode(x=at, y=y, color=colour)
     held = chosen.transform_filter("datum.holds !== false").mark_point(filled=True, size=60, opacity=1)
     layers += [line, held.encode(x=at, y=y, color=colour, shape=shape, tooltip=tip)]
     if frame["holds"].eq(False).any():
@@ -131,7 +134,7 @@ def _is_steep(frame: pl.DataFrame, limit: tuple[float, str] | None) -> bool:
 def _axis(xs: Sequence[float]) -> alt.Axis:
     if len(xs) > TICKS:
         return alt.Axis(tickCount=TICKS, grid=False, format="~g", labelOverlap="greedy")
-    return alt.Axis(values=list(xs), grid=False, format="~g", labelOverlap="greedy", labelSeparation=3)
+    return alt.Axis(values=list(xs), grid=False, format="~g", labelOverlap="greedy")
 
 
 def _tips(frame: pl.DataFrame, words: str, x_words: str) -> list[alt.Tooltip]:

@@ -17,7 +17,8 @@ from tokenpeak.ranking.intervals import t_critical
 from tokenpeak.ranking.ties import WIDEST
 from tokenpeak.report.blocks.block import Figure, Sentence, note
 from tokenpeak.report.blocks.captioned import figure
-from tokenpeak.report.blocks.charts import MOST
+from tokenpeak.report.blocks.charts import BETWEEN, MOST
+from tokenpeak.report.blocks.digits import number
 from tokenpeak.report.load import curve_charts, rates
 from tokenpeak.report.view import SweepView, metric_word
 
@@ -257,6 +258,8 @@ def _caption(
     ]
     if pale:
         words.append(f"{pale} other config{' is' if pale == 1 else 's are'} pale.")
+    if all(frame["x"].n_unique() == 2 for frame in frames):
+        words.append(BETWEEN)
     if has_unjudged:
         words.append("Runs that could not be judged are not drawn.")
     if points["low"].is_not_null().any() or points["high"].is_not_null().any():
@@ -281,7 +284,8 @@ def _state_words(points: pl.DataFrame) -> list[str]:
         words.append("?: too short a run to say whether the engine kept up.")
     if seconds.len():
         least, most = float(seconds.min()), float(seconds.max())  # type: ignore[arg-type]
-        words.append(f"Each point was measured for {least:.3g} to {most:.3g} s.")
+        digits = 0 if least >= 10 else 1
+        words.append(f"Each point was measured for {number(least, digits)} to {number(most, digits)} s.")
     return words
 
 

@@ -4,13 +4,13 @@ Interactivity is the output speed of the median request, in tok/s per user. More
 less speed for each: the line of a config that is above another's and right of it is better at any load.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 
 import altair as alt
 import polars as pl
 
 from tokenpeak.paths import slug
+from tokenpeak.ranking.decision import Outcome
 from tokenpeak.ranking.objective import pareto_front
 from tokenpeak.report.blocks import charts, theme
 from tokenpeak.report.blocks.block import Column, Figure, Part, Sentence, answer, code, strong
@@ -24,19 +24,31 @@ from tokenpeak.report.view import SweepView
 WIDTH, HEIGHT = 500, 300
 BEATEN = 400
 """Most points of configs that are not picked; of more, an even choice."""
+ROLES: dict[Outcome, str] = {
+    "run": "run",
+    "ahead": "ahead",
+    "keep": "keep",
+    "none_holds": "nearest",
+    "not_known": "not known",
+}
+"""What a legend calls the decision's config: it takes the width of a phone's figure."""
+KEPT = "kept back"
+"""What a legend calls the best config that may not be run."""
 UNPROVEN = ("fail", "unknown")
 """Verdicts on a config's answers with which its speed is not proven to be worth anything."""
 
 
 def roles(view: SweepView, ranked: Ranking) -> dict[str, str]:
-    """Roles of configs by label: the decision's, the baselines that were launched, the alternatives."""
+    """Roles of configs by label: the decision's, launched baselines, the best that is kept back, the alternatives."""
     if ranked.chosen is None:
         return {}
-    # Of the mark its first word: a legend takes the width of a phone's figure.
-    found = {str(ranked.chosen["label"]): re.split(r"[ ,]", ranked.mark)[0]}
+    found = {str(ranked.chosen["label"]): ROLES[ranked.decision.outcome]}
     for name in view.spec.search.baseline:
         for label in ranked.frame.filter(pl.col("state") == "ok", pl.col("config_name") == name)["label"]:
             found.setdefault(label, name)
+    labels = dict(ranked.frame.select("config_id", "label").iter_rows())
+    for faster in ranked.decision.faster[:1]:
+        found.setdefault(labels[faster.config], KEPT)
     for each in alternatives(view, ranked):
         found.setdefault(each.row["label"], "alternative")
     return found
@@ -73,7 +85,7 @@ def points(view: SweepView, ranked: Ranking) -> pl.DataFrame:
 
 
 def chart(frame: pl.DataFrame, names: Sequence[str], said: Mapping[str, str], of: str) -> alt.TopLevelMixin:
-    """The points of `points`: pale where not picked, else a line with the levels' names; the front as a thin line."""
+    """The points of `points`: pale where not picked, darker on the front, else a line with the levels' names."""
     # The level's name stands right of its point, of those on the right side left of it: within the plot.
     widest = float(frame["x"].max() or 1) * 1.18  # type: ignore[arg-type]
     room = alt.Scale(domain=[0, widest], nice=False)
@@ -86,11 +98,11 @@ def chart(frame: pl.DataFrame, names: Sequence[str], said: Mapping[str, str], of
     key = charts.legend(said, columns=1)
     dot = alt.Chart(thin).transform_filter(f"{charts.SLOT} < 0").encode(x=x, y=y, tooltip=tip)
     pale = dot.mark_point(filled=True, color=theme.FAINT, size=40, opacity=1, cursor="pointer")
-    front = alt.Chart(short.filter("front").sort("x").select("x", "y"))
-    edge = front.mark_line(color=theme.QUIET, interpolate="step-before", strokeWidth=1, opacity=0.7).encode(x=x, y=y)
+    front = alt.Chart(short.filter("front")).transform_filter(f"{charts.SLOT} < 0").encode(x=x, y=y, tooltip=tip)
+    edge = front.mark_point(filled=True, color=theme.QUIET, size=55, opacity=1, cursor="pointer")
     picked = alt.Chart(short).transform_calculate(slot=charts.SLOT).transform_filter("datum.slot >= 0")
     base = picked.encode(x=x, y=y, color=charts.colour(key))
-    line = base.mark_line(strokeWidth=2).encode(order="y:Q", strokeDash=charts.dash(key))
+    line = base.mark_line(**charts.joined(frame["level_label"].n_unique())).encode(order="y:Q")
     full = base.transform_filter("datum.proven").mark_point(filled=True, size=80, opacity=1)
     named = picked.transform_filter("datum.slot === 0").encode(x=x, y=y, text="level_label:N")
     words = [
@@ -123,7 +135,10 @@ def interactivity(view: SweepView, ranked: Ranking) -> Figure | None:
         "n": "Launches",
     }
     workload, _ = view.spec.objective_run()
-    joined = " The thin line joins those that nothing tried beats in both." if frame["front"].sum() > 1 else ""
+    beaten = (~frame["series"].is_in(list(said)) & frame["front"]).any()
+    front = " No point beats a dark grey one in both." if beaten else ""
+    between = f" {charts.BETWEEN}" if frame["level_label"].n_unique() == 2 else ""
+    kept = " Kept back: it may not be run; the ranking says why." if KEPT in said.values() else ""
     unproven = " Hollow points: quality not proven." if not frame["proven"].all() else ""
     return figure(
         chart(frame, list(said), said, of),
@@ -132,7 +147,7 @@ def interactivity(view: SweepView, ranked: Ranking) -> Figure | None:
         name=f"interactivity-{slug(ranked.hardware)}",
         title=f"Throughput against a user's speed{view.where(ranked.hardware)}",
         caption=f"Each point is a config at a load level of {workload}: up and to the right is better."
-        f"{joined}{unproven} {_interval_words(view, ranked)}",
+        f"{kept}{front}{unproven}{between} {_interval_words(view, ranked)}",
         span="half",
         scope=slug(ranked.hardware),
     )
@@ -144,8 +159,16 @@ def _interval_words(view: SweepView, ranked: Ranking) -> str:
     return f"{view.lone_words('One launch each').capitalize()}, so points have no interval."
 
 
+def extremes(speeds: pl.DataFrame, hardware: str) -> dict[str, str]:
+    """Roles of the configs that `fastest_users` names, by label, of the same `speeds`."""
+    own = speeds.filter(hardware=hardware)
+    roles = {"user": "most per user", "whole": "most tok/s"}
+    ordered = {key: own.sort(key, descending=True, maintain_order=True)["label"].head(1) for key in roles}
+    return {label: roles[key] for key, labels in ordered.items() for label in labels}
+
+
 def fastest_users(speeds: pl.DataFrame) -> Sentence:
-    """Where each kind of hardware gives most and how fast its users then are, and the fastest that one is served.
+    """Where each kind of hardware's throughput is highest and how fast its requests then are, and the fastest one.
 
     `speeds` has a row per config and load level: hardware, workload_name, level_label, label, user and whole (tok/s of
     the median request and of all).
@@ -158,19 +181,19 @@ def fastest_users(speeds: pl.DataFrame) -> Sentence:
         most = own.sort("whole", descending=True, maintain_order=True).row(0, named=True)
         fastest = own.sort("user", descending=True, maintain_order=True).row(0, named=True)
         parts += [
-            f"{hardware} gives most at {most['place']} with ",
+            f"On {hardware}, throughput is highest with ",
             code(most["label"]),
-            ": ",
+            f" at {most['place']}: ",
             strong(f"{number(most['whole'])} tok/s"),
-            f", {number(most['user'])} tok/s to the median user. ",
+            f", {number(most['user'])} tok/s for the median request. ",
         ]
         if (most["label"], most["place"]) != (fastest["label"], fastest["place"]):
             parts += [
-                "The fastest median user got ",
-                strong(f"{number(fastest['user'])} tok/s"),
-                ", with ",
+                "The median request is fastest with ",
                 code(fastest["label"]),
-                f" at {fastest['place']}. ",
+                f" at {fastest['place']}: ",
+                strong(f"{number(fastest['user'])} tok/s"),
+                ". ",
             ]
     if not parts:
         return answer("No run that may be ranked has both a throughput and the speed of its requests.")

@@ -10,11 +10,13 @@ import polars as pl
 from tokenpeak.paths import slug
 from tokenpeak.report.blocks.block import Column, Sentence, Table, code, strong, table, warning
 from tokenpeak.report.blocks.digits import number
-from tokenpeak.report.blocks.metric_columns import SLO, slo_word, trial_href
+from tokenpeak.report.blocks.metric_columns import COUNTS, SLO, pooled_confidence, slo_word, trial_href
 from tokenpeak.report.load import curves
-from tokenpeak.report.ranking.standings import Ranking, by_class
+from tokenpeak.report.ranking.classes import by_class
+from tokenpeak.report.ranking.standings import Ranking
 from tokenpeak.report.view import SweepView, latency_words
 
+AT_A_RATE = " All configs that keep up with a request rate have the same throughput."
 HIDDEN_LOSS = 0.1
 """From this share below the best config of another workload on, the page says so in a sentence."""
 METRICS = ("output_tok_per_s", "request_output_tok_per_s_p50")
@@ -27,18 +29,23 @@ def level_means(view: SweepView, hardware: str) -> pl.DataFrame:
 
     Configs of one class are one, as in the ranking.
     Columns: config_id, label, workload_name, level_label, open (at a rate), slo_met (in every launch), slo_confidence
-    (the least of its launches), n, METRICS and the view's latency_columns, null where a launch has none or nothing of
+    (by the requests of all), n, METRICS and the view's latency_columns, null where a launch has none or nothing of
     it.
     """
     runs = view.same_requests().filter(pl.col("hardware") == hardware, pl.col("verdict") != "invalid")
     runs = by_class(view, runs)
     known = [name for name in (*METRICS, *view.latency_columns) if name in runs.columns]
-    return runs.group_by("config_id", "label", "workload_name", "level_label", maintain_order=True).agg(
-        pl.col("rate_per_s").is_not_null().any().alias("open"),
-        pl.col("slo_met").all(ignore_nulls=False).alias("slo_met"),
-        pl.col("slo_confidence").min(),
-        pl.len().alias("n"),
-        *(pl.when((pl.col(name) > 0).all()).then(pl.col(name).log().mean().exp()).alias(name) for name in known),
+    return (
+        runs.group_by("config_id", "label", "workload_name", "level_label", maintain_order=True)
+        .agg(
+            pl.col("rate_per_s").is_not_null().any().alias("open"),
+            pl.col("slo_met").all(ignore_nulls=False).alias("slo_met"),
+            pl.struct(COUNTS).alias("counts"),
+            pl.len().alias("n"),
+            *(pl.when((pl.col(name) > 0).all()).then(pl.col(name).log().mean().exp()).alias(name) for name in known),
+        )
+        .with_columns(pooled_confidence(pl.col("counts")).alias("slo_confidence"))
+        .drop("counts")
     )
 
 
@@ -114,7 +121,7 @@ def load_levels(view: SweepView, ranked: Ranking) -> Table | None:
         [
             *([Column(key="workload_name", title="Workload")] if several else []),
             Column(key="level_label", title="Load", kind="code"),
-            Column(key="mine", title=ranked.mark.capitalize(), unit="tok/s", kind="number"),
+            Column(key="mine", title="This config", unit="tok/s", kind="number"),
             *(baseline if against else []),
             Column(key="best", title="Best here", unit="tok/s", kind="number"),
             Column(key="behind", title="Against best", unit="%", kind="number", digits=1, signed=True),
@@ -125,7 +132,8 @@ def load_levels(view: SweepView, ranked: Ranking) -> Table | None:
         name=f"levels-{slug(ranked.hardware)}",
         title=f"Every load level{view.where(ranked.hardware)}",
         tone="tone",
-        note="The marked level decides. Best: of configs that may be run. At a rate, those that keep up are equal.",
+        note="The highlighted level decides. Best: of the configs that may be run."
+        + (AT_A_RATE if view.runs["rate_per_s"].is_not_null().any() else ""),
     )
 
 
@@ -138,13 +146,13 @@ def hidden_loss(view: SweepView, ranked: Ranking) -> Sentence | None:
     if losses.is_empty():
         return None
     row = losses.row(0, named=True)
-    where = f"{row['workload_name']}, {row['level_label']}" if len(view.spec.workloads) > 1 else row["level_label"]
+    of = f" of workload {row['workload_name']}" if len(view.spec.workloads) > 1 else ""
     return warning(
-        f"At {where} it gives only ",
+        f"At {row['level_label']}{of} this config reaches only ",
         strong(f"{number(row['mine'])} tok/s"),
         "; ",
         code(row["best_label"]),
-        f" gives {number(row['best'])}.",
+        f" reaches {number(row['best'])}.",
     )
 
 

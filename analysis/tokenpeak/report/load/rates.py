@@ -9,11 +9,17 @@ import polars as pl
 from tokenpeak.paths import slug
 from tokenpeak.report.blocks.block import Column, Part, Sentence, Table, answer, code, strong, table
 from tokenpeak.report.blocks.digits import counted, listed, number, trimmed
-from tokenpeak.report.blocks.metric_columns import confidence_column, confidence_percent, confidence_words
+from tokenpeak.report.blocks.metric_columns import (
+    COUNTS,
+    confidence_column,
+    confidence_percent,
+    confidence_words,
+    pooled_confidence,
+)
 from tokenpeak.report.config_energy import rounded
 from tokenpeak.report.view import LAUNCH, SweepView, limits_words, metric_word
+from tokenpeak.spec.load import MaxRateLoad
 from tokenpeak.spec.slo import Slo
-from tokenpeak.spec.workload import MaxRateLoad
 from tokenpeak.store.columns import canonical_json
 
 ENDED = {
@@ -32,6 +38,10 @@ def open_runs(view: SweepView, hardware: str, workload: str) -> pl.DataFrame:
     `held` says whether the rate is sustainable: the SLO was met, and the engine kept up. An overloaded run is excluded
     from the ranking, but shows that its rate is not sustainable. Null: the run cannot decide it (the client's fault,
     too few requests, or no SLO). `broken` has what did not hold at that rate, in words; null: nothing, or not known.
+
+    >>> runs = open_runs(sweep, sweep.hardware[0], "short")
+    >>> runs.group_by("rate_per_s").agg(pl.col("held").sum()).sort("rate_per_s").rows()
+    [(4.0, 12), (8.0, 6), (16.0, 3)]
     """
     offered = view.runs.filter(
         pl.col("hardware") == hardware, pl.col("workload_name") == workload, pl.col("rate_per_s").is_not_null()
@@ -177,9 +187,13 @@ def rated_workloads(view: SweepView) -> list[str]:
 def highest_rates(runs: pl.DataFrame) -> pl.DataFrame:
     """For each config: the sustainable rate, below the first that was not sustained, and that first one.
 
-    Columns: config_id, label, holds (null: none did), "confidence" (lowest confidence of the SLO at that rate), breaks
-    (null: none did), broken (what did not hold there, null: not known), n (rates judged), untold (rates not judged),
-    unjudged (those rates), launches. The true highest rate lies between holds and breaks.
+    Columns: config_id, label, holds (null: none did), "confidence" (of the SLO at that rate, by the requests of all
+    launches), breaks (null: none did), broken (what did not hold there, null: not known), n (rates judged), untold
+    (rates not judged), unjudged (those rates), launches. The true highest rate lies between holds and breaks.
+
+    >>> from tokenpeak.report.load.rates import open_runs
+    >>> highest_rates(open_runs(sweep, sweep.hardware[0], "short")).select("label", "holds", "breaks").rows()[:1]
+    [('64 / 2048', 8.0, 16.0)]
     """
     config = ("config_id", "label")
     decided = (
@@ -187,11 +201,14 @@ def highest_rates(runs: pl.DataFrame) -> pl.DataFrame:
         .group_by(*config, "rate_per_s")
         .agg(
             pl.col("held").all(),
-            pl.col("slo_confidence").min(),
+            pl.struct(COUNTS).alias("counts"),
             pl.col("broken").drop_nulls().unique(maintain_order=True).str.join("; "),
             launches=pl.len().cast(pl.Int64),
         )
-        .with_columns(breaks=pl.col("rate_per_s").filter(~pl.col("held")).min().over(config))
+        .with_columns(
+            pooled_confidence(pl.col("counts")).alias("slo_confidence"),
+            breaks=pl.col("rate_per_s").filter(~pl.col("held")).min().over(config),
+        )
     )
     below = pl.col("held") & (pl.col("breaks").is_null() | (pl.col("rate_per_s") < pl.col("breaks")))
     found = decided.group_by(config).agg(
@@ -297,14 +314,15 @@ def answer_rates(hardware: str, highest: pl.DataFrame, slo: str) -> Sentence:
     parts: list[Part] = [
         f"On {hardware}, ",
         strong(f"{trimmed(best['holds'])} req/s"),
-        f" is the highest rate tried within {slo}. ",
+        f" is the highest rate at which {slo} held. ",
     ]
     if same.height == 1:
         parts += [code(best["label"]), " held it"]
     else:
         parts.append(f"{same.height} of {highest.height} configs held it")
     if isinstance(least := same["confidence"].min(), float):
-        parts.append(f", with {confidence_words(least)} confidence")
+        at = "with" if same.height == 1 else "each with at least"
+        parts.append(f", {at} {confidence_words(least)} confidence")
     open_end = same.filter(pl.col("breaks").is_null()).height
     if open_end:
         whose = f"{open_end} of them" if open_end < same.height else "It" if same.height == 1 else "All of them"

@@ -196,5 +196,5 @@ def _table(stages: Sequence[Reached]) -> Block:
         ],
         name="phases",
         title="Stages compared",
-        note="Each limit lies between two rates that were tried, so a gain has a least and a most.",
+        note="Each limit lies between two rates that were tried, so a gain has a minimum and a maximum.",
     )

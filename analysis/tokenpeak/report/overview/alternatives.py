@@ -156,6 +156,6 @@ def alternatives_table(view: SweepView, ranked: Ranking) -> Table | None:
         title=f"Alternatives{view.where(ranked.hardware)}",
         hrefs={"label": "href"},
         span="half",
-        note=f"Configs that may be run, are at most {MOST_LOSS:.0%} worse than {ranked.chosen_words} and at least "
+        note=f"Configs that may be run: at most {MOST_LOSS:.0%} worse than {ranked.chosen_words} and at least "
         f"{LEAST_GAIN:.0%} better in something else; at most {MOST} are named.",
     )

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
@@ -15,7 +15,19 @@ from tokenpeak.ranking.decision_words import Words, current_words, faster_words,
 from tokenpeak.ranking.nodes import NODES_DIFFER, NodeAgreement, node_agreement
 from tokenpeak.ranking.precision import precision_of
 from tokenpeak.records import Config
-from tokenpeak.report.blocks.block import Part, Sentence, answer, code, link, note, open_answer, strong, warning
+from tokenpeak.report.blocks.block import (
+    Badge,
+    Badges,
+    Part,
+    Sentence,
+    answer,
+    code,
+    link,
+    note,
+    open_answer,
+    strong,
+    warning,
+)
 from tokenpeak.report.blocks.digits import number, percent
 from tokenpeak.report.config_energy import ESTIMATED, JOULE, OF_ENERGY
 from tokenpeak.report.load.load_levels import hidden_loss
@@ -172,13 +184,11 @@ def in_parts(view: SweepView, ranked: Ranking, words: Words) -> list[Part]:
 
 
 def cautions(view: SweepView, ranked: Ranking) -> list[Sentence]:
-    """Cautions beside the headline, such as a simulation, a broken SLO, or a node that disagrees."""
+    """Cautions beside the headline, such as a broken SLO, or a node that disagrees."""
     recommended = ranked.chosen
     if recommended is None:
         return []
     found = []
-    if view.record.simulated:
-        found.append(warning("Simulated: no GPU was measured, so none of these figures is a GPU's."))
     if ranked.decision.outcome == "keep" and recommended.get("slo_met") is False and not view.spec.objective.is_rate:
         found.append(warning(f"It does not hold the SLO at {view.objective_place} ({view.slo_words})."))
     if view.spec.objective.metric in (JOULE, *OF_ENERGY) and ESTIMATED in view.runs["energy_source"]:
@@ -196,6 +206,44 @@ def cautions(view: SweepView, ranked: Ranking) -> list[Sentence]:
     if (slow := slow_nodes(view, ranked)) is not None:
         found.append(slow)
     return found
+
+
+def assurance(view: SweepView, ranked: Ranking) -> Badges | None:
+    """What launches show of noise, and what speaks against running the config, as badges with all that qualifies it.
+
+    None where nothing was measured.
+    """
+    if not ranked.decision.measured.standings:
+        return None
+    badges = [_noise(view, ranked), *([_safety(view, ranked)] if ranked.chosen is not None else [])]
+    return Badges(badges=tuple(badges), sentences=(*cautions(view, ranked), *qualifications(view, ranked)))
+
+
+def _noise(view: SweepView, ranked: Ranking) -> Badge:
+    noise, spread = ranked.decision.measured.noise, ranked.spread
+    if noise is not None:
+        return Badge(label="Noise", value=f"launches vary by {math.expm1(noise):.1%}")
+    known = view.lone_words("one launch each") if spread is None else f"launches differ by {spread:.0%}"
+    return Badge(label="Noise", value=f"not known, {known}", tone="open")
+
+
+def _safety(view: SweepView, ranked: Ranking) -> Badge:
+    """The worst of what is known against running the config."""
+    config, is_rate = ranked.chosen or {}, view.spec.objective.is_rate
+    against = {
+        "breaks the SLO": config.get("slo_met") is False and not is_rate,
+        "answers not measured: random weights": random_weights(view, ranked),
+    }
+    unsure = {
+        "SLO not proven": not ranked.decision.is_hold_proven,
+        "far behind at another load": hidden_loss(view, ranked) is not None,
+        "nodes differ": disagreement(view, ranked) is not None or slow_nodes(view, ranked) is not None,
+        "precision changes": gain_by_precision(view, ranked) is not None,
+        "no SLO set": not view.slo_words,
+    }
+    words = [word for word, holds in (against | unsure).items() if holds]
+    tone: Literal["", "open", "worse"] = "worse" if any(against.values()) else "open" if words else ""
+    return Badge(label="Safety", value="; ".join(words) or "SLO held", tone=tone)
 
 
 def gain_by_precision(view: SweepView, ranked: Ranking) -> Sentence | None:

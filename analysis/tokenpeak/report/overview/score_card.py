@@ -184,7 +184,7 @@ def _trust(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Til
     ran = sum(each.looked_at > 0 for each in found.values())
     warnings = sum(len(each.findings) for each in found.values())
     words = f"{warnings} warning{'' if warnings == 1 else 's'}" if warnings else "no warning"
-    why = [guard.title.lower() for guard in GUARDS if found[guard.name].findings]
+    why = [guard.mistake for guard in GUARDS if found[guard.name].findings]
     of = f" ({', '.join(why)})" if why else ""
     notes = [noise, f"{words} from {ran} checks{of}"]
     if (idle := len(found) - ran) > 0:
@@ -194,7 +194,7 @@ def _trust(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Til
     if view.end is None or view.end.status == "interrupted":
         notes.append("the sweep did not end" if view.end is None else "the sweep was interrupted")
     rests = f"{n} launch{'' if n == 1 else 'es'}" if view.launches_known else f"{n} figure{'' if n == 1 else 's'}"
-    return Tile(label="Trust", value=rests, note="; ".join(notes))
+    return Tile(label="Trust", value=rests, note="; ".join(notes), tone="worse" if warnings else "")
 
 
 def _baseline(ranked: Ranking, recommended: dict[str, Any], name: str) -> tuple[str, float] | None:
@@ -233,9 +233,10 @@ def _equal_precision(view: SweepView, ranked: Ranking) -> list[Tile]:
     if len(equal) == len(measured) - 1:
         return []
     allowed = [each for each in equal if each in decision.verdicts.ranked]
-    tried = f"{counted(len(equal), 'other config', 'other configs') if equal else 'no other config'} of it tried"
+    others = counted(len(equal), "other config", "other configs") if equal else "no other config"
+    tried = f"{others} of this precision tried"
     if not allowed:
-        kept = ", which may not be run" if equal else ""
+        kept = "; none may be run, as the ranking says" if equal else ""
         return [Tile(label=label, value="not explored", note=f"{tried}{kept}")]
     if decision.is_shown and decision.config in allowed and decision.gain is not None:
         return [Tile(label=label, value=percent(decision.gain.ratio - 1), note=f"the whole gain; {tried}")]

@@ -143,7 +143,7 @@ def _energy_words(view: SweepView) -> str:
     counted = counters.group_by("trial_id", "quantity").agg(pl.col("value").max() - pl.col("value").min())
     if set(counted["trial_id"]) != set(view.trials["trial_id"]):
         return words
-    return f"{words}, {number(float(counted['value'].sum()) / 3600)} Wh over whole launches by the boards' counters"
+    return f"{words}, {number(float(counted['value'].sum()) / 3600)} Wh over whole launches by the GPUs' counters"
 
 
 def cost_of_sweep(view: SweepView) -> Facts:
@@ -190,8 +190,8 @@ def cost_of_sweep(view: SweepView) -> Facts:
         ("Wall-clock", _span(ended) if ended else "no end recorded"),
         ("GPU-hours" if any(node.gpus for node in view.record.nodes) else "Node-hours", number(hours)),
         (
-            "Production not serving",
-            f"{_span(downtime)} over {counted(len(served), 'node')}" if served else "no node served a production",
+            "Production downtime",
+            f"{_span(downtime)} over {counted(len(served), 'node')}" if served else "none: no node served production",
         ),
         ("Energy", _energy_words(view)),
     ]

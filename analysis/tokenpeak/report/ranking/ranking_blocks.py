@@ -33,8 +33,9 @@ from tokenpeak.report.ranking.standings import FEW, NOT_RUN, Ranking, measured_c
 from tokenpeak.report.view import SweepView
 
 SINGLE = "{once}: no interval, and differences below {margin:.0%} are not distinguished."
-VAGUE = "Launches are too few or too unlike for an interval: differences below {margin:.0%} are not distinguished."
+VAGUE = "Launches are too few or too unlike for an interval."
 REPLICATED = "Bars are comparison intervals: one that overlaps the best's is tied with it."
+TIED = " Tied configs are not distinguished. The 95% columns are intervals of means; the figure's bars compare configs."
 HOLDOUT = "One more launch of the search's choice, on fresh requests, which selected nothing"
 
 
@@ -42,10 +43,11 @@ def interval_words(view: SweepView, ranked: Ranking) -> str:
     """Meaning of a figure's intervals, or why it has none."""
     if ranked.replicated:
         is_without = ranked.frame.select((pl.col("state") == "ok") & pl.col("bar_low").is_null()).to_series().any()
-        kept = " A config without a bar may not be run." if is_without else ""
-        return f"{REPLICATED}{distinguishable_words(ranked)}{kept}"
-    once = view.lone_words("Each was launched once").capitalize()
-    return (VAGUE if ranked.vague else SINGLE).format(once=once, margin=view.spec.search.margin)
+        kept = " Configs that may not be run have none." if is_without else ""
+        return f"{REPLICATED} Bars narrower than a mark are hidden by it.{kept}"
+    if ranked.vague:
+        return VAGUE
+    return SINGLE.format(once=view.lone_words("Each was launched once").capitalize(), margin=view.spec.search.margin)
 
 
 def distinguishable_words(ranked: Ranking) -> str:
@@ -145,7 +147,7 @@ def standing(view: SweepView, ranked: Sequence[Ranking]) -> Sentence:
     if counts.get("not run"):
         words += f", {counts['not run']} {'was' if counts['not run'] == 1 else 'were'} not run under its load"
     if counts.get("failed"):
-        words += f", {counts['failed']} did not start or broke off"
+        words += f", {counts['failed']} failed"
     if counts.get("interrupted"):
         words += f", {counts['interrupted']} {'was' if counts['interrupted'] == 1 else 'were'} interrupted"
     return answer(f"{words}. ", *(part for each in ranked[:FEW] for part in _span_words(view, each, len(ranked))))
@@ -161,10 +163,9 @@ def _span_words(view: SweepView, ranked: Ranking, kinds: int) -> list[Part]:
     spread = strong(f"{number(ends[0])} to {number(ends[1])} {view.metric.unit}")
     ties = ranked.ties.height
     kept = ranked.frame["kept_back"].is_not_null().sum()
-    of = " that may be run" if kept else ""
-    best = f"the best{of}"
-    close = f"tied with {best}" if ranked.replicated else f"within {view.spec.search.margin:.0%} of {best}"
-    tied = f"{counted(ties, 'other is', 'others are') if ties else 'none is'} {close}"
+    of = "of those that may be run, " if kept else ""
+    close = "tied with the best" if ranked.replicated else f"within {view.spec.search.margin:.0%} of the best"
+    tied = f"{of}{counted(ties, 'other is', 'others are') if ties else 'no other is'} {close}"
     if ranked.decision.outcome == "none_holds":
         tied = "none holds the SLO"
     return ["From worst to best they span ", spread, f"{where}; {tied}.{distinguishable_words(ranked)} "]
@@ -222,13 +223,15 @@ def ranking_table(view: SweepView, ranked: Ranking) -> Table:
     unit = "ms" if scale != 1.0 else view.metric.unit
     rests_on = "Launches with a result" if view.launches_known else "Published figures; launches are not known"
     against = f"Against {ranked.baseline.words if ranked.baseline and ranked.baseline.config_id else 'median'}"
+    if view.spec.objective.is_rate and (frame["each_launch"] != "").any():
+        # The column beside it has the lowest launch.
+        against += ", means"
     return table(
         frame,
         [
             Column(key="label", title="Config", unit=" / ".join(view.axes), kind="code"),
             Column(key="rank", title="Rank", kind="number", help=RANK),
             *axes,
-            Column(key="result", title="Result", kind="state", help=RESULT),
             Column(key="objective", title=title, unit=unit, kind="number"),
             *(
                 [Column(key="each_launch", title="Each launch", unit=unit)]
@@ -238,6 +241,7 @@ def ranking_table(view: SweepView, ranked: Ranking) -> Table:
             *_quality_columns(frame, unit),
             Column(key="low", title="95% low", unit=unit, kind="number", hidden=not ranked.replicated),
             Column(key="high", title="95% high", unit=unit, kind="number", hidden=not ranked.replicated),
+            Column(key="result", title="Result", kind="state", help=RESULT),
             Column(key="gain", title=against, unit="%", kind="number", digits=1, signed=True),
             Column(key="n", title="n", kind="number", help=rests_on),
             *(
@@ -264,8 +268,7 @@ def ranking_table(view: SweepView, ranked: Ranking) -> Table:
         tone="tone",
         hrefs={"label": "href"},
         note="A config's link leads to its first trial. Ranks go by means before rounding, so equal figures may differ "
-        "in rank; configs that are tied are not distinguished. "
-        "The 95% columns are intervals of means; bars of the figure compare configs.",
+        "in rank." + (TIED if ranked.replicated else ""),
         span="wide",
     )
 
@@ -290,9 +293,9 @@ def _room_columns(frame: pl.DataFrame, *, hidden: bool) -> list[Column]:
 
 def _top(view: SweepView, ranked: Ranking) -> str:
     """What the table calls the best of those that may be run."""
-    if ranked.is_known:
-        return "best" if ranked.replicated else f"{_end(view)}, {UNPROVEN}"
-    return "tied" if ranked.replicated and ranked.ties.height else f"{_end(view)}, {UNPROVEN}"
+    if ranked.replicated and ranked.ties.height:
+        return "tied"
+    return "best" if ranked.replicated and ranked.is_known else f"{_end(view)}, {UNPROVEN}"
 
 
 def _end(view: SweepView) -> str:

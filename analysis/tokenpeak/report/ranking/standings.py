@@ -11,13 +11,13 @@ from typing import Any
 import polars as pl
 
 from tokenpeak.metrics import PER_GPU, metric_of
-from tokenpeak.ranking.candidates import Candidates, decided, launches_of_rows
 from tokenpeak.ranking.decision import Decision
 from tokenpeak.ranking.decision_words import KEPT_BACK, kept_back
 from tokenpeak.ranking.objective import column_of, objective_directions, trade_offs
 from tokenpeak.ranking.rank import NOTHING
 from tokenpeak.ranking.ties import Verdicts
 from tokenpeak.report.blocks.digits import listed, number
+from tokenpeak.report.ranking.classes import candidates
 from tokenpeak.report.view import MEDIAN, Baseline, SweepView
 
 MEASURED = (
@@ -75,10 +75,11 @@ class Ranking:
     run, in a few words; null where it may), n (launches with a result), launches, gain (share over the baseline;
     gain_low and gain_high where the baseline is a config), group (best, tie or empty), state (ok, invalid, failed or,
     where each launch was, interrupted), why (in a few words), details (in sentences), trial_id (the config's first
-    trial), slo_met (in every launch), slo_confidence (by the requests of all launches), quality (pass, fail, unknown or
-    null) with quality_reason, stated_quality (in a publication's words), objective_unproven (what the objective is of a
-    config whose answers failed or are not proven), those of `measured_columns`: means over launches, beside a rate
-    those of its launch, and those of ROOM. A holdout run has no part in these; its result has columns of its own.
+    trial), slo_met (in every launch; at its highest rate), slo_confidence (by the requests of all launches), quality
+    (pass, fail, unknown or null) with quality_reason, stated_quality (in a publication's words), objective_unproven
+    (what the objective is of a config whose answers failed or are not proven), the metrics of the objective's run
+    (means over launches; beside a rate those of its launch), weights_bytes, kv_cache_bytes, kv_cache_tokens and
+    max_concurrency by the engine's log. A holdout run has no part in these; its result has columns of its own.
     """
 
     hardware: str
@@ -100,7 +101,11 @@ class Ranking:
 
     @property
     def spread(self) -> float | None:
-        """By how much launches of one config differ, as a share (one standard deviation); None: not known."""
+        """By how much launches of one config differ, as a share (one standard deviation); None: not known.
+
+        >>> round(rank(sweep, sweep.hardware[0]).spread, 3)
+        0.035
+        """
         spread = self.decision.measured.spread
         return math.expm1(spread) if spread is not None else None
 
@@ -112,7 +117,11 @@ class Ranking:
 
     @property
     def best(self) -> dict[str, Any] | None:
-        """The row of the best mean of the configs that may be run; None where there is none."""
+        """The row of the best mean of the configs that may be run; None where there is none.
+
+        >>> rank(sweep, sweep.hardware[0]).best["label"]
+        '64 / 8192'
+        """
         return self._row(next(iter(self.decision.verdicts.ranked), None))
 
     @property
@@ -133,7 +142,11 @@ class Ranking:
 
     @property
     def recommended(self) -> dict[str, Any] | None:
-        """The row of the config to run or to keep; None where that is not known."""
+        """The row of the config to run or to keep; None where that is not known.
+
+        >>> rank(sweep, sweep.hardware[0]).recommended is None
+        True
+        """
         return self.chosen if self.is_known else None
 
     @property
@@ -144,10 +157,8 @@ class Ranking:
     @property
     def chosen_words(self) -> str:
         """The decision's config as a table's note calls it."""
-        outcome = self.decision.outcome
-        return {"run": "the one to run", "keep": "the one to keep", "ahead": "the one ahead"}.get(
-            outcome, "the nearest"
-        )
+        words = {"run": "the one to run", "keep": "the one to keep", "ahead": "the one ahead"}
+        return words.get(self.decision.outcome, "the nearest")
 
     @property
     def is_chosen(self) -> pl.Expr:
@@ -177,7 +188,11 @@ class Ranking:
 
     @property
     def ties(self) -> pl.DataFrame:
-        """The other configs of the decision's group."""
+        """The other configs of the decision's group.
+
+        >>> rank(sweep, sweep.hardware[0]).ties["label"].to_list()
+        ['64 / 2048']
+        """
         return self.frame.filter(pl.col("group") == "tie")
 
 
@@ -188,7 +203,11 @@ def reason_words() -> pl.Expr:
 
 @lru_cache(maxsize=32)
 def rank(view: SweepView, hardware: str) -> Ranking:
-    """The ranking of a sweep's configs on one kind of hardware by the spec's objective."""
+    """The ranking of a sweep's configs on one kind of hardware by the spec's objective.
+
+    >>> rank(sweep, sweep.hardware[0]).frame.select("label", "rank", "group").rows()[:2]
+    [('64 / 8192', 1, 'best'), ('64 / 2048', 2, 'tie')]
+    """
     trials = view.trials.filter(pl.col("hardware") == hardware)
     found = candidates(view, hardware)
     # Configs of one class are one row: that of the config that stands for it.
@@ -264,6 +283,12 @@ def rank(view: SweepView, hardware: str) -> Ranking:
     }
     frame = frame.with_columns(kept_back=pl.col("config_id").replace_strict(kept, default=None, return_dtype=pl.String))
     rates = {each.config: each.launches for each in found.all} if view.spec.objective.is_rate else {}
+    if rates:
+        # A trial's own verdict is of the rate after the highest one, too.
+        holds = {each.config: each.hold != "broken" for each in found.all if each.hold != "no_limit"}
+        frame = frame.with_columns(
+            slo_met=pl.col("config_id").replace_strict(holds, default=None, return_dtype=pl.Boolean)
+        )
     lowest = {config: min(launches) for config, launches in rates.items() if launches}
     several = {config: listed([number(each) for each in own]) for config, own in rates.items() if len(own) > 1}
     frame = frame.with_columns(
@@ -280,32 +305,6 @@ def rank(view: SweepView, hardware: str) -> Ranking:
         decision=found.decision,
         trade_offs=_trade_offs(view, joined.filter(has)),
     )
-
-
-@lru_cache(maxsize=32)
-def candidates(view: SweepView, hardware: str) -> Candidates:
-    """The candidates of one kind of hardware and their decision."""
-    trials = view.trials.filter(pl.col("hardware") == hardware)
-    nodes = view.nodes_of(hardware)
-    quality = trials.filter(pl.col("quality").is_not_null()).select("config_id", "quality").iter_rows()
-    return decided(
-        view.spec,
-        launches_of_rows(view.spec, trials.iter_rows(named=True), view.runs.iter_rows(named=True)),
-        plan=view.plan_for(hardware),
-        quality=dict(quality),
-        engine_version=nodes[0].engine_version if nodes else None,
-    )
-
-
-def by_class(view: SweepView, runs: pl.DataFrame) -> pl.DataFrame:
-    """Rows of runs with the config_id and label of the config that stands for their class, as in the ranking."""
-    labels = dict(view.trials.select("config_id", "label").iter_rows())
-    parts = [
-        own.with_columns(pl.col("config_id").replace(candidates(view, str(hardware)).of))
-        for (hardware,), own in runs.group_by("hardware", maintain_order=True)
-    ]
-    found = pl.concat(parts) if parts else runs
-    return found.with_columns(label=pl.col("config_id").replace_strict(labels, return_dtype=pl.String))
 
 
 def _ranked(frame: pl.DataFrame, found: Verdicts) -> pl.DataFrame:

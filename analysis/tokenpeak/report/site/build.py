@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -21,19 +21,29 @@ from tokenpeak.files import delete, delete_if_possible, write_atomically
 from tokenpeak.own_place import make_own, require_own_entries, require_unmoved
 from tokenpeak.paths import inside
 from tokenpeak.report.compare.front_pages import FrontRow, atom, newest_first, shown_over_all
+from tokenpeak.report.opening import open_archive
 from tokenpeak.report.site import render
 from tokenpeak.report.site.known_words import own_words
 from tokenpeak.report.site.pages import (
+    GIVEN,
     LIVE,
-    OF_A_SWEEP,
     RESERVED,
     SITE_PAGES,
     Declared,
     Page,
     declared,
+    pages_of_site,
     pages_of_sweeps,
 )
-from tokenpeak.report.site.sweep_pages import Report, SiteOptions, make_study, making, opened, write_html
+from tokenpeak.report.site.sweep_pages import (
+    Report,
+    SiteOptions,
+    make_study,
+    making,
+    opened,
+    write_html,
+    write_over_all,
+)
 from tokenpeak.report.site.unshown import Unshown, require_all_shown, write_unshown
 from tokenpeak.report.trials.search_progress import progress
 from tokenpeak.store.archive import Archive, find_readable
@@ -45,8 +55,8 @@ _moved: list[str] = []
 class WriteDocs(Protocol):
     """Writes docs/ into the folder of a site."""
 
-    def __call__(self, site: Path, *, live: bool) -> None:
-        """Write all of its pages; `live` as of the site."""
+    def __call__(self, site: Path, *, live: bool, site_pages: tuple[Page, ...]) -> None:
+        """Write all of its pages; `live` and the pages over all sweeps are the site's."""
 
 
 def build_site(
@@ -72,9 +82,10 @@ def build_site(
     there is no other, its own error is raised, and the former site stays.
     """
     _require_place(output)
-    pages = pages_of_sweeps()
-    given = _given(parameters or {}, pages)
-    sources, unshown = _sources(archives)
+    pages, site_pages = pages_of_sweeps(), pages_of_site()
+    over_all = tuple(page for page in site_pages if page.own)
+    given = _given(parameters or {}, (*pages, *over_all))
+    sources, unshown = _sources(archives, {*RESERVED, *(page.stem for page in over_all)})
     _require_any(sources, unshown)
     studies = _studies(sources)
     shared = (node_names, texts, live, docs is not None, *sorted(given.items()))
@@ -104,6 +115,7 @@ def build_site(
     options = SiteOptions(
         folder=staging,
         pages=pages,
+        site_pages=site_pages,
         given=given,
         node_names=node_names,
         texts=texts,
@@ -114,7 +126,7 @@ def build_site(
         make_own(staging)
         _write_static(staging)
         if docs is not None:
-            docs(staging, live=live)
+            docs(staging, live=live, site_pages=site_pages)
         for sweep_id in kept:
             say(f"pages of {sweep_id} stay as they are")
         rows = {sweep_id: each.row for sweep_id, each in kept.items()}
@@ -126,6 +138,11 @@ def build_site(
         with making(", ".join(sources)):
             listed = write_unshown(options, unshown, rows)
             _write_front(options, newest_first([rows[sweep_id] for sweep_id in sources]), listed, kept, output)
+        if over_all and sources:
+            with _beside(staging, output, kept):
+                marks = {each: open_archive(staging / each / "data" / "raw").marks() for each in sources}
+                for page in over_all:
+                    write_over_all(options, page, marks, say)
         delete(_note(output))
         _replace(staging, output, kept)
         noted = {sweep_id: {"origin": origins[sweep_id], "row": rows[sweep_id]} for sweep_id in sources}
@@ -177,7 +194,7 @@ def _given(parameters: Mapping[str, str], pages: Sequence[Page]) -> dict[str, ob
         # A user's notebook that cannot be read declares nothing; its page says why. What ours declare comes first.
         with contextlib.suppress(*((ReportError,) if page.own else ())):
             assert page.notebook is not None, "a sweep's page has a notebook"
-            found = {name: each for name, each in declared(page.notebook).items() if name not in OF_A_SWEEP}
+            found = {name: each for name, each in declared(page.notebook).items() if name not in GIVEN}
             known = found | known if page.own else known | found
     for name in parameters:
         if name not in known:
@@ -206,8 +223,11 @@ def leave(output: Path) -> None:
         delete_if_possible(folder)
 
 
-def _sources(archives: Sequence[Path]) -> tuple[dict[str, Archive], list[Unshown]]:
-    """The archives by their sweep's id, and those that cannot be read; two of one sweep are an error."""
+def _sources(archives: Sequence[Path], taken: Container[str]) -> tuple[dict[str, Archive], list[Unshown]]:
+    """The archives by their sweep's id, and those that cannot be read; two of one sweep are an error.
+
+    What the site's own parts are called is `taken`.
+    """
     found: dict[str, Archive] = {}
     readable, broken = find_readable(list(archives))
     unshown = [Unshown(name=path.name, path=path, error=error) for path, error in broken.items()]
@@ -217,7 +237,7 @@ def _sources(archives: Sequence[Path]) -> tuple[dict[str, Archive], list[Unshown
         except ArchiveError as error:
             unshown.append(Unshown(name=archive.path.name, path=archive.path, error=error))
             continue
-        if sweep_id.casefold() in RESERVED:
+        if sweep_id.casefold() in taken:
             words = f"{archive.path} holds sweep {sweep_id}, the name of a part of the site itself."
             unshown.append(_unshown(sweep_id, archive, ReportError(words)))
             continue
@@ -260,6 +280,19 @@ def _refuse_other(output: Path) -> None:
     require_own_entries(output, _note(output))
     if output.exists() and any(output.iterdir()) and not (output / "static" / "site.css").is_file():
         raise ReportError(f"{output} exists and is no site. Choose another folder, or empty it.")
+
+
+@contextlib.contextmanager
+def _beside(staging: Path, output: Path, kept: Iterable[str]) -> Iterator[None]:
+    """The sweeps that are kept appear beside the new ones, for pages over all of them."""
+    links = [inside(staging, sweep_id) for sweep_id in kept]
+    try:
+        for link in links:
+            link.symlink_to(inside(output, link.name).absolute())
+        yield
+    finally:
+        for link in links:
+            delete(link)
 
 
 def _replace(staging: Path, output: Path, kept: Iterable[str]) -> None:

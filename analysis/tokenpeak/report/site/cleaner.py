@@ -27,7 +27,7 @@ from tokenpeak.report.site.disclosure import (
     rule_of,
 )
 from tokenpeak.report.site.known_words import KnownWords
-from tokenpeak.sensitive import KINDS, LABEL, PRIVATE_KEY, SECRET_NAME, is_secret_setting, mask
+from tokenpeak.sensitive import KINDS, LABEL, MODEL_PLACE, PRIVATE_KEY, SECRET_NAME, is_secret_setting, mask
 from tokenpeak.spec.sweep import parse_spec
 from tokenpeak.vllm.symptoms import is_own_sentence
 
@@ -244,9 +244,12 @@ class Cleaner:
                 option = "" if equals else name
                 yield f"{self.text(name)}={self._argument(name, value)}" if equals else self.text(word)
             elif (not index or before in MODEL_FOLLOWS) and word.startswith("/") and not self._secrets_only:
-                # The program's name, and the model's, without where they lie.
-                self.findings.add("path", self.where)
-                yield self.text(PurePosixPath(word).name)
+                # The program's name, and the model's, without where they lie: of the model, that it lies somewhere.
+                place = MODEL_PLACE if index else ""
+                cleaned = place + self.text(PurePosixPath(word).name)
+                if cleaned != word:
+                    self.findings.add("path", self.where)
+                yield cleaned
             elif option and (SECRET_NAME.search(option.lstrip("-")) or not word.startswith("-")):
                 yield self._argument(option, word)
             else:
@@ -335,7 +338,7 @@ class Cleaner:
 
 PRIVATE = "private"
 """What stands for a text that must be there and is nobody's to read."""
-WITHHELD = "(withheld; --texts shows it)"
+WITHHELD = "(text withheld; the option --texts shows it)"
 """What stands for a text that anybody may have written, where texts were not asked for."""
 
 

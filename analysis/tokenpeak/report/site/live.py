@@ -58,6 +58,17 @@ CONTENT_POLICY = (
     "form-action 'none'; frame-ancestors 'none'"
 )
 """As the pages' own, and besides, no page of another site may frame them."""
+_AWAITED = (
+    '<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="2">'
+    "<title>TokenPeak</title><p>{}</p></html>"
+)
+AWAITED = {
+    (): _AWAITED.format("The site is being built. This page loads itself again until it is there."),
+    ("live.html",): _AWAITED.format(
+        'No sweep runs, or its first pages are being built. This page loads itself again. <a href="/">All sweeps</a>'
+    ),
+}
+"""Page, by the parts of its path → what is served in its place until it is there."""
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -174,13 +185,17 @@ class _Handler(SimpleHTTPRequestHandler):
         if any(part.startswith(".") for part in below):
             self.send_error(HTTPStatus.NOT_FOUND)
             return None
+        if below in AWAITED and not (found / "index.html" if below == () else found).is_file():
+            return self._content(AWAITED[below].encode(), "text/html; charset=utf-8", HTTPStatus.SERVICE_UNAVAILABLE)
         return super().send_head()
 
     def _metrics(self) -> io.BytesIO:
         """Answer to Prometheus."""
-        content = self.server.metrics()
-        self.send_response(HTTPStatus.OK)
-        self.send_header("Content-Type", CONTENT_TYPE)
+        return self._content(self.server.metrics(), CONTENT_TYPE)
+
+    def _content(self, content: bytes, kind: str, status: HTTPStatus = HTTPStatus.OK) -> io.BytesIO:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         return io.BytesIO(content)

@@ -119,8 +119,8 @@ class Cells:
 def fresh_cells(*, own: bool) -> Iterator[Cells]:
     """A namespace of its own for one notebook; in a user's `own`, frames are shown as the site's tables."""
     shell: Any = _Shell.instance(config=_QUIET, user_ns={})
-    if own:
-        shell.display_formatter.mimebundle_formatter.for_type(pl.DataFrame, frame_bundle)
+    for frame in (pl.DataFrame, pl.LazyFrame, pl.Series) if own else ():
+        shell.display_formatter.mimebundle_formatter.for_type(frame, frame_bundle)
     collected: list[Any] = []
     shell.display_pub = _PUBLISHER(shell=shell)
     # A hook that remembers results collects garbage each time that it forgets them: half a second of a large heap.
@@ -250,18 +250,21 @@ def _where(error: PapermillExecutionError) -> str:
     return f" ({shown(Path(places[-1][0]).name)[1:-1]}, line {places[-1][1]})" if places else ""
 
 
-def blocks(executed: Any, *, own: bool = False) -> list[dict[str, Any]]:
+def blocks(executed: Any, *, own: str = "") -> list[dict[str, Any]]:
     """Blocks of an executed notebook, in order: prose from its Markdown cells, and the blocks of its outputs.
 
-    Of a user's `own` notebook printed text and all prose too. Else prose that announces nothing is left out. Cells
-    tagged `notebook-only` show nothing here.
+    Of a user's `own` notebook, given by its page's title, printed text and all prose too, but for a heading that the
+    page has already. Else prose that announces nothing is left out. Cells tagged `notebook-only` show nothing here.
     """
     found: list[dict[str, Any]] = []
     for cell in executed.cells:
         if NOTEBOOK_ONLY in cell.metadata.get("tags", []):
             continue
         if cell.cell_type == "markdown":
-            found.append({"kind": "prose", "text": cell.source})
+            first, _, rest = cell.source.partition("\n")
+            is_title = bool(own) and not found and first.startswith("# ")
+            if text := rest if is_title else cell.source:
+                found.append({"kind": "prose", "text": text})
         for output in cell.get("outputs", []):
             data = output.get("data", {})
             if BLOCK_MIME in data:
@@ -269,6 +272,6 @@ def blocks(executed: Any, *, own: bool = False) -> list[dict[str, Any]]:
             elif own and (block := printed_block(output)):
                 found.append(block)
     if own:
-        return with_names(found)
+        return with_names(found, own)
     kinds = [block["kind"] for block in found] + ["prose"]
     return [block for index, block in enumerate(found) if (block["kind"], kinds[index + 1]) != ("prose", "prose")]

@@ -1,7 +1,8 @@
 """Pages of the site, each sweep's a notebook each, a user's too, and the parameters that notebooks declare.
 
-A notebook in the working folder's `notebooks/` that is none of ours is a page of each sweep, after ours. Its metadata
-may give a title:
+A notebook in the working folder's `notebooks/` that is none of ours is a page of each sweep, after ours. One that
+declares the parameter `archives` is one page over all sweeps, in a folder of its own. Its title is the heading that it
+begins with, or what its metadata says:
 
     "tokenpeak": {"title": "Our nights"}
 
@@ -24,24 +25,23 @@ from tokenpeak.errors import ArchiveError, InputError, ReportError
 from tokenpeak.paths import shown, slug
 
 _OF_SWEEPS = (
-    ("index", "Overview", "What to run", "What should we run, and how much better is it?"),
-    ("ranking", "Ranking", "Ranking", "How do all configs compare?"),
-    ("interactions", "Interactions", "Interactions", "Which settings matter, and which act together?"),
-    ("load", "Load", "Curves over load", "How do speed and waiting change with load?"),
-    ("requests", "Requests", "Requests", "How long do requests wait, and why?"),
-    ("energy", "Energy", "Energy, CO₂, water and cost", "What does a million tokens take?"),
-    (
-        *("hardware", "Hardware", "Parallelism, presets and quantization"),
-        "What do GPUs, parallelism and number formats change?",
-    ),
-    ("claims", "Checks", "Claims and checks", "Do the figures support what is said of them?"),
-    ("trials", "Trials", "Trials", "What happened in each launch?"),
+    ("index", "Overview", "What should we run, and how much better is it?"),
+    ("ranking", "Ranking", "How do all configs compare?"),
+    ("interactions", "Interactions", "Which settings matter, and which act together?"),
+    ("load", "Load", "How do speed and waiting change with load?"),
+    ("requests", "Requests", "How long do requests wait, and why?"),
+    ("energy", "Energy", "What does a million tokens take?"),
+    ("hardware", "Hardware", "What do GPUs, parallelism and number formats change?"),
+    ("claims", "Checks", "Do the figures support what is said of them?"),
+    ("trials", "Trials", "What happened in each launch?"),
 )
-"""Name, menu entry, title and question."""
+"""Name, title, which is the menu entry too, and question."""
 LONGEST = 200
 """Characters of a title."""
-OF_A_SWEEP = ("archive", "study")
-"""Parameters that the site gives each sweep's notebooks itself."""
+OVER_ALL = "archives"
+"""The parameter that makes a user's notebook a page over all sweeps."""
+GIVEN = ("archive", "study", OVER_ALL)
+"""Parameters that the site gives notebooks itself."""
 TAG = "parameters"
 """Of the cell that declares them."""
 KINDS: dict[str, tuple[Any, str]] = {
@@ -67,18 +67,25 @@ class Page:
     problem: str = ""
     """What is wrong with its metadata."""
 
+    @property
+    def stem(self) -> str:
+        """What its files are named after; a user's page over all sweeps is in a folder of that name."""
+        return self.name.removesuffix("/index")
+
 
 SWEEP_PAGES = tuple(
     Page(
         name=name,
-        menu=menu,
+        menu=title,
         title=title,
         question=question,
         notebook=paths.NOTEBOOKS / f"{'overview' if name == 'index' else name}.ipynb",
     )
-    for name, menu, title, question in _OF_SWEEPS
+    for name, title, question in _OF_SWEEPS
 )
 """Our pages of each sweep, in the order of the menu."""
+START = paths.NOTEBOOKS / "start.ipynb"
+"""What `make notebook` opens first; it is no page."""
 SITE_PAGES: tuple[Page, ...] = (
     Page(name="index", menu="Sweeps", title="TokenPeak", question="What has been measured?"),
     Page(name="compare", menu="Compare", title="Compare", question="What differs between configs, sweeps or dates?"),
@@ -93,17 +100,30 @@ DOCS = Page(name="docs", menu="Docs", title="Documentation", question="How is it
 LIVE = Page(name="live", menu="Live", title="Live", question="How far is the sweep?")
 
 
-def pages_of_sweeps(folder: Path | None = None) -> tuple[Page, ...]:
-    """The pages that each sweep has, in the order of the menu: ours, then the user's notebooks in `folder`."""
-    ours = {page.notebook.name for page in SWEEP_PAGES if page.notebook}
-    used = {page.name for page in SWEEP_PAGES}
+def pages_of_sweeps() -> tuple[Page, ...]:
+    """The pages that each sweep has, in the order of the menu: ours, then the user's."""
+    return (*SWEEP_PAGES, *(page for page in _own_pages() if page.stem == page.name))
+
+
+def pages_of_site() -> tuple[Page, ...]:
+    """The pages over all sweeps, in the order of the menu: ours, then the user's."""
+    return (*SITE_PAGES, *(page for page in _own_pages() if page.stem != page.name))
+
+
+def _own_pages() -> list[Page]:
+    """A page for each of the user's notebooks."""
+    ours = {START.name, *(page.notebook.name for page in SWEEP_PAGES if page.notebook)}
+    used = {*RESERVED, *(page.name for page in SWEEP_PAGES)}
     found = []
-    for notebook in sorted((folder or paths.OWN_NOTEBOOKS).glob("[!.]*.ipynb")):
+    for notebook in sorted(paths.OWN_NOTEBOOKS.glob("[!.]*.ipynb")):
         if notebook.name not in ours:
             page = _own(notebook, used)
             used.add(page.name)
+            with contextlib.suppress(ReportError):
+                if OVER_ALL in declared(notebook):
+                    page = replace(page, name=f"{page.name}/index")
             found.append(page)
-    return (*SWEEP_PAGES, *found)
+    return found
 
 
 def _own(notebook: Path, used: set[str]) -> Page:
@@ -114,16 +134,20 @@ def _own(notebook: Path, used: set[str]) -> Page:
     words = notebook.stem.replace("_", " ").replace("-", " ").strip().capitalize()
     page = Page(name=name, menu=words, title=words, question="", notebook=notebook, own=True)
     try:
-        given = json.loads(bounded.read_bytes(notebook)).get("metadata", {}).get("tokenpeak", {})
-        title = given.get("title", words)
-    except (ArchiveError, OSError, ValueError, AttributeError, RecursionError) as error:
+        document = json.loads(bounded.read_bytes(notebook))
+        given = document.get("metadata", {}).get("tokenpeak", {})
+        first = "".join(document["cells"][0]["source"]) if document.get("cells") else ""
+        heading = first.partition("\n")[0].removeprefix("# ").strip()[:LONGEST] if first.startswith("# ") else ""
+        title = given.get("title", heading or words)
+        page = replace(page, title=heading or words)
+    except (ArchiveError, OSError, ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
         return replace(page, problem=f"{notebook.name} is no notebook: {shown(str(error), 200)}")
     if unknown := sorted(given.keys() - {"title"}):
         return replace(page, problem=f"{notebook.name}: metadata.tokenpeak has {shown(unknown[0])}. It may have title.")
     if not isinstance(title, str) or not 1 <= len(title.strip()) <= LONGEST:
         problem = f"metadata.tokenpeak.title is {shown(title)}. It must have 1 to {LONGEST} characters."
         return replace(page, problem=f"{notebook.name}: {problem}")
-    return replace(page, menu=title, title=title)
+    return replace(page, menu=given.get("title", words), title=title)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,12 +15,13 @@ from tokenpeak.errors import InputError, ReportError, TokenpeakError
 from tokenpeak.files import delete
 from tokenpeak.paths import inside, shown
 from tokenpeak.report.blocks.block import warning
+from tokenpeak.report.blocks.digits import NONE
 from tokenpeak.report.compare import comparison
 from tokenpeak.report.compare.front_pages import FrontRow, front_row
 from tokenpeak.report.opening import open_archive
 from tokenpeak.report.site import notebook_runner
 from tokenpeak.report.site.cleaned_copy import cleaned_copy, is_published
-from tokenpeak.report.site.pages import SITE_PAGES, SWEEP_PAGES, Page, declared
+from tokenpeak.report.site.pages import OVER_ALL, SWEEP_PAGES, Page, declared
 from tokenpeak.report.site.render import environment
 from tokenpeak.report.trials.trial_page import trial_pages
 from tokenpeak.report.view import SweepView
@@ -43,6 +44,8 @@ class SiteOptions:
     folder: Path
     pages: tuple[Page, ...]
     """Those of each sweep."""
+    site_pages: tuple[Page, ...]
+    """Those over all sweeps."""
     given: Mapping[str, object]
     """Parameters for the notebooks that declare them."""
     node_names: bool
@@ -57,7 +60,8 @@ def write_html(options: SiteOptions, path: str, template: str, **context: Any) -
     target = inside(options.folder, path)
     target.parent.mkdir(parents=True, exist_ok=True)
     page = environment().get_template(template)
-    shared = {"live": options.live, "documented": options.documented, "site_pages": SITE_PAGES, "path": path}
+    shared = {"live": options.live, "documented": options.documented, "path": path}
+    shared["site_pages"] = options.site_pages
     target.write_text(page.render(**shared, **context))
 
 
@@ -85,12 +89,14 @@ def write_csv(blocks: Sequence[dict[str, Any]], folder: Path, page: str, marks: 
         heads = [
             f"{column['title']} ({column['unit']})" if column["unit"] else column["title"] for column in data["columns"]
         ]
-        rows = [
-            [*(cell.get("value", cell["text"]) for cell in row), *([", ".join(marks)] if marks else [])]
-            for row in data["rows"]
-        ]
+        rows = [[*map(_csv_value, row), *([", ".join(marks)] if marks else [])] for row in data["rows"]]
         spreadsheet.write_rows(path, [[*heads, *(["mark"] if marks else [])], *rows])
         block["csv"] = f"data/csv/{path.name}"
+
+
+def _csv_value(cell: Mapping[str, Any]) -> Any:
+    """A cell in a CSV: a figure with all of its digits, and nothing where a page has a dash for it."""
+    return cell.get("value", "" if cell["text"] == NONE else cell["text"])
 
 
 def listing(folder: Path) -> list[dict[str, Any]]:
@@ -136,21 +142,20 @@ def opened(raw: Path, given: Mapping[str, object]) -> SweepView:
         raise type(error)(f"{raw.parents[1].name}: {error}") from error
 
 
-def blocks_of(page: Page, given: Mapping[str, object], folder: Path, study: Sequence[str], say: Report) -> Blocks:
+def blocks_of(page: Page, given: Mapping[str, object], folder: Path, say: Report) -> Blocks:
     """Blocks of a page's notebook; of a user's that fails, the cell and the error."""
     try:
         if page.problem:
             raise ReportError(page.problem)
         assert page.notebook is not None, "a sweep's page has a notebook"
         known = declared(page.notebook)
-        parameters = {"archive": "../raw", "study": study, **given}
         executed = notebook_runner.execute(
             page.notebook,
-            folder / f"{page.name}.ipynb",
-            {name: value for name, value in parameters.items() if name in known},
+            folder / f"{page.stem}.ipynb",
+            {name: value for name, value in given.items() if name in known},
             own=page.own,
         )
-        return notebook_runner.blocks(executed, own=page.own)
+        return notebook_runner.blocks(executed, own=page.title if page.own else "")
     except TokenpeakError as error:
         if not page.own:
             raise
@@ -178,6 +183,31 @@ def write_page(options: SiteOptions, view: SweepView, page: Page, blocks: Blocks
         root="..",
         here="",
         **shared,
+    )
+
+
+def write_over_all(options: SiteOptions, page: Page, marks: Mapping[str, Sequence[str]], say: Report) -> None:
+    """Write a user's page over all sweeps, of which `marks` has each with its marks."""
+    data = inside(options.folder, f"{page.stem}/data")
+    given = {OVER_ALL: [f"../../../{sweep_id}/data/raw" for sweep_id in marks], **options.given}
+    blocks = blocks_of(page, given, data / "notebooks", say)
+    every = list(dict.fromkeys(mark for each in marks.values() for mark in each))
+    of = {mark: [sweep_id for sweep_id, own in marks.items() if mark in own] for mark in every}
+    write_csv(blocks, data / "csv", page.stem, every)
+    executed = inside(data / "notebooks", f"{page.stem}.ipynb")
+    write_html(
+        options,
+        f"{page.name}.html",
+        "over_all.html",
+        page=page,
+        blocks=blocks,
+        marks=every,
+        # A table's rows do not say which sweep they are of, so the page does.
+        facts=[(mark.capitalize(), "all" if len(ids) == len(marks) else ", ".join(ids)) for mark, ids in of.items()],
+        notebook=f"data/notebooks/{executed.name}" if executed.is_file() else "",
+        root="..",
+        here="",
+        sweep=None,
     )
 
 
@@ -233,7 +263,8 @@ def _left_out(options: SiteOptions, sweep_id: str, error: TokenpeakError) -> Tok
 def _make_sweep(options: SiteOptions, view: SweepView, others: Sequence[str], say: Report) -> None:
     """All pages and downloads of one sweep; `others` are the raw files of those that it is compared with."""
     data = inside(options.folder, f"{view.sweep_id}/data")
-    made = {page: blocks_of(page, options.given, data / "notebooks", others, say) for page in options.pages}
+    given = {"archive": "../raw", "study": others, **options.given}
+    made = {page: blocks_of(page, given, data / "notebooks", say) for page in options.pages}
     pages = tuple(page for page, blocks in made.items() if shows(page, blocks))
     for page in pages:
         write_page(options, view, page, made[page], pages)

@@ -24,7 +24,7 @@ KINDS = {
     "engine_start_s": "engine start",
     "load_s": "load",
     "production_start_s": "production start",
-    "orchestration_s": "TokenPeak's own",
+    "orchestration_s": "TokenPeak itself",
 }
 COLOURS = {
     "engine_start_s": "var(--phase-engine)",
@@ -78,9 +78,9 @@ def answer_trials(view: SweepView) -> Sentence:
     words = "all gave a result" if not failed else f"{number(trials.height - failed)} gave a result"
     return answer(
         strong(f"{number(trials.height)} launches"),
-        f", of which {words}; they took {number(total / 60, 1)} minutes on their nodes, ",
+        f", of which {words}; they took {number(total / 60, 1)} node-minutes, ",
         strong(f"{load / total:.0%}" if total else "–"),
-        f" of it under load. TokenPeak's own part was {number(own, 1)} s in the median trial.",
+        f" of it under load. TokenPeak itself took {number(own, 1)} s of the median trial.",
     )
 
 
@@ -129,9 +129,8 @@ def strip_chart(frame: pl.DataFrame) -> alt.TopLevelMixin:
     colours = {kind: COLOURS[key] for key, kind in KINDS.items()} | {WHOLE: COLOURS["load_s"]}
     short = frame.with_columns(pl.col("x", "end").round(3))
     base = alt.Chart(short).transform_filter(charts.IN_ZOOM)
-    y = alt.Y("node:N", title=None, sort=None, axis=alt.Axis(labelColor=theme.INK, labelLimit=160))
-    axis = alt.Axis(tickCount=8, labelOverlap="greedy", labelSeparation=6)
-    x = alt.X("x:Q", title="minutes after the sweep began", scale=alt.Scale(nice=False, zero=False), axis=axis)
+    y = alt.Y("node:N", title=None, sort="ascending", axis=alt.Axis(labelColor=theme.INK, labelLimit=160))
+    x = alt.X("x:Q", title="minutes after the sweep began", scale=alt.Scale(nice=False, zero=False))
     fields = {"trial": "trial_id:N", "config": "label:N", "part": "kind:N", "from (min)": "x:Q", "to (min)": "end:Q"}
     cause = {"cause": "cause:N"} if (frame["cause"] != "").any() else {}
     tip = charts.tooltips({**fields, "status": "status:N", **cause})
@@ -167,7 +166,7 @@ def node_strips(view: SweepView) -> Figure | None:
         return None
     nodes = frame["node"].n_unique()
     lost = frame.filter(pl.col("status") != "ok")["trial_id"].n_unique()
-    marked = f" A red mark: {lost} without a result." if lost else ""
+    marked = f" A red mark is a trial without a result; there {'is' if lost == 1 else 'are'} {lost}." if lost else ""
     return figure(
         strip_chart(frame),
         frame.with_columns(seconds=(pl.col("end") - pl.col("x")) * 60),

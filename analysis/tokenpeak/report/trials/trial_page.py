@@ -20,11 +20,12 @@ from tokenpeak.records import Restoration, RunRecord, TrialRecord
 from tokenpeak.report.blocks.block import Part, answer, code, link, strong
 from tokenpeak.report.blocks.digits import counted, number
 from tokenpeak.report.blocks.metric_columns import confidence_words
-from tokenpeak.report.ranking.standings import candidates, choices, rank
+from tokenpeak.report.ranking.classes import candidates
+from tokenpeak.report.ranking.standings import choices, rank
 from tokenpeak.report.trials import trial_tables
 from tokenpeak.report.trials.time_axis import time_axis
 from tokenpeak.report.view import LAUNCH, SweepView, engine_words, metric_word
-from tokenpeak.spec.workload import ClosedLoad
+from tokenpeak.spec.load import ClosedLoad
 from tokenpeak.store.archive import Archive
 from tokenpeak.vllm.command import paste_command
 from tokenpeak.vllm.explanation import LEAKED
@@ -126,8 +127,8 @@ def _answer(view: SweepView, trial: TrialRecord, objective: float | None) -> dic
         parts += [" gave ", strong(f"{number(objective)} {view.metric.unit}"), f" {view.objective_at}"]
     if place["rank"] is not None:
         parts += [
-            "; its config is ",
-            link(f"number {place['rank']} of {ranked}", "ranking.html"),
+            "; its config has ",
+            link(f"rank {place['rank']} of {ranked}", "ranking.html"),
             f" on {trial.hardware}",
         ]
     invalid = sum(run.verdict.status == "invalid" for run in trial.runs)
@@ -160,7 +161,7 @@ def _time_axis(trial: TrialRecord, series: pl.DataFrame | None) -> Any:
 def split(trial: TrialRecord) -> list[dict[str, Any]]:
     """Where the trial's time went: seconds and percent of each kind of phase, and what no phase claims."""
     words = {
-        "orchestration": "TokenPeak's own",
+        "orchestration": "TokenPeak itself",
         "engine_start": "Engine start",
         "load": "Load",
         "production_start": "Production start",

@@ -235,7 +235,7 @@ def trials(view: SweepView) -> Table:
         Column(key="engine_start_s", title="Engine start", unit="s", kind="number", digits=1),
         Column(key="load_s", title="Load", unit="s", kind="number", digits=1),
         Column(key="production_start_s", title="Production start", unit="s", kind="number", digits=1, hidden=True),
-        Column(key="orchestration_s", title="TokenPeak's own", unit="s", kind="number", digits=1, hidden=True),
+        Column(key="orchestration_s", title="TokenPeak itself", unit="s", kind="number", digits=1, hidden=True),
         Column(key="production_downtime_s", title="Production down", unit="s", kind="number", digits=1, hidden=True),
         Column(key="kv_cache_tokens", title="KV cache", unit="tokens", kind="number", hidden=True),
         Column(key="started", title="Started", unit="UTC", hidden=True),

@@ -32,7 +32,7 @@ _NO_CONNECTION = re.compile(
     r"No route to host|Connection timed out|Connection refused|Network is unreachable|Operation timed out"
     r"|Connection reset by peer|Connection closed by remote host"
 )
-_LESS = 'for one command alone see "Rights" in playbooks/README.md'
+_LESS = "for one command alone see page 'Reach nodes' of `tokenpeak docs`"
 WORDS_CHARACTERS = 4000
 MOST_PRINTED_BYTES = 256 << 20
 """Of an answer, whose largest part is an engine's packed log."""

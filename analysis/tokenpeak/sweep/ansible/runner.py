@@ -60,6 +60,8 @@ _ROUND = "next_trial"
 """The action with which a host's round begins."""
 _CHANNEL = "channel"
 _NOTE = "note_failure"
+LONG = "some minutes"
+"""In the name of a task that takes so long."""
 OnRound = Callable[[str, int | None, NodeResult], None]
 """Takes host, number of the round and what came of it; without a number, why the host asks for no more."""
 _ANSWERS = {**{name: command.answer for name, command in COMMANDS.items()}, "survey": SurveyAnswer}
@@ -93,6 +95,7 @@ class _Collector:
         logins: Callable[[], Mapping[str, Login]] = dict,
         answers: str = "",
         on_round: OnRound | None = None,
+        on_long_task: Callable[[str, str], None] | None = None,
     ) -> None:
         self.results: dict[str, NodeResult] = {}
         self._rounds: dict[str, int] = {}
@@ -102,6 +105,7 @@ class _Collector:
         self._find_logins = logins
         self._answers = answers
         self._on_round = on_round
+        self._on_long_task = on_long_task
 
     def __call__(self, event: dict[str, Any]) -> bool:
         """Take one event in; False, so that ansible-runner keeps no file of it: a long sweep has a hundred thousand.
@@ -133,6 +137,9 @@ class _Collector:
         if action == _ROUND:
             self._turn(kind, node, result)
         if kind == "start":
+            title = _title(data)
+            if self._on_long_task is not None and LONG in title:
+                self._on_long_task(node, title)
             return
         step: Step | None = result.get("tokenpeak_step") if action in _STEPS else None
         made = NodeResult(has_run=True)
@@ -144,8 +151,7 @@ class _Collector:
             reason = str(result.get("msg") or "").strip()[:WORDS_CHARACTERS]
             made = replace(made, unreachable=with_remedy(reason or "unreachable", self._login(node)))
         if kind == "failed" and not data.get("ignore_errors"):
-            title = str(data.get("task", "")).rsplit(" : ", 1)[-1]
-            words = failure_words(title, result, self._login(node))
+            words = failure_words(_title(data), result, self._login(node))
             if self._on_round is None or action in (*_STEPS, _ROUND):
                 made = replace(made, failure=words)
             else:
@@ -190,6 +196,11 @@ class _Collector:
         return parse(_ANSWERS[step], answer) if answer is not None and step in _ANSWERS else None
 
 
+def _title(data: Mapping[str, Any]) -> str:
+    """The task's name, without its role's."""
+    return str(data.get("task", "")).rsplit(" : ", 1)[-1]
+
+
 def _untaken(kind: str, error: Exception) -> str:
     """Why an event could not be taken in, with its place: what a node sent, or a defect of ours."""
     place = traceback.extract_tb(error.__traceback__)[-1]
@@ -211,6 +222,7 @@ def run_playbook(
     logins: Callable[[], Mapping[str, Login]] | None = None,
     skip_tags: Sequence[str] = (),
     on_round: OnRound | None = None,
+    on_long_task: Callable[[str, str], None] | None = None,
     forks: int | None = None,
 ) -> PlaybookResult:
     """Run `playbook` of the playbooks folder on `nodes` (all when empty) and wait for its end.
@@ -219,9 +231,9 @@ def run_playbook(
     `inventory`. Tasks with one of `skip_tags` are left out.
     `forks`: how many hosts have a task at a time, if not as many as ansible.cfg says.
     `on_round` is called where the playbook begins with a host again.
-    `on_event`, `on_round` and `cancelled` are called from this thread; once `cancelled` answers True, Ansible is killed
-    within half a second and what it had started on nodes is left to them. Raises NodeError when Ansible itself could
-    not run.
+    `on_long_task` is called with node and task where one begins in whose name LONG is.
+    All of them and `cancelled` are called from this thread; once `cancelled` answers True, Ansible is killed within
+    half a second and what it had started on nodes is left to them. Raises NodeError when Ansible itself could not run.
     """
     limit = tuple(nodes) or tuple(node.name for node in inventory.nodes)
     hosts = (*inventory.nodes, *inventory.load_hosts)
@@ -230,7 +242,7 @@ def run_playbook(
         answers = str(Path(private, "answers"))
         Path(answers).mkdir()
         known = logins or (lambda: logins_of({host.name: host.variables for host in hosts}))
-        collector = _Collector(on_event, known, answers, on_round)
+        collector = _Collector(on_event, known, answers, on_round, on_long_task)
         run = ansible_runner.interface.init_runner(
             private_data_dir=private,
             project_dir=str(paths.PLAYBOOKS),

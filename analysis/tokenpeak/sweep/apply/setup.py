@@ -55,7 +55,7 @@ def apply_rights(inventory: Inventory, user: str | None) -> ApplyRights:
         raise InventoryError(
             f"The user of {', '.join(without)} may run trials and not change production (tokenpeak_guard_command). "
             "Apply as root (--user root), or declare tokenpeak_apply_command with a sudoers line of its own and "
-            "give that user (playbooks/README.md, Rights)."
+            "give that user: page 'Apply the winner' of `tokenpeak docs`."
         )
     if user is None:
         return ApplyRights(inventory=inventory, extravars={})

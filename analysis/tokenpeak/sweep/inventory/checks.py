@@ -14,6 +14,7 @@ from typing import Annotated, Any, get_args, get_origin
 import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from tokenpeak import paths
 from tokenpeak.errors import InputError, InventoryError, suggestion
 from tokenpeak.node.engine.builds import ONLY
 from tokenpeak.node.guard import notify
@@ -36,6 +37,8 @@ _GROUP_KEYS = ("hosts", "children", "vars")
 _ONE_OF = {"hosts": "host", "children": "group"}
 _NEAR = 0.8
 """Likeness from which a variable of nobody's is taken for a mistyped one."""
+UNSETTLED = "Not settled; delete this comment once it is:"
+"""How the comment in front of a variable begins whose value is a guess that nothing may be launched or stopped on."""
 _TASK_FILES = ("before_launch", "after_ready", "before_return")
 
 
@@ -158,6 +161,37 @@ def inventory_mistakes(folder: Path, nodes: tuple[str, ...] = ()) -> list[Mistak
     return sorted(mistakes)
 
 
+def missing_variables(folder: Path) -> list[Mistake]:
+    """The variables that every node needs and that no file of the inventory gives, as one mistake.
+
+    Nothing where a file is encrypted, unreadable or not named as YAML, or where there are load hosts alone.
+    """
+    paths = inventory_files(folder)
+    others = {path for name in ("group_vars", "host_vars") for path in (folder / name).rglob("*") if path.is_file()}
+    if others - {*paths} or any(path.read_bytes().startswith(b"$ANSIBLE_VAULT") for path in paths if path.is_file()):
+        return []
+    try:
+        files = [LocatedYaml(path) for path in paths if path.is_file()]
+        given = {name for each in files for name in _keys(each.values())}
+    except InputError:
+        return []
+    if "load_hosts" in given and "tokenpeak_production" not in given:
+        return []
+    needed = (name for name, field in InventoryVariables.model_fields.items() if field.is_required())
+    missing = [name for name in needed if name not in given]
+    place = folder / "group_vars" / "all.yml"
+    text = f"its nodes have no {', '.join(missing)}; give each in {place}, or below its host here"
+    return [files[0].mistake(text)] if missing else []
+
+
+def _keys(value: object) -> Iterator[str]:
+    """The keys of mappings at any depth."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield str(key)
+            yield from _keys(inner)
+
+
 def _names_in_templates(text: str) -> set[str]:
     """Variables that templates of the inventory use: helpers of its author's."""
     return {name for template in re.findall(r"{{.*?}}", text, re.DOTALL) for name in re.findall(r"\w+", template)}
@@ -225,6 +259,11 @@ def _of_variables(
     """Variables of hosts or groups: unknown names, wrong types, and what some of them hold."""
     known = InventoryVariables.model_fields
     for name, value in variables.items():
+        # By the comment and not by the value: what was found may be right, and a person alone knows that.
+        _, mark, doubt = written.comment(*place, name).partition(UNSETTLED)
+        if mark:
+            text = f"{name} is not settled:{doubt} Correct it if need be, and delete the comment in front of it."
+            yield written.mistake(text, *place, name)
         if name not in known:
             near = get_close_matches(str(name), (*known, *ANSIBLE), n=1, cutoff=_NEAR)
             if name not in own and name not in ANSIBLE and (str(name).startswith("tokenpeak_") or near):
@@ -251,11 +290,21 @@ def _content(name: str, value: Any, path: Path) -> Iterator[tuple[tuple[str, ...
         yield (), "tokenpeak_drain names no balancer; give haproxy, nginx, kubernetes, or the commands before and after"
     if name == "tokenpeak_engines" and ONLY in value:
         yield (ONLY,), f"the build of tokenpeak_engine_command is called {ONLY}; give this one another name"
+    folder = next((above for above in path.parents if (above / "hosts.yml").is_file()), path.parent)
+    if name == "tokenpeak_state_dir" and Path(value).expanduser() == paths.state_dir() and _has_local(folder):
+        yield (), f"{value} is the controller's own state folder, and a node is this machine; give another folder"
     if name == "tokenpeak_tasks":
-        folder = next((above for above in path.parents if (above / "hosts.yml").is_file()), path.parent)
         for key in _TASK_FILES:
             if (file := value.get(key)) is not None and "{{" not in file and (text := _task_file(folder / file)):
                 yield (key,), f"tokenpeak_tasks.{key}: {text}"
+
+
+def _has_local(folder: Path) -> bool:
+    """Whether a node of the inventory is this machine, without SSH."""
+    written = r"ansible_connection[\"']?:\s*[\"']?local\b"
+    return any(
+        re.search(written, path.read_text("utf-8", "replace")) for path in inventory_files(folder) if path.is_file()
+    )
 
 
 def _task_file(path: Path) -> str | None:

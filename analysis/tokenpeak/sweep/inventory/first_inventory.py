@@ -1,40 +1,18 @@
-"""First inventory of hosts from a survey of them: the YAML that a user goes on from, with a comment for each doubt.
+"""First inventory of hosts from a survey of them: the YAML that a user goes on from, with a comment for each doubt."""
 
-The survey is the node package's; nothing stays on the hosts.
-
-Ansible takes a text of an inventory for a template, so that `{{ lookup('pipe', …) }}` in a node's words would be a
-command on this machine. A text is written as it is where it is made of characters that no template has, and as
-`!unsafe` otherwise; `Template` marks the few that are templates and our own.
-"""
-
-import json
-import re
-import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path, PurePosixPath
+from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any
 
-import yaml
-
-from tokenpeak.errors import InputError
-from tokenpeak.node.bundle import write_bundle
-from tokenpeak.node.machine import process
-from tokenpeak.node.machine.words import one_line, visible, wrong_word
+from tokenpeak.node.machine.words import one_line
 from tokenpeak.node.protocol.answers import SurveyAnswer
 from tokenpeak.node.protocol.parts import FoundEngine, FoundServer, Gpu
-from tokenpeak.sweep.ansible.result import Login
-from tokenpeak.sweep.ansible.runner import run_playbook
-from tokenpeak.sweep.inventory.nodes import Inventory, Node
+from tokenpeak.sweep.inventory.checks import UNSETTLED
+from tokenpeak.sweep.inventory.survey import Surveyed
+from tokenpeak.sweep.inventory.variables_text import Template, variables_yaml
 
-UNSAFE = "!unsafe"
-"""Ansible's tag of a text that it never renders."""
-_STR = "tag:yaml.org,2002:str"
-_HARMLESS = re.compile(r"[A-Za-z0-9 ._/:@=+,~-]*")
-"""Neither a template nor the line `#jinja2:`, by which a text chooses delimiters of its own."""
-_WIDTH = 110
 _SCHEMA = "# yaml-language-server: $schema=../../group_vars.schema.json\n---\n"
 _FAMILIES = {
     "7.0": "volta",
@@ -48,103 +26,8 @@ _FAMILIES = {
 """Compute capability, or its first number → the sweep grid-NAME that is a sensible first one."""
 _ENGINE = FoundEngine(command=("/opt/vllm/bin/vllm", "serve"))
 _MODEL = "meta-llama/Llama-3.1-8B-Instruct"
+_CPU_KV_CACHE, _CPU_KV_CACHE_GIB = "VLLM_CPU_KVCACHE_SPACE", "4"
 _OWN_STATE = ".local/state/tokenpeak-node"
-
-
-class Template(str):
-    """A text of our own that Ansible renders."""
-
-    __slots__ = ()
-
-
-class _Dumper(yaml.SafeDumper):
-    """Plain values, each text of them safe by its tag."""
-
-    def ignore_aliases(self, _: Any) -> bool:
-        """Write what occurs twice twice."""
-        return True
-
-
-def _represented(dumper: _Dumper, value: str) -> yaml.ScalarNode:
-    # Ansible resolves what follows the tag as if it stood there without quotes.
-    is_word = dumper.resolve(yaml.ScalarNode, value, (True, False)) == _STR  # type: ignore[no-untyped-call]
-    if _HARMLESS.fullmatch(value) or not is_word:
-        return dumper.represent_scalar(_STR, value)
-    return dumper.represent_scalar(UNSAFE, value, style='"')
-
-
-_Dumper.add_representer(str, _represented)
-_Dumper.add_representer(Template, lambda dumper, value: dumper.represent_scalar(_STR, str(value)))
-
-
-def variables_yaml(values: Mapping[str, Any], *, in_lines: bool = True) -> str:
-    """The variables as YAML; with `in_lines`, only lists and mappings without others in them stand in one line."""
-    flow = None if in_lines else False
-    written = partial(yaml.dump, dict(values), Dumper=_Dumper, sort_keys=False, width=_WIDTH, default_flow_style=flow)
-    text = str(written(allow_unicode=True))
-    # What hides or reorders text is written by its code.
-    return str(written(allow_unicode=False)) if wrong_word(text, len(text) * 4, "\n") else text
-
-
-@dataclass(frozen=True, kw_only=True)
-class Surveyed:
-    """A host with what was found there, or why nothing was."""
-
-    name: str
-    """The host as it was given, without a user."""
-    address: str
-    """Where ssh goes for that name."""
-    user: str | None
-    """The user who was given; None: the one whom ssh takes."""
-    answer: SurveyAnswer | None = None
-    problem: str | None = None
-
-
-def survey_hosts(hosts: Sequence[str], port: int) -> list[Surveyed]:
-    """Look at each `[USER@]HOST`, as ssh takes it, and at what serves at this port there; nothing is left there."""
-    if wrong := next((host for host in hosts if _is_no_host(host)), None):
-        raise InputError(f"{visible(wrong)!r} is no host: give [USER@]HOST, a name or an address as ssh takes it.")
-    made = [_named(host) for host in hosts]
-    # As ssh knows the host, with what its configuration says of it. What is given is no pattern of Ansible's.
-    nodes = {f"host-{number}": host for number, host in enumerate(made)}
-    entries = {
-        name: {"ansible_host": host.name} | ({"ansible_user": host.user} if host.user else {})
-        for name, host in nodes.items()
-    }
-    with tempfile.TemporaryDirectory(prefix="tokenpeak-survey-") as folder:
-        path = Path(folder, "hosts.json")
-        path.write_text(json.dumps({"all": {"hosts": entries}}))
-        inventory = Inventory(
-            name="survey", hosts_path=path, nodes=tuple(Node(name=name, variables=entries[name]) for name in nodes)
-        )
-        done = run_playbook(
-            "survey.yml",
-            inventory,
-            extravars={
-                "tokenpeak_pyz": str(write_bundle(Path(folder, "survey.pyz"))),
-                "tokenpeak_survey_port": port,
-            },
-            logins=lambda: {name: Login(address=host.address, user=host.user) for name, host in nodes.items()},
-        )
-    surveyed = []
-    for name, host in nodes.items():
-        result = done.nodes[name]
-        answer = result.answer(SurveyAnswer)
-        problem = result.unreachable or result.failure or (None if answer else "it said nothing")
-        surveyed.append(replace(host, answer=None if problem else answer, problem=problem))
-    return surveyed
-
-
-def _is_no_host(host: str) -> bool:
-    """Whether ssh would take a part of it for an option, or Ansible for a template."""
-    return any(not part or part.startswith("-") or "{" in part or wrong_word(part) for part in host.split("@"))
-
-
-def _named(host: str) -> Surveyed:
-    user, _, name = host.rpartition("@")
-    configured = process.run(["ssh", "-G", "--", host]).out.splitlines()
-    address = next((line.split(" ", 1)[1] for line in configured if line.startswith("hostname ")), name)
-    return Surveyed(name=name, address=address, user=user or None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,11 +37,18 @@ class Variable:
     name: str
     value: Any
     comment: str = ""
+    is_guess: bool = False
+    """The comment says what a person has to settle before anything is launched or stopped: it is refused until then."""
 
 
-def first_inventory(hosts: Sequence[Surveyed], written_by: str) -> tuple[str, str]:
-    """The text of hosts.yml and of group_vars/all.yml: what all hosts share goes into the latter."""
-    variables = {host.name: {one.name: one for one in variables_of(host)} for host in hosts}
+def first_inventory(
+    hosts: Sequence[Surveyed], written_by: str, *, model: str | None = None, engine: str | None = None
+) -> tuple[str, str]:
+    """The text of hosts.yml and of group_vars/all.yml: what all hosts share goes into the latter.
+
+    `model` and the program `engine` are used in place of those that were found.
+    """
+    variables = {host.name: {one.name: one for one in variables_of(host, model, engine)} for host in hosts}
     first = next(iter(variables.values()))
     own_names = (
         "ansible_host",
@@ -185,30 +75,42 @@ def default_sweep(gpus: Sequence[Gpu]) -> str:
     return f"grid-{family}" if family else "quick"
 
 
-def variables_of(host: Surveyed) -> Iterator[Variable]:
+def variables_of(host: Surveyed, model: str | None = None, engine: str | None = None) -> Iterator[Variable]:
     """The variables of a host that was looked at, in the order in which they are written."""
     assert host.answer is not None
     answer = host.answer
     server = answer.servers[0] if answer.servers else None
-    yield Variable(name="ansible_host", value=host.name)
-    user = host.user or (answer.user if not answer.is_root else None)
-    if user:
-        yield Variable(name="ansible_user", value=user)
-    if answer.is_root and host.user not in (None, "root"):
+    if host.is_local:
+        yield Variable(name="ansible_connection", value="local", comment="This machine itself, without SSH.")
+        yield Variable(name="ansible_python_interpreter", value=Template("{{ ansible_playbook_python }}"))
+    else:
+        yield Variable(name="ansible_host", value=host.name)
+        user = host.user or (answer.user if answer.user != "root" else None)
+        if user:
+            yield Variable(name="ansible_user", value=user)
+    if answer.is_root and answer.user != "root":
         yield Variable(name="ansible_become", value=True, comment="By sudo, which asked for no password.")
     yield Variable(name="tokenpeak_python", value=answer.python)
     yield _state_folder(answer)
     yield Variable(name="tokenpeak_default_sweep", value=default_sweep(answer.gpus))
-    yield from _model(answer, server)
-    yield from _engine(answer, server)
-    yield Variable(name="tokenpeak_engine_env", value={"VLLM_NO_USAGE_STATS": "1"})
+    if model is None:
+        yield from _model(answer, server)
+    else:
+        # A program of the machine itself, which may be given, sees no mounts.
+        yield from _given_model(model, answer, server, is_mounted=engine is None)
+    if engine is None:
+        yield from _engine(answer, server)
+    else:
+        yield Variable(name="tokenpeak_engine_command", value=[engine, "serve"])
+    yield _engine_env(answer, server)
     if server is not None and server.runs_as and answer.is_root:
         yield Variable(
             name="tokenpeak_engine_user", value=server.runs_as, comment="Whom the engine runs as: who runs production."
         )
+    address = Template("{{ ansible_host }}") if host.address == host.name else host.address
     yield Variable(
         name="tokenpeak_host",
-        value=Template("{{ ansible_host }}") if host.address == host.name else host.address,
+        value="127.0.0.1" if host.is_local else address,
         comment="Where the engine listens and the load is sent to: let only the load host reach this port.",
     )
     yield Variable(name="tokenpeak_port", value=8099)
@@ -236,15 +138,44 @@ def _model(answer: SurveyAnswer, server: FoundServer | None) -> Iterator[Variabl
         if served and "/" in served and not served.startswith("/")
         else None
     )
-    comment = ""
+    comment, is_guess = "", name is None
     if name is None:
         name = PurePosixPath(str(loaded)).name if is_path else served or _MODEL
-        comment = "Its name on the hub was not found: correct it, so that its shape is known."
+        comment = "Its name on the hub was not found: write it, so that its shape is known."
+        if is_path:
+            comment += " Where it has none, leave the name of its folder: a probe reads its shape there."
         if not (loaded or served):
             comment = "Nothing that serves a model was found: write the model to tune for."
-    yield Variable(name="tokenpeak_model", value={"name": name, "served_name": served or name}, comment=comment)
+    yield Variable(
+        name="tokenpeak_model", value={"name": name, "served_name": served or name}, comment=comment, is_guess=is_guess
+    )
     if is_path:
         yield Variable(name="tokenpeak_model_path", value=loaded)
+
+
+def _given_model(
+    model: str, answer: SurveyAnswer, server: FoundServer | None, *, is_mounted: bool
+) -> Iterator[Variable]:
+    """A name on the hub, or the folder of a model; by the name that production serves it under, it is production's."""
+    loaded = str(server.model) if server and server.model else ""
+    is_own = loaded.startswith("/") and model == answer.served_name
+    given = _in_container(model, server) if is_mounted else model
+    folder = given if model.startswith("/") else loaded if is_own else ""
+    name = PurePosixPath(folder).name if folder else model
+    served_name = name if model.startswith("/") else model
+    yield Variable(name="tokenpeak_model", value={"name": name, "served_name": served_name})
+    if folder:
+        yield Variable(name="tokenpeak_model_path", value=folder)
+
+
+def _in_container(folder: str, server: FoundServer | None) -> str:
+    """Where a folder of the machine is in production's container; as it is without a mount that has it."""
+    engine = server.engine if server else None
+    for mount in engine.mounts if engine and engine.image else ():
+        source, place, *_ = mount.split(":")
+        if PurePosixPath(folder).is_relative_to(source):
+            return str(PurePosixPath(place) / PurePosixPath(folder).relative_to(source))
+    return folder
 
 
 def _engine(answer: SurveyAnswer, server: FoundServer | None) -> Iterator[Variable]:
@@ -252,18 +183,31 @@ def _engine(answer: SurveyAnswer, server: FoundServer | None) -> Iterator[Variab
     engines = [own] if own else list(answer.engines[:1])
     others = [_shown(one) for one in answer.engines if one not in engines]
     comment = f"Also there: {'; '.join(others)}." if others else ""
+    is_guess = not engines
     if not engines:
         engines, comment = [_ENGINE], "No vLLM was found: write its command, or an image in tokenpeak_engines."
     engine = engines[0]
     if engine.image is None:
         if engine.version:
             yield Variable(name="tokenpeak_engine_version", value=engine.version)
-        yield Variable(name="tokenpeak_engine_command", value=list(engine.command), comment=comment)
+        yield Variable(name="tokenpeak_engine_command", value=list(engine.command), comment=comment, is_guess=is_guess)
         return
     build: dict[str, Any] = {"image": engine.image, "runtime": engine.runtime}
     optional = {"version": engine.version, "mounts": list(engine.mounts), "user": engine.user}
     build |= {name: value for name, value in optional.items() if value}
     yield Variable(name="tokenpeak_engines", value={"found": build}, comment=comment)
+
+
+def _engine_env(answer: SurveyAnswer, server: FoundServer | None) -> Variable:
+    env = {"VLLM_NO_USAGE_STATS": "1"}
+    if answer.gpus:
+        return Variable(name="tokenpeak_engine_env", value=env)
+    space = (dict(server.env) if server else {}).get(_CPU_KV_CACHE, _CPU_KV_CACHE_GIB)
+    return Variable(
+        name="tokenpeak_engine_env",
+        value={**env, _CPU_KV_CACHE: space},
+        comment="GiB for the KV cache: without it vLLM takes nine tenths of the machine's memory, or does not start.",
+    )
 
 
 def production(answer: SurveyAnswer) -> Variable:
@@ -278,31 +222,40 @@ def production(answer: SurveyAnswer) -> Variable:
     elif len(answer.servers) > 1:
         value = _several(answer.servers, doubts)
     else:
-        value = _one(answer.servers[0], doubts)
+        value = _one(answer, doubts)
         if not answer.is_root and value["manager"] == "systemd" and "user" not in value:
             doubts.append(f"{value['unit']} is a unit of the system, which root alone may stop")
     if value["manager"] != "none":
         value["url"] = answer.url
-        if answer.served_name is None:
+        if not answer.is_answering:
+            doubts.append(
+                f"Nothing answers at {answer.url}. Where production has another port, remove this inventory and give "
+                "that one by --port; else start it first"
+            )
+        elif answer.served_name is None:
             doubts.append(
                 f"{answer.url} names no model: it may want a key (api_key_file), or answer something else "
                 "(answers_with)"
             )
+    is_guess = bool(doubts) and value["manager"] != "none"
     if answer.front:
         doubts.append(f"In front of it, at {answer.url}: {answer.front}")
         if answer.listens_as:
             value["listens_as"] = answer.listens_as
-    return Variable(name="tokenpeak_production", value=value, comment=". ".join(doubts) + ("." if doubts else ""))
+    comment = ". ".join(doubts) + ("." if doubts else "")
+    return Variable(name="tokenpeak_production", value=value, comment=comment, is_guess=is_guess)
 
 
-def _one(server: FoundServer, doubts: list[str]) -> dict[str, Any]:
+def _one(answer: SurveyAnswer, doubts: list[str]) -> dict[str, Any]:
+    server = answer.servers[0]
     if server.manager == "process":
         doubts.append(
-            f"Nobody manages process {server.pid}, so nobody could start it again. Give it a unit, or let TokenPeak "
+            f"Nobody manages {_with_ports(server)}, so nobody could start it again. Give it a unit, or let TokenPeak "
             "keep it: end it, and set tokenpeak_produce: true, by which `tokenpeak probe` starts it as written here"
         )
         argv = list(server.argv)
-        if server.runs_as:
+        # Root alone may become another user.
+        if server.runs_as and (answer.is_root or server.runs_as != answer.user):
             argv = ["runuser", "-u", server.runs_as, "--", *argv]
         kept = {"argv": argv, **({"env": dict(server.env)} if server.env else {})}
         return {"manager": "command", "process": kept | ({"cwd": server.cwd} if server.cwd else {})}
@@ -316,8 +269,8 @@ def _one(server: FoundServer, doubts: list[str]) -> dict[str, Any]:
 def _several(servers: Sequence[FoundServer], doubts: list[str]) -> dict[str, Any]:
     """Several that serve together, stopped and started by one pair of commands where one manager has them all."""
     managers = {server.manager for server in servers}
-    names = [str(server.unit or f"process {server.pid}") for server in servers]
-    doubts.append(f"{len(servers)} servers run here: {', '.join(names)}")
+    names = [_name(server) for server in servers]
+    doubts.append(f"{len(servers)} servers run here: {', '.join(map(_with_ports, servers))}")
     [manager, *others] = sorted(managers)
     if not others and manager in ("docker", "podman"):
         # Compose's containers have names too, which Compose itself starts again by.
@@ -331,6 +284,15 @@ def _several(servers: Sequence[FoundServer], doubts: list[str]) -> dict[str, Any
         "start": ["/usr/local/sbin/start-production"],
         "stop": ["/usr/local/sbin/stop-production"],
     }
+
+
+def _name(server: FoundServer) -> str:
+    return str(server.unit or f"process {server.pid}")
+
+
+def _with_ports(server: FoundServer) -> str:
+    ports = " and ".join(map(str, server.ports))
+    return f"{_name(server)} on port {ports}" if ports else _name(server)
 
 
 def _facts(answer: SurveyAnswer) -> Variable:
@@ -369,7 +331,8 @@ def summary(answer: SurveyAnswer) -> str:
 
 def _text(variable: Variable) -> str:
     """A variable as YAML, its comment in front; lists of words stand in one line."""
-    comment = "".join(f"# {line}\n" for line in _wrapped(variable.comment))
+    said = f"{UNSETTLED} {variable.comment}" if variable.is_guess else variable.comment
+    comment = "".join(f"# {line}\n" for line in _wrapped(said))
     value = variable.value
     inner = list(value.values()) if isinstance(value, Mapping) and variable.name == "tokenpeak_production" else [value]
     in_lines = any(isinstance(each, Mapping | list) for each in inner)

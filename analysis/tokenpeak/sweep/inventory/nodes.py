@@ -264,6 +264,12 @@ class Inventory:
         """Its nodes are simulated, and everything measured on them is marked so."""
         return any(node.variables.get("tokenpeak_simulated", False) for node in self.nodes)
 
+    @property
+    def idle(self) -> frozenset[str]:
+        """The nodes that declare that they have no production; not those of which it is not known."""
+        declared = {node.name: node.declaration.get("production") for node in self.nodes if node.declaration}
+        return frozenset(name for name, value in declared.items() if (value or {}).get("manager", "none") == "none")
+
     def node(self, name: str) -> Node:
         """The node called `name`."""
         for node in self.nodes:

@@ -315,7 +315,7 @@ class InventoryVariables(Declaration):
     tokenpeak_apply_command: Annotated[Text | None, OnNode("apply_command")] = None
     """Where the command goes by which another user than root may change production's definition."""
     tokenpeak_bake: Annotated[BakeSettings | None, OnNode("bake", "{}")] = None
-    """How an apply is judged on production itself; see playbooks/README.md."""
+    """How an apply is judged on production itself; see page 'Apply the winner' of `tokenpeak docs`."""
     tokenpeak_default_sweep: Text | None = None
     """The sweep that `plan` and `sweep` take when none is named."""
     tokenpeak_facts: dict[str, Any] | None = None

@@ -20,11 +20,12 @@ from tokenpeak.results.board_readings import idle_power as measured_idle_power
 from tokenpeak.results.energy import run_energies
 from tokenpeak.results.power_sensor import boards_sensor
 from tokenpeak.results.trial_time import clock_offset_s, fill_gaps, load_phase, merged, node_phases, step_spans
-from tokenpeak.results.verdict import NETWORK_OUTAGE
+from tokenpeak.results.verdict import NETWORK_OUTAGE, OVERLAP
 from tokenpeak.search.history import objective_runs
 from tokenpeak.sweep.ansible.dispatch import Step
 from tokenpeak.sweep.ansible.result import recorded
-from tokenpeak.sweep.trial.request import ClientOutput, TrialRequest
+from tokenpeak.sweep.trial.client_output import ClientOutput
+from tokenpeak.sweep.trial.request import TrialRequest
 from tokenpeak.terminal import visible_log
 from tokenpeak.vllm.startup_log import classify_failure, startup_facts, unpacked_log
 
@@ -39,10 +40,6 @@ _READ_ONLY = re.compile(r"\[Errno 30\] Read-only file system|Read-only file syst
 """At a start it may be a path that the config names; under load the disk has become so."""
 _NOT_REACHED = frozenset({"connect_timeout", "connect_failed"})
 """Failures of requests that no server has seen, be it up or down."""
-OVERLAP = Reason(
-    code="production_overlap",
-    text="Production was started by somebody while the trial was under way, and ran beside the engine.",
-)
 
 
 @dataclass(frozen=True, kw_only=True)

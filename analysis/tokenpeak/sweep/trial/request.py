@@ -1,4 +1,4 @@
-"""Trial request: what is to be launched, the request files from which nodes and client work, and what the client wrote.
+"""Trial request: what is to be launched, and the request files from which nodes and client work.
 
 Request files lie in a private folder of the trial outside the archive, because one of them is the trial's API key.
 """
@@ -11,28 +11,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-from pydantic import TypeAdapter, ValidationError
-
 from tokenpeak.errors import PlanError, suggestion
 from tokenpeak.files import write_atomically
-from tokenpeak.loadgen.job import ANSWERS, QUALITY, EarlyStop, JobOutcome, JobRun, LoadJob, read_outcome
+from tokenpeak.loadgen.job import ANSWERS, EarlyStop, JobRun, LoadJob
 from tokenpeak.loadgen.workers.remote import LoadHost
 from tokenpeak.metrics import PER_GPU
 from tokenpeak.node.engine.builds import engine_build, is_vllm
 from tokenpeak.node.engine.engine import trial_key
 from tokenpeak.node.machine.error import ScriptError
-from tokenpeak.node.protocol import parts, requests
-from tokenpeak.node.protocol.parts import Series
+from tokenpeak.node.protocol import requests
 from tokenpeak.node.protocol.requests import limits
 from tokenpeak.plan.node_kinds import build_of, known_flags_of
 from tokenpeak.ranking.objective import objective_direction
-from tokenpeak.records import Config, NodeFacts, Plan, PlannedConfig, Production, RunRecord
-from tokenpeak.records.quality import QualityMeasurement
+from tokenpeak.records import Config, NodeFacts, Plan, PlannedConfig, Production
 from tokenpeak.search.history import Proposal
 from tokenpeak.spec.engine_build import server_command
+from tokenpeak.spec.load import ExternalLoad
 from tokenpeak.spec.sweep import QualityJob, SweepSpec
-from tokenpeak.spec.workload import ExternalLoad, ExternalWorkload
+from tokenpeak.spec.workload import ExternalWorkload
 from tokenpeak.sweep.claim import SweepClaim
 from tokenpeak.sweep.installation import MasterSecret, master_secret, own_script
 from tokenpeak.sweep.interrupt import Interrupt
@@ -43,7 +39,6 @@ from tokenpeak.vllm.flags import FlagFacts
 _SEEDS_PER_WORKLOAD = 1000
 _HOLDOUT_SEED_SHIFT = 500
 """Beyond the seeds of all other trials."""
-_RUNS = TypeAdapter(tuple[RunRecord, ...])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,61 +141,6 @@ class RequestFiles:
         """What the engine answered when its quality was measured; None where it was not, or not to the end."""
         path = self.output / ANSWERS
         return path if path.is_file() else None
-
-
-class ClientOutput:
-    """What the load client has written into its folder: not all of it where it was killed, nothing without one."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
-
-    def outcome(self) -> JobOutcome:
-        """How the client says that its job ended; nothing special when it did not get to write."""
-        try:
-            return JobOutcome() if self._folder is None else read_outcome(self._folder)
-        except ValidationError:
-            return JobOutcome()
-
-    def quality(self) -> QualityMeasurement:
-        """That answers were measured, or why they were not."""
-        try:
-            return QualityMeasurement.model_validate_json(self._path(QUALITY).read_bytes())
-        except (OSError, ValidationError):
-            return QualityMeasurement(problem="The load client ended before it had measured the answers.")
-
-    def runs(self) -> tuple[RunRecord, ...]:
-        """The runs, in order."""
-        try:
-            runs = _RUNS.validate_json(self._path("runs.json").read_bytes())
-        except (OSError, ValidationError):
-            return ()
-        return tuple(sorted(runs, key=lambda run: run.run_index))
-
-    def metrics(self) -> Series:
-        """The engine's own metrics."""
-        try:
-            return parts.series(json.loads(self._path("metrics.json").read_text()))
-        except (OSError, ValueError):
-            return Series()
-
-    def measured_windows(self) -> dict[int, tuple[float, float]]:
-        """By run: when its first measured request was due and its last token came, seconds after the run's start."""
-        try:
-            columns = ["run_index", "phase", "due_s", "last_token_s"]
-            requests = pl.read_parquet(self._path("requests.parquet"), columns=columns)
-        except (pl.exceptions.PolarsError, OSError):
-            return {}
-        windows = requests.group_by("run_index").agg(
-            pl.col("due_s").filter(pl.col("phase") == "measured").min(),
-            # The probes of a search count from starts of their own.
-            pl.col("last_token_s").filter(pl.col("phase") != "probe").max(),
-        )
-        return {run_index: (due_s, last_s) for run_index, due_s, last_s in windows.drop_nulls().iter_rows()}
-
-    def _path(self, name: str) -> Path:
-        if self._folder is None:
-            raise FileNotFoundError(name)
-        return self._folder / name
 
 
 def write_requests(

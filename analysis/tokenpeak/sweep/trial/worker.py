@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from tokenpeak.errors import ArchiveError, FencedError, TokenpeakError
 from tokenpeak.files import refusal
 from tokenpeak.loadgen.workers.remote import LoadHost
+from tokenpeak.node.guard import lease
 from tokenpeak.node.production.answering import standing
 from tokenpeak.node.protocol.parts import Overlap
 from tokenpeak.node.protocol.requests import limits
@@ -194,7 +195,8 @@ class Worker(threading.Thread, ABC):
             if not self._is_down:
                 self._release_slot()
             if self._held is not None:
-                self._complain(f"{self.node} is left out from here on: {self._held}")
+                held = lease.typed_for(self._held, self._shared.site.inventory.name)
+                self._complain(f"{self.node} is left out from here on: {held}")
                 self.is_left_out = True
                 return None
             self._failures = self._failures + 1 if trouble else 0

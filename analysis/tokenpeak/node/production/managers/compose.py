@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Iterator
 
 from tokenpeak.node.machine import process, trust
 from tokenpeak.node.machine.containers import of_containers
@@ -16,6 +18,8 @@ from tokenpeak.node.production.managers.kept_file import FileManager, KeptFile
 BY_US = "# Written by TokenPeak's apply; `make rollback` takes it back.\n"
 _CONVENTIONAL = ("compose", "docker-compose")
 """Names of Compose files whose override Compose reads by itself."""
+_NO_COMPOSE = ("unknown shorthand flag: 'f'", "'compose' is not a docker command", "unknown command: docker compose")
+"""What a Docker without Compose v2 says of `docker compose`."""
 
 
 def override_of(file: Path) -> Path:
@@ -41,6 +45,16 @@ class ComposeManager(FileManager):
         is_ours = trust.read_foreign(override, len(BY_US), follow=False) == BY_US.encode()
         project = ["-p", str(self.declared["project"])] if "project" in self.declared else []
         return ["docker", "compose", "-f", str(file), *(["-f", str(override)] if is_ours else []), *project, *words]
+
+    def do(self, argv: list[str], timeout_s: float = 30.0) -> process.Ran:
+        """As any manager; where Compose v2 is not there, that is said."""
+        with _needing_v2():
+            return super().do(argv, timeout_s)
+
+    def ask(self, argv: list[str]) -> process.Ran:
+        """As any manager; where Compose v2 is not there, that is said."""
+        with _needing_v2():
+            return super().ask(argv)
 
     def files(self) -> list[Path]:
         """The Compose file, which may start anything as root, and its override."""
@@ -147,3 +161,18 @@ class ComposeManager(FileManager):
 def _environment(service: Json) -> dict[str, str]:
     """The variables of a service as Compose keeps them."""
     return {str(name): str(value) for name, value in (service.get("environment") or {}).items() if value is not None}
+
+
+@contextmanager
+def _needing_v2() -> Iterator[None]:
+    """Have the error of a command that wants Compose v2 name it."""
+    try:
+        yield
+    except ScriptError as error:
+        if not any(words in error.text for words in _NO_COMPOSE):
+            raise
+        raise ScriptError(
+            error.code,
+            f"{error.text} Manager compose needs Compose v2 (`docker compose`), and docker-compose v1 is not "
+            "supported: install the plugin, or declare manager docker with the container's name as unit.",
+        ) from error
