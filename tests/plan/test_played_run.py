@@ -93,6 +93,15 @@ def test_an_open_loop_is_what_the_engine_s_scheduler_makes_of_it(rate: float) ->
     assert pytest.approx(judge.ttft_s, rel=0.06) == found.ttft_s["mean"]
 
 
+def test_a_machine_that_answers_one_request_in_the_time_is_played_too() -> None:
+    """Its throughput is that of the one: nothing is divided by the gaps between requests, of which there are none."""
+    whole = played(H100, demand(1000, 60, concurrency=1))
+    cut = played(H100, demand(1000, 60, concurrency=1, duration_s=0.001))
+
+    assert 60 / cut.latency_s["mean"] == pytest.approx(cut.output_tok_per_s)
+    assert whole.output_tok_per_s == pytest.approx(cut.output_tok_per_s, rel=0.02)
+
+
 def test_prompts_sent_together_wait_for_one_another() -> None:
     """By hand: sixteen prompts of one batch each are prefilled one after the other, once the API server has them."""
     engine = replace(SMALL_BATCH, max_num_batched_tokens=1000)

@@ -318,6 +318,9 @@ class _Player:
         """Between two requests sent, in the later half of what was played and in whole waves."""
         if self.demand.rate_per_s is not None:
             return 1 / self.demand.rate_per_s
+        if len(measured) < 2:
+            # A slow machine answers one request in all the time that is played.
+            return (measured[0].last_s - measured[0].sent_s) / self.cap
         wave = int(self.cap)
         window = min(len(measured) - 1, wave * max(1, len(measured) // (2 * wave)))
         return (measured[-1].sent_s - measured[-1 - window].sent_s) / window
