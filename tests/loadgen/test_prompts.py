@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from tokenpeak.errors import LoadError, WorkloadError
 from tokenpeak.loadgen.assignment import RequestTemplate
-from tokenpeak.loadgen.prompts import UNKNOWN, Prompts, make
+from tokenpeak.loadgen.prompts import Prompts, make
+from tokenpeak.loadgen.vocabulary import UNKNOWN
 from tokenpeak.spec.schema import read_workload
 from tokenpeak.spec.workload import (
     ConversationWorkload,

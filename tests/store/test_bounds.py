@@ -13,7 +13,8 @@ from archive_factory import make_archive
 from tokenpeak import bounded, spreadsheet
 from tokenpeak.cli.archive import export
 from tokenpeak.errors import ArchiveError, TokenpeakError
-from tokenpeak.loadgen.datasets import read_samples, read_trace
+from tokenpeak.loadgen.datasets import read_samples
+from tokenpeak.loadgen.traces.reading import read_trace
 from tokenpeak.paths import inside
 from tokenpeak.predict.model import facts_from_file
 from tokenpeak.spec.workload import DatasetWorkload, TraceWorkload

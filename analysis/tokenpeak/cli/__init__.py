@@ -20,6 +20,7 @@ COMMANDS: dict[str, str] = {
     "check": "check",
     "schema": "check",
     "probe": "probe",
+    "observe": "observe",
     "plan": "plan",
     "predict": "predict",
     "sweep": "sweep",

@@ -1,4 +1,4 @@
-"""Prompts from a file: ShareGPT JSON, chat logs, JSONL or Parquet; and traces of timestamps and lengths.
+"""Prompts from a file: ShareGPT JSON, chat logs, JSONL or Parquet.
 
 A ShareGPT entry is a list of turns under `conversations`; its first human turn is the prompt and the answer to it the
 reference. A chat log's row has `messages`. Lengths of texts are estimated at four characters a token for filtering;
@@ -17,7 +17,7 @@ from tokenpeak import bounded
 from tokenpeak.errors import WorkloadError, suggestion
 from tokenpeak.loadgen.hub import hub_rows
 from tokenpeak.paths import shown
-from tokenpeak.spec.workload import ConversationWorkload, DatasetWorkload, TraceWorkload
+from tokenpeak.spec.workload import ConversationWorkload, DatasetWorkload
 
 KEPT = ("role", "content", "name", "tool_calls", "tool_call_id")
 """Fields of a message; of others' notes in it (costs, dates, ids) a server knows nothing."""
@@ -89,8 +89,6 @@ CHARACTERS_PER_TOKEN = 4
 LARGEST_BYTES, MOST_ROWS = 1024**3, 2_000_000
 """Of a dataset: the ShareGPT that benchmarks use has 0.7 GB and 94,000 conversations."""
 _HEAD_BYTES = 1 << 16
-LONGEST = 1_000_000_000
-"""Seconds or tokens of a trace's entry."""
 HUMAN = ("human", "user")
 CHATS = "messages"
 """The column that chat logs have their messages in; it need not be named."""
@@ -106,15 +104,6 @@ class DatasetSample:
     prompt: str
     output_tokens: int | None
     messages: tuple[Mapping[str, Any], ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class TraceEntry:
-    """A request of a trace; `due_s` counts from the first one, at the replay's speed."""
-
-    due_s: float
-    input_tokens: int
-    output_tokens: int
 
 
 def estimated_tokens(text: str) -> int:
@@ -282,29 +271,3 @@ def read_starters(workload: ConversationWorkload) -> list[str]:
     if not texts:
         raise WorkloadError(f"The starters {path} are empty.")
     return [str(text) for text in texts]
-
-
-def read_trace(workload: TraceWorkload) -> list[TraceEntry]:
-    """The trace in order of time, from 0, at the workload's speed; raises WorkloadError naming file, line and key."""
-    path = Path(workload.path).expanduser()
-    if not path.exists():
-        raise WorkloadError(f"The trace {path} of workload {workload.name!r} does not exist; correct its path.")
-    entries = []
-    for number, row in enumerate(_jsonl(path), 1):
-        try:
-            entries.append((float(row["timestamp_s"]), int(row["input_tokens"]), int(row["output_tokens"])))
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise WorkloadError(
-                f"{path}, entry {number}, needs timestamp_s, input_tokens and output_tokens as numbers; it is "
-                f"{shown(row, 200)}."
-            ) from error
-        if not all(abs(value) <= LONGEST for value in entries[-1]):
-            raise WorkloadError(f"{path}, entry {number}, has a number beyond {LONGEST:,}: {shown(row, 200)}.")
-    if not entries:
-        raise WorkloadError(f"The trace {path} is empty.")
-    entries.sort()
-    first = entries[0][0]
-    return [
-        TraceEntry(due_s=(at - first) / workload.speed, input_tokens=max(1, given), output_tokens=max(1, asked))
-        for at, given, asked in entries
-    ]

@@ -5,86 +5,26 @@ text, they are words that the engine counts as one token each; the chat template
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-import httpx
 import numpy as np
 
 from tokenpeak.errors import WorkloadError
-from tokenpeak.http_answer import HttpAnswerError, ask
 from tokenpeak.loadgen.assignment import Conversation, RequestTemplate, Turn
-from tokenpeak.loadgen.datasets import read_samples, read_starters, read_trace, salted
+from tokenpeak.loadgen.datasets import read_samples, read_starters, salted
+from tokenpeak.loadgen.traces.reading import read_trace
+from tokenpeak.loadgen.traces.trace import Trace, TraceEntry
+from tokenpeak.loadgen.vocabulary import Vocabulary
 from tokenpeak.spec.lengths import Length, LengthDistribution
-from tokenpeak.spec.workload import ConversationWorkload, DatasetWorkload, FixedWorkload, SyntheticWorkload, Workload
-
-SAFE_IDS = tuple(range(200, 800))
-TOKENS_LIMIT_BYTES = 1 << 20
-METRICS_LIMIT_BYTES = 8 << 20
-_BLOCK_SIZE = re.compile(r'^vllm:cache_config_info\{[^}]{0,4000}\bblock_size="([1-9]\d{0,5})"', re.MULTILINE)
-ID_LIMIT = 1 << 31
-
-_WORDS = tuple((Path(__file__).parent / "words.txt").read_text().split())
-
-
-@dataclass(frozen=True, kw_only=True)
-class Vocabulary:
-    """Token ids and words that prompts are made of."""
-
-    ids: tuple[int, ...]
-    words: tuple[str, ...]
-    block_tokens: int = 16
-    """Tokens of a block of the engine's prefix cache, which it serves whole."""
-
-
-UNKNOWN = Vocabulary(ids=SAFE_IDS, words=_WORDS)
-
-
-async def learn(client: httpx.AsyncClient, model: str) -> Vocabulary:
-    """The vocabulary as the server's `/tokenize` shows it, else UNKNOWN's; blocks as its `/metrics` shows them."""
-    return replace(await _tokens(client, model), block_tokens=await _block_tokens(client))
-
-
-async def _block_tokens(client: httpx.AsyncClient) -> int:
-    try:
-        answer = await ask(client, "/metrics", limit_bytes=METRICS_LIMIT_BYTES)
-        found = _BLOCK_SIZE.search(answer.text) if answer.status == httpx.codes.OK else None
-    except (HttpAnswerError, ValueError):
-        found = None
-    return int(found[1]) if found else UNKNOWN.block_tokens
-
-
-async def _tokens(client: httpx.AsyncClient, model: str) -> Vocabulary:
-
-    async def tokenize(text: str) -> list[int] | None:
-        try:
-            answer = await ask(
-                client,
-                "/tokenize",
-                body={"model": model, "prompt": text, "add_special_tokens": False},
-                limit_bytes=TOKENS_LIMIT_BYTES,
-            )
-            tokens = answer.json()["tokens"] if answer.status == httpx.codes.OK else None
-        except (HttpAnswerError, ValueError, KeyError, TypeError):
-            return None
-        if not isinstance(tokens, list) or not all(type(token) is int and 0 <= token < ID_LIMIT for token in tokens):
-            return None
-        return tokens
-
-    together = await tokenize("".join(f" {word}" for word in _WORDS))
-    if not together:
-        return UNKNOWN
-    ids = tuple(sorted(set(together)))
-    if len(ids) < 32:
-        return UNKNOWN
-    if len(together) == len(_WORDS):
-        return Vocabulary(ids=ids, words=_WORDS)
-    single = [word for word in _WORDS[::4] if len(await tokenize(f" {word}") or []) == 1]
-    return Vocabulary(ids=ids, words=tuple(single) or _WORDS)
-
+from tokenpeak.spec.workload import (
+    ConversationWorkload,
+    DatasetWorkload,
+    FixedWorkload,
+    TraceWorkload,
+    Workload,
+)
 
 Messages = tuple[Mapping[str, Any], ...]
 
@@ -183,11 +123,6 @@ def _id_template(
     )
 
 
-def _words(number: int, vocabulary: Vocabulary, random: np.random.Generator) -> str:
-    chosen = random.integers(0, len(vocabulary.words), number)
-    return " ".join(vocabulary.words[index] for index in chosen)
-
-
 def make(
     workload: Workload, model: str, vocabulary: Vocabulary, *, number: int | None, seed: int, salt: str
 ) -> Prompts:
@@ -211,20 +146,55 @@ def make(
             _text_template(workload, model, each.messages or each.prompt, each.output_tokens, seed, mark)
             for each in chosen
         ]
+    elif isinstance(workload, TraceWorkload):
+        templates = _replayed(workload, model, vocabulary, read_trace(workload), count, seed, words)
     else:
-        if isinstance(workload, SyntheticWorkload):
-            given, asked = (lengths(each, count, random) for each in (workload.input_tokens, workload.output_tokens))
-            pairs = list(zip(given, asked, strict=True))
-            begins = shared_tokens(given, workload.prefix_hit_rate, vocabulary.block_tokens)
-        else:
-            pairs = [(entry.input_tokens, entry.output_tokens) for entry in read_trace(workload)[:count]]
-            begins = [0] * len(pairs)
-        beginning = words.choice(np.array(vocabulary.ids), max(begins, default=0)).tolist()
+        given, asked = (lengths(each, count, random) for each in (workload.input_tokens, workload.output_tokens))
+        begins = shared_tokens(given, workload.prefix_hit_rate, vocabulary.block_tokens)
+        beginning = vocabulary.drawn(max(begins, default=0), words)
         templates = [
-            _synthetic(workload, model, vocabulary, *pair, seed, words, beginning[:begin])
-            for pair, begin in zip(pairs, begins, strict=True)
+            _synthetic(workload, model, vocabulary, each, more, seed, words, beginning[:begin])
+            for each, more, begin in zip(given, asked, begins, strict=True)
         ]
     return Prompts(templates=tuple(templates), resalt=workload.salt)
+
+
+def _replayed(
+    workload: TraceWorkload,
+    model: str,
+    vocabulary: Vocabulary,
+    trace: Trace,
+    count: int,
+    seed: int,
+    words: np.random.Generator,
+) -> list[RequestTemplate]:
+    """A request for each of the trace's, whose prompts share what the trace says; texts are made and salted by seed."""
+    texts = _SharedTexts(vocabulary, words)
+    templates = []
+    for entry in trace.entries[:count]:
+        beginning = texts.beginning(trace, entry)
+        templates.append(
+            _synthetic(workload, model, vocabulary, entry.input_tokens, entry.output_tokens, seed, words, beginning)
+        )
+    return templates
+
+
+class _SharedTexts:
+    """What prompts of a trace have in common, made once for each name."""
+
+    def __init__(self, vocabulary: Vocabulary, random: np.random.Generator) -> None:
+        self._vocabulary = vocabulary
+        self._random = random
+        self._made: dict[str, list[int]] = {}
+
+    def beginning(self, trace: Trace, entry: TraceEntry) -> list[int]:
+        """The places in the vocabulary of all that the trace names of a prompt."""
+        places: list[int] = []
+        for name, tokens in trace.shared_parts(entry):
+            made = self._made.setdefault(name, [])
+            made += self._vocabulary.drawn(tokens - len(made), self._random)
+            places += made[:tokens]
+        return places
 
 
 def _conversations(
@@ -240,7 +210,7 @@ def _conversations(
     """Conversations that share starters in turn; each opens with a salt of the run, not of its own."""
     if isinstance(workload.starters, int) and workload.starter_tokens is not None:
         sizes = lengths(workload.starter_tokens, workload.starters, random)
-        starters = [mark + _words(tokens, vocabulary, words) for tokens in sizes]
+        starters = [mark + vocabulary.text(vocabulary.drawn(tokens, words)) for tokens in sizes]
     else:
         starters = [mark + text for text in read_starters(workload)]
     conversations = []
@@ -249,7 +219,7 @@ def _conversations(
             said = [str(workload.turn_text)] * workload.turns
         else:
             inputs = lengths(workload.turn_input_tokens, workload.turns, random)
-            said = [_words(tokens, vocabulary, words) for tokens in inputs]
+            said = [vocabulary.text(vocabulary.drawn(tokens, words)) for tokens in inputs]
         outputs = lengths(workload.output_tokens, workload.turns, random)
         conversations.append(
             Conversation(
@@ -274,10 +244,12 @@ def _synthetic(
     random: np.random.Generator,
     beginning: Sequence[int],
 ) -> RequestTemplate:
+    """A request that begins with these places of the vocabulary; the rest of it is drawn."""
+    places = [*beginning, *vocabulary.drawn(input_tokens - len(beginning), random)]
+    shared = min(len(beginning), input_tokens - 1)
     if workload.endpoint == "chat":
-        return _text_template(workload, model, " " + _words(input_tokens, vocabulary, random), output_tokens, seed, "")
-    ids = random.choice(np.array(vocabulary.ids), input_tokens - len(beginning)).tolist()
-    return _id_template(workload, model, [*beginning, *ids], output_tokens, seed, shared=len(beginning))
+        return _text_template(workload, model, " " + vocabulary.text(places), output_tokens, seed, "")
+    return _id_template(workload, model, vocabulary.tokens(places), output_tokens, seed, shared=shared)
 
 
 def shared_tokens(prompts: Sequence[int], hit_rate: float, block_tokens: int) -> list[int]:

@@ -18,13 +18,14 @@ from tokenpeak.errors import LoadError
 from tokenpeak.files import replacing, write_atomically
 from tokenpeak.loadgen.arrivals import staged_caps, staged_timetable, timetable
 from tokenpeak.loadgen.assignment import LoadAssignment
-from tokenpeak.loadgen.datasets import read_trace
 from tokenpeak.loadgen.http.metrics_page import Scraper, counters, restarted
 from tokenpeak.loadgen.http.server import Server
 from tokenpeak.loadgen.http.stream import Reply
 from tokenpeak.loadgen.job import OUTCOME, JobOutcome, JobRun, LoadJob, OnStatus, Status, job_server
-from tokenpeak.loadgen.prompts import Vocabulary, learn, make
+from tokenpeak.loadgen.prompts import make
 from tokenpeak.loadgen.rate.probing import SaturationLoad, search_rate
+from tokenpeak.loadgen.traces.reading import read_trace
+from tokenpeak.loadgen.vocabulary import Vocabulary, learn
 from tokenpeak.loadgen.workers.messages import LoadProgress
 from tokenpeak.loadgen.workers.pool import (
     Offered,
@@ -161,7 +162,7 @@ class Run:
                 raise LoadError(
                     f"Only a trace can be replayed; workload {workload.name!r} is of kind {workload.kind!r}."
                 )
-            return tuple(entry.due_s for entry in read_trace(workload)[: level.requests])
+            return tuple(entry.due_s for entry in read_trace(workload).entries[: level.requests])
         return None
 
     def assignment(self, level: LoadLevel) -> LoadAssignment:

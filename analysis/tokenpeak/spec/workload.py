@@ -150,14 +150,33 @@ class ConversationWorkload(_Workload):
 
 
 class TraceWorkload(_Workload):
-    """A recorded timetable: JSONL of `timestamp_s`, `input_tokens`, `output_tokens`, replayed at a speed."""
+    """Recorded requests, replayed at their times: their lengths, and what their prompts share; texts are made.
+
+    Formats are those of Mooncake, Azure, BurstGPT, AIPerf, GuideLLM, OpenTelemetry, OpenAI's responses and vLLM's own
+    log of requests; and JSONL of `timestamp_s`, `input_tokens`, `output_tokens`, with `blocks` or `session` where
+    prompts share beginnings.
+    """
 
     kind: Literal["trace"] = "trace"
     """Says that times and lengths are recorded ones."""
     path: str
-    """The JSONL file."""
+    """The file."""
     speed: PositiveFloat = 1.0
     """2 replays it in half of its time."""
+    scale: PositiveFloat = 1.0
+    """2 replays each request twice, the second time as another user's, somewhere before the next; 0.5 half of them."""
+    begin_s: float = Field(default=0.0, ge=0)
+    """Requests before it are left out; in seconds of the trace, from its first request."""
+    end_s: PositiveFloat | None = None
+    """Requests from it on are left out."""
+    block_tokens: PositiveInt | None = None
+    """Tokens of each block that the trace names; None: as the format says."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "TraceWorkload":
+        if self.end_s is not None and self.end_s <= self.begin_s:
+            raise ValueError(f"end_s of {self.end_s:g} must be after begin_s of {self.begin_s:g}")
+        return self
 
 
 Workload = Annotated[

@@ -14,9 +14,11 @@ from pydantic import ValidationError
 
 from tokenpeak import paths
 from tokenpeak.errors import ArchiveError, InputError, LoadError, TokenpeakError, suggestion
-from tokenpeak.loadgen.datasets import read_samples, read_starters, read_trace
+from tokenpeak.loadgen.datasets import read_samples, read_starters
 from tokenpeak.loadgen.hub import require_library
-from tokenpeak.loadgen.prompts import UNKNOWN, lengths, shared_tokens
+from tokenpeak.loadgen.prompts import lengths, shared_tokens
+from tokenpeak.loadgen.traces.reading import read_trace
+from tokenpeak.loadgen.vocabulary import UNKNOWN
 from tokenpeak.quality.answers import read_passes
 from tokenpeak.quality.measure import read_tasks
 from tokenpeak.quality.sweep_quality import reference_file

@@ -12,6 +12,7 @@ import random
 import threading
 import time
 from dataclasses import replace
+from typing import Mapping
 
 from tokenpeak.node import rights
 from tokenpeak.node.engine import serving
@@ -47,6 +48,23 @@ COUNTERS = {
     "prompt_tokens": ("vllm:prompt_tokens_total",),
     "generation_tokens": ("vllm:generation_tokens_total",),
 }
+TRAFFIC_HISTOGRAMS = {
+    "prompts_tokens": ("vllm:request_prompt_tokens",),
+    "answers_tokens": ("vllm:request_generation_tokens",),
+}
+TRAFFIC = {
+    "requests_finished": ("vllm:request_success_total",),
+    "prompts": ("vllm:request_prompt_tokens_count",),
+    "prompts_tokens": ("vllm:request_prompt_tokens_sum",),
+    "answers_tokens": ("vllm:request_generation_tokens_sum",),
+    "queries": ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
+    "hits": ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
+    "running": ("vllm:num_requests_running",),
+    "waiting": ("vllm:num_requests_waiting",),
+}
+"""Of each reading; histograms are read at the first and the last."""
+PART_OF_TIME = 0.05
+"""Readings take at most that much of the time: each costs production some of its processor."""
 READINGS_MAX = 20_000
 """All of them are held in memory until the answer."""
 SILENT_S = 5.0
@@ -211,6 +229,7 @@ def observe(state: State, declaration: Json, request: ObserveRequest) -> Observe
     load = BakeLoad(declared, check, request.concurrency)
     rows: list[tuple[float, dict[str, float]]] = []
     ended: str | None = None
+    pages: list[tuple[float, MetricsPage]] = []
     with load:
         time.sleep(request.settle_s)
         began = answered = time.monotonic()
@@ -219,22 +238,22 @@ def observe(state: State, declaration: Json, request: ObserveRequest) -> Observe
             page = serving.read_metrics(url, check if not rows else None, declared.get("ca_file"))
             if page is not None:
                 answered = now
-                rows.append((time.time(), columns(page)))
+                pages = [*pages[:1], (time.time(), page)]
+                rows.append((time.time(), _counts(page, TRAFFIC) if request.traffic else columns(page)))
             elif now - answered > SILENT_S:
                 runs = "does not answer at" if manager.is_running() else "does not run any more, nor answer at"
                 ended = f"Production {runs} {url}/metrics."
                 break
             if now - began >= request.seconds:
                 break
-            time.sleep(max(0.0, min(request.period_s, began + request.seconds - now)))
+            cost_s = (time.monotonic() - now) / PART_OF_TIME if request.traffic else 0.0
+            time.sleep(max(0.0, min(max(request.period_s, cost_s), began + request.seconds - now)))
     if not rows and ended is None:
         ended = f"Production has no page of metrics at {url}/metrics."
-    names = sorted({name for _, row in rows for name in row})
+    histograms = [(at, _histograms(page, {**HISTOGRAMS, **TRAFFIC_HISTOGRAMS})) for at, page in pages]
     return ObserveAnswer(
-        readings=Series(
-            t_s=tuple(at for at, _ in rows),
-            columns={name: tuple(row.get(name) for _, row in rows) for name in names},
-        ),
+        readings=_series(rows),
+        histograms=_series(histograms) if request.traffic else Series(),
         ended=ended,
         load_sent=load.sent,
         load_failed=load.failed,
@@ -242,10 +261,39 @@ def observe(state: State, declaration: Json, request: ObserveRequest) -> Observe
     )
 
 
+def _series(rows: list[tuple[float, dict[str, float]]]) -> Series:
+    names = sorted({name for _, row in rows for name in row})
+    return Series(
+        t_s=tuple(at for at, _ in rows),
+        columns={name: tuple(row.get(name) for _, row in rows) for name in names},
+    )
+
+
 def columns(page: MetricsPage) -> dict[str, float]:
     """The counts of a page by column; what it does not have is left out."""
+    counts = {**_histograms(page, HISTOGRAMS), **_counts(page, COUNTERS)}
+    for labels, value in page.get("vllm:request_success_total", ()):
+        key = f"finished:{labels.get('finished_reason')}"
+        counts[key] = counts.get(key, 0.0) + value
+    for labels, value in page.get("http_requests_total", ()):
+        if labels.get("status", "").startswith("5"):
+            counts["http_5xx"] = counts.get("http_5xx", 0.0) + value
+    return counts
+
+
+def _counts(page: MetricsPage, table: Mapping[str, tuple[str, ...]]) -> dict[str, float]:
+    """Each column's first metric that the page has, over all labels."""
     counts: dict[str, float] = {}
-    for column, names in HISTOGRAMS.items():
+    for column, names in table.items():
+        name = next((each for each in names if each in page), None)
+        if name is not None:
+            counts[column] = serving.metric_total(page, name) or 0.0
+    return counts
+
+
+def _histograms(page: MetricsPage, table: Mapping[str, tuple[str, ...]]) -> dict[str, float]:
+    counts: dict[str, float] = {}
+    for column, names in table.items():
         name = next((each for each in names if f"{each}_count" in page), None)
         if name is None:
             continue
@@ -254,14 +302,4 @@ def columns(page: MetricsPage) -> dict[str, float]:
         for labels, value in page.get(f"{name}_bucket", ()):
             key = f"{column}_le:{labels.get('le')}"
             counts[key] = counts.get(key, 0.0) + value
-    for column, names in COUNTERS.items():
-        name = next((each for each in names if each in page), None)
-        if name is not None:
-            counts[column] = serving.metric_total(page, name) or 0.0
-    for labels, value in page.get("vllm:request_success_total", ()):
-        key = f"finished:{labels.get('finished_reason')}"
-        counts[key] = counts.get(key, 0.0) + value
-    for labels, value in page.get("http_requests_total", ()):
-        if labels.get("status", "").startswith("5"):
-            counts["http_5xx"] = counts.get("http_5xx", 0.0) + value
     return counts

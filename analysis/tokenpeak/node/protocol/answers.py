@@ -284,6 +284,8 @@ class ObserveAnswer(NodeAnswer):
     """Production's own metrics over a while: cumulative counts, a column each (`bake` reads them)."""
 
     readings: Series = bound(parts.series, Series())
+    histograms: Series = bound(parts.series, Series())
+    """Of traffic: buckets at the first and at the last reading."""
     ended: str | None = bound(parts.sentence)
     """Why the readings end early: production ended, or does not answer any more."""
     load_sent: int | None = bound(field.integer(0))

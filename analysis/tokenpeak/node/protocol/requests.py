@@ -126,12 +126,16 @@ class UninstallRequest(NodeRequest):
 
 @dataclass(frozen=True)
 class ObserveRequest(NodeRequest):
-    """Read production's metrics for `seconds`, every `period_s`, after `settle_s`; with a test load of so many."""
+    """Read production's metrics for `seconds`, every `period_s`, after `settle_s`; with a test load of so many.
+
+    With `traffic` the counts are read that show what is asked of production, rather than how it answers.
+    """
 
     seconds: float = dataclasses.field(metadata=needed(field.time_s))
     period_s: float = dataclasses.field(metadata=needed(field.time_s))
     settle_s: float = bound(_settle_s, 0.0)
     concurrency: int = bound(field.integer(0, CONCURRENCY_MAX), 0)
+    traffic: bool = bound(field.flag, False)
 
 
 @dataclass(frozen=True)
@@ -275,7 +279,7 @@ COMMANDS: dict[str, NodeCommand] = {
     "produce": NodeCommand(answers.ProduceAnswer),
     "uninstall": NodeCommand(answers.UninstallAnswer, UninstallRequest, may_lack_request=True),
     "describe": NodeCommand(answers.DescribeAnswer, is_for_applies=True),
-    "observe": NodeCommand(answers.ObserveAnswer, ObserveRequest, is_for_applies=True),
+    "observe": NodeCommand(answers.ObserveAnswer, ObserveRequest, is_for_trials=True, is_for_applies=True),
     "change": NodeCommand(answers.ChangeAnswer, ChangeRequest, is_for_applies=True),
     "confirm": NodeCommand(answers.ConfirmAnswer, ConfirmRequest, is_for_applies=True),
 }

@@ -1,0 +1,71 @@
+"""`tokenpeak observe`: production's own traffic as a workload."""
+
+import sys
+
+import click
+
+from tokenpeak.cli import options
+from tokenpeak.errors import ExitStatus
+from tokenpeak.loadgen.traffic.traffic import Traffic, as_text
+from tokenpeak.node.protocol.requests import OBSERVE_MAX_S
+from tokenpeak.spec.window import span_s
+from tokenpeak.sweep.interrupt import Interrupt, interrupt_on_signals
+from tokenpeak.sweep.inventory.nodes import read_inventory
+from tokenpeak.sweep.probe import probe
+from tokenpeak.sweep.production_traffic import observe_traffic
+from tokenpeak.terminal import echo, echo_text
+
+
+def _seconds(_context: click.Context, _option: click.Parameter, value: str) -> float:
+    try:
+        seconds = float(str(span_s(value)))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    if not 0 < seconds <= OBSERVE_MAX_S:
+        raise click.BadParameter(f"an observation takes at most {OBSERVE_MAX_S / 3600:g} h")
+    return seconds
+
+
+@click.command(short_help="Read production's traffic off its metrics, as a workload; stops nothing.")
+@options.inventory("Inventory to observe.")
+@options.NODES
+@click.option("--for", "seconds", default="30m", show_default=True, callback=_seconds, help="How long, as 30m or 2h.")
+def observe(inventory_name: str, nodes: tuple[str, ...], seconds: float) -> None:
+    """Read production's own metrics for a while and print its traffic: lengths, arrivals, what prompts share.
+
+    Nothing is stopped or sent, and nothing of any prompt is read. The file is a trace: a workload `kind: trace` with
+    its `path` replays it. Of several nodes, the one with most requests is printed.
+    """
+    inventory = read_inventory(inventory_name, nodes=nodes)
+    interrupt = Interrupt()
+    with interrupt_on_signals(interrupt, lambda _: None):
+        probed = probe(inventory, cancelled=interrupt.gentle)
+        for complaint in probed.complaints():
+            echo(f"PROBLEM {complaint}", err=True)
+        facts = [ready.facts for ready in probed.answered.values()]
+        echo(f"Reading the metrics of production for {seconds:g} s; nothing is stopped.", err=True)
+        seen = observe_traffic(inventory, facts, seconds, cancelled=interrupt.gentle)
+    for name, problem in seen.problems.items():
+        echo(f"{name}: {problem}", err=True)
+    if not seen.nodes:
+        sys.exit(ExitStatus.ERROR)
+    most = max(seen.nodes.values(), key=lambda traffic: traffic.figures.requests)
+    for traffic in seen.nodes.values():
+        echo(_line(traffic) + ("" if traffic is most or len(seen.nodes) == 1 else " (not printed)"), err=True)
+    echo_text(as_text(most))
+
+
+def _line(traffic: Traffic) -> str:
+    figures = traffic.figures
+    shown = [
+        f"{figures.requests} requests in {traffic.seconds:.0f} s ({figures.rate_per_s:.3g}/s)",
+        f"prompts of {figures.input_tokens.mean:.0f} tokens",
+        f"answers of {figures.output_tokens.mean:.0f}",
+    ]
+    if figures.prefix_hit_rate is not None:
+        shown.append(f"{figures.prefix_hit_rate:.0%} of prompt tokens cached")
+    if figures.burstiness is not None:
+        shown.append(f"burstiness {figures.burstiness:.2g}")
+    if not figures.lengths_together:
+        shown.append("prompts and answers not seen together")
+    return f"{traffic.node}: {', '.join(shown)}"
