@@ -6,7 +6,7 @@ import click
 
 from tokenpeak.cli import options
 from tokenpeak.errors import ExitStatus
-from tokenpeak.loadgen.traffic.traffic import Traffic, as_text
+from tokenpeak.loadgen.traffic.traffic import as_text
 from tokenpeak.node.protocol.requests import OBSERVE_MAX_S
 from tokenpeak.spec.window import span_s
 from tokenpeak.sweep.interrupt import Interrupt, interrupt_on_signals
@@ -47,25 +47,8 @@ def observe(inventory_name: str, nodes: tuple[str, ...], seconds: float) -> None
         seen = observe_traffic(inventory, facts, seconds, cancelled=interrupt.gentle)
     for name, problem in seen.problems.items():
         echo(f"{name}: {problem}", err=True)
-    if not seen.nodes:
+    if (most := seen.busiest) is None:
         sys.exit(ExitStatus.ERROR)
-    most = max(seen.nodes.values(), key=lambda traffic: traffic.figures.requests)
     for traffic in seen.nodes.values():
-        echo(_line(traffic) + ("" if traffic is most or len(seen.nodes) == 1 else " (not printed)"), err=True)
+        echo(traffic.words() + ("" if traffic is most or len(seen.nodes) == 1 else " (not printed)"), err=True)
     echo_text(as_text(most))
-
-
-def _line(traffic: Traffic) -> str:
-    figures = traffic.figures
-    shown = [
-        f"{figures.requests} requests in {traffic.seconds:.0f} s ({figures.rate_per_s:.3g}/s)",
-        f"prompts of {figures.input_tokens.mean:.0f} tokens",
-        f"answers of {figures.output_tokens.mean:.0f}",
-    ]
-    if figures.prefix_hit_rate is not None:
-        shown.append(f"{figures.prefix_hit_rate:.0%} of prompt tokens cached")
-    if figures.burstiness is not None:
-        shown.append(f"burstiness {figures.burstiness:.2g}")
-    if not figures.lengths_together:
-        shown.append("prompts and answers not seen together")
-    return f"{traffic.node}: {', '.join(shown)}"

@@ -19,6 +19,7 @@ from tokenpeak.sweep.interrupt import Interrupt, interrupt_on_signals
 from tokenpeak.sweep.inventory.nodes import Inventory, read_inventory
 from tokenpeak.sweep.limits import PER_CORE, default_parallel
 from tokenpeak.sweep.probe import prepare
+from tokenpeak.sweep.production_traffic import traffic_for
 from tokenpeak.sweep.progress import ProgressDisplay
 from tokenpeak.sweep.sweep_plan import plan_sweep
 from tokenpeak.sweep.sweep_run import SweepOutcome
@@ -118,7 +119,10 @@ def _start(
     planned = plan_sweep(spec, inventory, probed)
     echo_lines(plan_lines(planned.plans))
     echo_lines(planned.notes)
-    return new_sweep(planned, inventory, probed, parallel=parallel, progress=progress, interrupt=interrupt)
+    traffic = traffic_for(spec, inventory, probed, progress, interrupt)
+    return new_sweep(
+        planned, inventory, probed, parallel=parallel, progress=progress, interrupt=interrupt, traffic=traffic
+    )
 
 
 def _measure(spec: SweepSpec, endpoint: EndpointSpec, progress: ProgressDisplay, interrupt: Interrupt) -> SweepOutcome:

@@ -9,7 +9,7 @@ from statistics import NormalDist, fmean, pstdev
 from tokenpeak.errors import SpecError
 from tokenpeak.records import RunRecord
 from tokenpeak.spec.lengths import Length, LengthDistribution
-from tokenpeak.spec.load import AnyLevel, ClosedLoad, ExternalLoad, LoadLevel, MaxRateLoad, OpenLoad
+from tokenpeak.spec.load import AnyLevel, ClosedLoad, ExternalLoad, LoadLevel, MaxRateLoad, OpenLoad, ReplayLoad
 from tokenpeak.spec.sweep import SweepSpec, WorkloadPlan
 from tokenpeak.spec.workload import (
     AnyWorkload,
@@ -17,6 +17,7 @@ from tokenpeak.spec.workload import (
     DatasetWorkload,
     ExternalWorkload,
     FixedWorkload,
+    ProductionWorkload,
     SyntheticWorkload,
     Workload,
 )
@@ -111,7 +112,7 @@ def _tokens_of(text: str) -> int:
     return max(1, round(len(text.split()) * TOKENS_PER_WORD))
 
 
-def _lengths(workload: Workload) -> _Lengths:
+def _lengths(workload: Workload | ProductionWorkload) -> _Lengths:
     hits = workload.intended_hit_rate or 0.0
     if isinstance(workload, FixedWorkload):
         prompt, output = _tokens_of(workload.prompt), workload.output_tokens
@@ -170,7 +171,7 @@ def _conversation(workload: ConversationWorkload, hits: float) -> _Lengths:
     )
 
 
-def _shared(workload: Workload) -> int | None:
+def _shared(workload: Workload | ProductionWorkload) -> int | None:
     """Tokens that a prefix cache may go on holding for requests to come, beside what runs."""
     if isinstance(workload, ConversationWorkload):
         if workload.starter_tokens is None or not isinstance(workload.starters, int):
@@ -188,7 +189,13 @@ def _burstiness(level: LoadLevel) -> float:
     return math.inf if level.arrivals == "constant" else level.burstiness
 
 
-def demand(workload: Workload, level: LoadLevel) -> Demand:
+def _replay_s(workload: Workload | ProductionWorkload, level: LoadLevel) -> float | None:
+    """How long a replay of production's traffic takes; None where that is not known before it is read."""
+    replays = isinstance(level, ReplayLoad) and level.requests is None
+    return workload.replay_s if replays and isinstance(workload, ProductionWorkload) else None
+
+
+def demand(workload: Workload | ProductionWorkload, level: LoadLevel) -> Demand:
     """The run of `workload` at `level`."""
     lengths = _lengths(workload)
     closed = level if isinstance(level, ClosedLoad) else None
@@ -203,7 +210,7 @@ def demand(workload: Workload, level: LoadLevel) -> Demand:
         longest_input_tokens=lengths.longest_input,
         requests=level.requests,
         warmup_requests=level.warmup_requests,
-        duration_s=level.duration_s,
+        duration_s=_replay_s(workload, level) or level.duration_s,
         concurrency=concurrency,
         rate_per_s=open_.rate_per_s if open_ else None,
         prefix_hit_rate=lengths.hits,

@@ -74,6 +74,7 @@ from tokenpeak.records.sweep import (
     PlannedConfig,
     Prediction,
     ProductionDefinition,
+    ProductionTraffic,
     Provenance,
     SourceFile,
     SweepRecord,

@@ -172,6 +172,33 @@ class Imported(Record):
     """Warnings to read before taking a figure."""
 
 
+class ProductionTraffic(Record):
+    """What production was asked before its sweep, and how it answered: the source of the workloads from production."""
+
+    node: str
+    """The node with most requests; of others nothing is used."""
+    seconds: float
+    """How long its metrics were read; since its start, where that is the source."""
+    source: Literal["observed", "since_start"]
+    """observed: while metrics were read; since_start: from the counts since production's start, at an even rate."""
+    requests: int
+    rate_per_s: float
+    burstiness: float | None
+    """Shape of the gamma distribution of gaps; None: too few requests to say."""
+    input_tokens: float
+    """Mean tokens of a prompt."""
+    output_tokens: float
+    """Mean tokens of an answer."""
+    prefix_hit_rate: float | None
+    """Share of prompt tokens that production's prefix cache served; None: it counts none."""
+    lengths_together: bool
+    """Whether prompts and answers were seen together; else each length is drawn by itself."""
+    ttft_s: tuple[tuple[float, float], ...]
+    """Production's own TTFT: bounds of its histogram, and the share of requests up to each."""
+    tpot_s: tuple[tuple[float, float], ...]
+    """Likewise its TPOT."""
+
+
 class SweepRecord(Record):
     """The plan of a sweep, written before its first trial."""
 
@@ -189,6 +216,8 @@ class SweepRecord(Record):
     provenance: Provenance
     load_hosts: tuple[str, ...] = ()
     """Who offered the load; empty: the controller did."""
+    production_traffic: ProductionTraffic | None = None
+    """None: no workload of this sweep is from production."""
     calibration: dict[str, object] | None = None
     """`calibrations`: what `tokenpeak calibrate` had found the load client able to measure on this sweep's network
     paths; None: nothing was on record for them."""

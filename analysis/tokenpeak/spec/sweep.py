@@ -23,11 +23,11 @@ from tokenpeak.spec import Declaration
 from tokenpeak.spec.axes import Alternative, ExtraConfig, is_number, seeks_highest, spelled_out, without_highest
 from tokenpeak.spec.endpoint import EndpointSpec
 from tokenpeak.spec.energy import EnergyFactors
-from tokenpeak.spec.load import AnyLevel, MaxRateLoad, OpenLoad
+from tokenpeak.spec.load import AnyLevel, MaxRateLoad, OpenLoad, ReplayLoad
 from tokenpeak.spec.mistakes import complaints, secret_in
 from tokenpeak.spec.slo import Slo
 from tokenpeak.spec.window import parse_window, span_s
-from tokenpeak.spec.workload import AnyWorkload, ConversationWorkload
+from tokenpeak.spec.workload import AnyWorkload, ConversationWorkload, ProductionWorkload
 
 MARGIN_NATS = 0.02
 """Nats a token above the noise floor."""
@@ -274,6 +274,11 @@ class SweepSpec(Declaration):
                 f"{', '.join(given)} cannot go with endpoint: {endpoint.url} is measured as it is, and nothing is "
                 "launched or stopped. Remove endpoint to tune an engine, or remove the others to measure this server"
             )
+        if any(isinstance(plan.workload, ProductionWorkload) for plan in self.workloads):
+            raise ValueError(
+                "a workload from production is read off the production of an inventory's nodes, and this sweep has an "
+                "endpoint instead. Give a recorded trace"
+            )
 
     def objective_run(self) -> tuple[str, str]:
         """The workload's name and the load level's label that the objective is read from."""
@@ -320,6 +325,7 @@ def read_spec(name: str, folder: Path = paths.SWEEPS) -> SweepSpec:
         reason := secret_in(spec.model_dump(mode="json"))
         or _untold(spec)
         or _too_few_requests(spec)
+        or _too_long(spec)
         or _ambiguous(spec)
     ):
         raise SpecError(f"{path} is not a sweep spec:\n  {reason}")
@@ -357,6 +363,20 @@ def _too_few_requests(spec: SweepSpec) -> str | None:
                     f"workload {plan.workload.name!r}, level {level.label}: {level.requests} requests cannot show the "
                     f"percentiles under slo, and no run of it would count; give it requests: {-(-needed // turns)}"
                 )
+    return None
+
+
+def _too_long(spec: SweepSpec) -> str | None:
+    """Which replay of production's traffic would be ended before its end in every trial; None when none would."""
+    most_s = spec.deadlines.run_s
+    for plan in spec.workloads:
+        replays = any(isinstance(level, ReplayLoad) and level.requests is None for level in plan.levels)
+        if replays and isinstance(plan.workload, ProductionWorkload) and plan.workload.replay_s >= most_s:
+            return (
+                f"workload {plan.workload.name!r}: its replay takes {plan.workload.replay_s:g} s, and a run may take "
+                f"{most_s:g} s. Give deadlines.run_s more, replay so many `requests`, or observe production for less "
+                "(over)"
+            )
     return None
 
 

@@ -1,12 +1,14 @@
 """What is asked of the engine, as a spec declares it: its workloads. How it is asked is in load.py."""
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from tokenpeak.spec import Declaration
 from tokenpeak.spec.lengths import Length
+from tokenpeak.spec.window import span_s
 
 
 class _Workload(Declaration):
@@ -179,6 +181,41 @@ class TraceWorkload(_Workload):
         return self
 
 
+OBSERVED_S = 600.0
+"""For so long production is observed where a spec does not say."""
+
+
+class ProductionWorkload(_Workload):
+    """What production was asked before the sweep stopped it, from its own metrics: a trace that the sweep makes.
+
+    Of several nodes it is the traffic of the one with most requests. Nothing of any prompt is read.
+    """
+
+    kind: Literal["production"] = "production"
+    """Written `from: production`."""
+    name: str = Field(default="production", pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=60)
+    """Its name in tables, on pages and in `objective.workload`."""
+    over: Annotated[PositiveFloat, BeforeValidator(span_s)] = OBSERVED_S
+    """For how long its metrics are read before the first trial: `30m`, or seconds. Where too little comes meanwhile,
+    lengths and rate are those since production's start."""
+    speed: PositiveFloat = 1.0
+    """2 replays it in half of its time."""
+    scale: PositiveFloat = 1.0
+    """2 replays each request twice, the second time somewhere before the next; 0.5 half of them."""
+
+    @property
+    def replay_s(self) -> float:
+        """How long its replay takes, about."""
+        return self.over / self.speed
+
+    def as_trace(self, path: str, hit_rate: float | None) -> TraceWorkload:
+        """The same as a replay of the traffic in a file, which should hit the prefix cache as it did there."""
+        given = self.model_dump(exclude={"kind", "over"})
+        if given["expected_prefix_hit_rate"] is None:
+            given["expected_prefix_hit_rate"] = hit_rate
+        return TraceWorkload.model_validate({**given, "path": path})
+
+
 Workload = Annotated[
     FixedWorkload | SyntheticWorkload | DatasetWorkload | ConversationWorkload | TraceWorkload,
     Field(discriminator="kind"),
@@ -202,8 +239,24 @@ class ExternalWorkload(Declaration):
     """The most output tokens that a request asked for."""
 
 
+def _from_production(raw: object) -> object:
+    """`from: production` as the kind that it is."""
+    if isinstance(raw, Mapping) and "from" in raw and "kind" not in raw:
+        return {"kind": raw["from"], **{key: value for key, value in raw.items() if key != "from"}}
+    return raw
+
+
 AnyWorkload = Annotated[
-    FixedWorkload | SyntheticWorkload | DatasetWorkload | ConversationWorkload | TraceWorkload | ExternalWorkload,
-    Field(discriminator="kind"),
+    Annotated[
+        FixedWorkload
+        | SyntheticWorkload
+        | DatasetWorkload
+        | ConversationWorkload
+        | TraceWorkload
+        | ProductionWorkload
+        | ExternalWorkload,
+        Field(discriminator="kind"),
+    ],
+    BeforeValidator(_from_production),
 ]
-"""A workload of our own or of an import."""
+"""A workload of our own or of an import; production's becomes a trace when its sweep begins."""

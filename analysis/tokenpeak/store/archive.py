@@ -30,6 +30,9 @@ from tokenpeak.records import FORMAT_VERSION, ApplyRecord, EndRecord, Record, Sw
 from tokenpeak.records.quality import QualityPasses, SweepQuality
 from tokenpeak.store.pack import SUFFIX, unpacked
 
+TRAFFIC_FILE = "traffic.json"
+"""In an archive: what production was asked before the sweep, which its workloads from production replay."""
+
 RecordT = TypeVar("RecordT", SweepRecord, TrialRecord, EndRecord, SweepQuality, ApplyRecord)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from tokenpeak import paths
 from tokenpeak.errors import NodeError
 from tokenpeak.loadgen.calibration import calibration_record, checked
+from tokenpeak.loadgen.traffic.traffic import Traffic
 from tokenpeak.paths import inside
 from tokenpeak.records import SweepRecord
 from tokenpeak.spec.sweep import SweepSpec
@@ -20,6 +21,7 @@ from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory.nodes import Inventory, read_inventory
 from tokenpeak.sweep.limits import lease_offset_s
 from tokenpeak.sweep.probe import Probe, not_serving, prepare
+from tokenpeak.sweep.production_traffic import with_traffic
 from tokenpeak.sweep.progress import ProgressDisplay
 from tokenpeak.sweep.resume import give_back, taken_over, unchanged
 from tokenpeak.sweep.sweep_plan import SweepPlan
@@ -43,19 +45,25 @@ def new_sweep(
     parallel: int,
     progress: ProgressDisplay,
     interrupt: Interrupt,
+    traffic: Traffic | None = None,
     results: Path = paths.RESULTS,
 ) -> SweepOutcome:
-    """Carry out the plan on the probed nodes, `parallel` of them at once, into a new archive below `results`."""
+    """Carry out the plan on the probed nodes, `parallel` of them at once, into a new archive below `results`.
+
+    `traffic` is what workloads from production replay.
+    """
     spec = planned.spec
     _check_files(spec, inventory)
     hosts = prepare_load_hosts(inventory, say=progress.say, cancelled=interrupt.gentle)
+    started_at = datetime.now(UTC)
+    archive = new_archive(results, f"{started_at:%Y%m%d-%H%M%S}-{spec.name}-{inventory.name}")
+    if traffic is not None:
+        spec = with_traffic(spec, traffic, archive.path)
     calibrations, doubts = checked(
         network_paths(inventory, spec.endpoint), [(run.workload, run.level) for run in load_runs(spec)]
     )
     for doubt in doubts:
         progress.say(f"WARNING {doubt} {calibrate_command(inventory, spec.endpoint)}")
-    started_at = datetime.now(UTC)
-    archive = new_archive(results, f"{started_at:%Y%m%d-%H%M%S}-{spec.name}-{inventory.name}")
     usable = probed.usable
     record = SweepRecord(
         sweep_id=archive.path.name,
@@ -69,6 +77,7 @@ def new_sweep(
         plans=planned.plans,
         provenance=read_provenance(),
         load_hosts=tuple(host.name for host in inventory.load_hosts),
+        production_traffic=None if traffic is None else traffic.record(),
         calibration=calibration_record(calibrations),
     )
     claim = begin(archive.path, interrupt)

@@ -1,4 +1,8 @@
-"""Traffic of production: each node's own counts, read for a while by a playbook. Nothing is stopped or sent."""
+"""Traffic of production: each node's own counts, read for a while by a playbook. Nothing is stopped or sent.
+
+A sweep with a workload from production observes before its first trial. From then on that workload is a trace in the
+sweep's own archive, so that a resumed sweep replays the same.
+"""
 
 import json
 import tempfile
@@ -6,13 +10,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokenpeak.errors import WorkloadError
-from tokenpeak.loadgen.traffic.traffic import Traffic, traffic_of
+from tokenpeak.errors import NodeError, StoppedError, WorkloadError
+from tokenpeak.files import write_atomically
+from tokenpeak.loadgen.traffic.traffic import Traffic, as_text, traffic_of
 from tokenpeak.node.protocol.answers import ObserveAnswer
 from tokenpeak.node.protocol.requests import ObserveRequest, as_json
 from tokenpeak.records import NodeFacts
+from tokenpeak.spec.sweep import SweepSpec
+from tokenpeak.spec.workload import ProductionWorkload, TraceWorkload
+from tokenpeak.store.archive import TRAFFIC_FILE
 from tokenpeak.sweep.ansible.runner import run_playbook
+from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory.nodes import Inventory
+from tokenpeak.sweep.probe import Probe
+from tokenpeak.sweep.progress import ProgressDisplay
 from tokenpeak.sweep.trial.request import write_private
 
 PERIOD_S = 0.1
@@ -26,6 +37,67 @@ class ObservedTraffic:
 
     nodes: dict[str, Traffic]
     problems: dict[str, str]
+
+    @property
+    def busiest(self) -> Traffic | None:
+        """The traffic of the node with most requests; None where nothing was seen anywhere."""
+        return max(self.nodes.values(), key=lambda traffic: traffic.figures.requests, default=None)
+
+
+def traffic_for(
+    spec: SweepSpec, inventory: Inventory, probed: Probe, progress: ProgressDisplay, interrupt: Interrupt
+) -> Traffic | None:
+    """What a sweep's workloads from production are made of; None for a sweep without one.
+
+    Raises NodeError where no node shows any traffic, StoppedError when the user ends it.
+    """
+    asked = [plan.workload for plan in spec.workloads if isinstance(plan.workload, ProductionWorkload)]
+    if not asked:
+        return None
+    over_s = max(workload.over for workload in asked)
+    facts = [ready.facts for ready in probed.usable.values()]
+    progress.say(f"Workload {asked[0].name}: reading production's metrics for {over_s:g} s; it goes on serving")
+    seen = observe_traffic(inventory, facts, over_s, cancelled=interrupt.gentle)
+    if interrupt.gentle():
+        raise StoppedError("Ended while production was observed; it was not touched.")
+    traffic = seen.busiest
+    if traffic is None:
+        reasons = "\n  ".join(f"{node}: {problem}" for node, problem in seen.problems.items())
+        raise NodeError(
+            f"No traffic of production could be read for workload {asked[0].name}; nothing was stopped.\n  {reasons}"
+        )
+    progress.say(f"Traffic of {traffic.words()}")
+    return traffic
+
+
+def with_traffic(spec: SweepSpec, traffic: Traffic, folder: Path) -> SweepSpec:
+    """Write the traffic into an archive's folder; the spec with traces of it in place of workloads from production."""
+    path = folder / TRAFFIC_FILE
+    write_atomically(path, as_text(traffic))
+    return replayed(spec, str(path), traffic.figures.prefix_hit_rate)
+
+
+def replayed(spec: SweepSpec, path: str, hit_rate: float | None) -> SweepSpec:
+    """The spec with its workloads from production as traces of that file."""
+    plans = tuple(
+        plan.model_copy(update={"workload": plan.workload.as_trace(path, hit_rate)})
+        if isinstance(plan.workload, ProductionWorkload)
+        else plan
+        for plan in spec.workloads
+    )
+    return spec.model_copy(update={"workloads": plans})
+
+
+def relocated(spec: SweepSpec, folder: Path) -> SweepSpec:
+    """The spec with its own archive's traffic where that lies now: an archive may have been moved."""
+    path = folder / TRAFFIC_FILE
+    plans = tuple(
+        plan.model_copy(update={"workload": plan.workload.model_copy(update={"path": str(path)})})
+        if isinstance(plan.workload, TraceWorkload) and Path(plan.workload.path).name == TRAFFIC_FILE and path.is_file()
+        else plan
+        for plan in spec.workloads
+    )
+    return spec.model_copy(update={"workloads": plans})
 
 
 def observe_traffic(

@@ -23,13 +23,15 @@ from tokenpeak.plan.baseline import baselines
 from tokenpeak.plan.matrix import configs, kinds_of, on_node
 from tokenpeak.records import Config, EndRecord, NodeFacts, SweepRecord, TrialRecord
 from tokenpeak.spec.sweep import SweepSpec, parse_spec, read_spec
-from tokenpeak.store.archive import Archive, parse_record
+from tokenpeak.spec.workload import TraceWorkload
+from tokenpeak.store.archive import TRAFFIC_FILE, Archive, parse_record
 from tokenpeak.sweep.ansible.result import restored_by
 from tokenpeak.sweep.ansible.runner import run_playbook
 from tokenpeak.sweep.claim import SweepClaim, holder_of, require_silence, take_over
 from tokenpeak.sweep.interrupt import Interrupt
 from tokenpeak.sweep.inventory.nodes import Inventory
 from tokenpeak.sweep.probe import ReadyNode
+from tokenpeak.sweep.production_traffic import relocated, replayed
 from tokenpeak.sweep.progress import ProgressDisplay
 
 _MOST_GENERATIONS = 1_000_000
@@ -198,7 +200,7 @@ def opened(archive: Path) -> tuple[SweepRecord, SweepSpec, str]:
     path = archive / "sweep.json"
     data = bounded.read_bytes(path)
     record = parse_record(data, SweepRecord, path)
-    return record, parse_spec(record.spec, path), hashlib.sha256(data).hexdigest()
+    return record, relocated(parse_spec(record.spec, path), archive), hashlib.sha256(data).hexdigest()
 
 
 def note(archive: Path, digest: str | None = None) -> None:
@@ -246,14 +248,21 @@ def require_planned(sweep_id: str, record: SweepRecord, own: SweepSpec, nodes: I
 
 
 def _settled(own: SweepSpec, recorded: SweepSpec) -> dict[str, Any]:
-    """The operator's spec with what planning may have settled as it is recorded: metric per GPU, baselines added."""
-    settled = own.model_dump()
+    """The operator's spec with what a sweep may have settled as it is recorded: metric per GPU, baselines, traffic."""
+    settled = replayed(own, *_traffic(recorded)).model_dump()
     if recorded.objective.metric == PER_GPU.get(own.objective.metric):
         settled["objective"]["metric"] = recorded.objective.metric
     count = len(own.search.baseline)
     if recorded.search.baseline[:count] == own.search.baseline:
         settled["search"]["baseline"] = recorded.search.baseline
     return settled
+
+
+def _traffic(recorded: SweepSpec) -> tuple[str, float | None]:
+    """The trace that stands for workloads from production, and its share of prefix hits."""
+    workloads = (plan.workload for plan in recorded.workloads)
+    traces = (each for each in workloads if isinstance(each, TraceWorkload) and Path(each.path).name == TRAFFIC_FILE)
+    return next(((each.path, each.expected_prefix_hit_rate) for each in traces), ("", None))
 
 
 def _configs(spec: SweepSpec, nodes: list[NodeFacts]) -> Iterator[Config]:

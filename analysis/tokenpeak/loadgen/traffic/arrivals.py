@@ -52,6 +52,12 @@ def observed_arrivals(readings: Readings, random: np.random.Generator) -> Observ
     )
 
 
+def even_arrivals(number: int, rate_per_s: float, random: np.random.Generator) -> ObservedArrivals:
+    """So many arrivals by chance at an even rate: a Poisson process."""
+    at_s = np.cumsum(random.exponential(1 / rate_per_s, number))
+    return ObservedArrivals(at_s=tuple(at_s.tolist()), burstiness=None, rates=((0.0, rate_per_s),))
+
+
 def burstiness(at_s: NDArray[np.float64], span_s: float) -> float | None:
     """1 ÷ the index of dispersion of counts: 1 for Poisson, below 1 in bursts, above 1 more even than chance.
 

@@ -39,6 +39,11 @@ class Readings:
         """How many requests began to run from each reading to the next: those that run more, or ended meanwhile."""
         return np.diff(self.counts["running"]) + self.between("requests_finished")
 
+    def since_start(self, up_s: float) -> "Readings":
+        """Two readings: at production's start, `up_s` ago, when all counts were 0, and the last one."""
+        ends = {name: np.array([0.0, values[-1]]) for name, values in self.counts.items()}
+        return Readings(t_s=np.array([0.0, up_s]), counts=ends, restarts=self.restarts)
+
 
 def readings_of(t_s: Sequence[float], columns: Mapping[str, Sequence[float | None]]) -> Readings:
     """The readings of a node's answer; WorkloadError where they are too few, or lack what is needed."""

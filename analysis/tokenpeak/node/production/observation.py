@@ -63,6 +63,7 @@ TRAFFIC = {
     "waiting": ("vllm:num_requests_waiting",),
 }
 """Of each reading; histograms are read at the first and the last."""
+STARTED = "process_start_time_seconds"
 PART_OF_TIME = 0.05
 """Readings take at most that much of the time: each costs production some of its processor."""
 READINGS_MAX = 20_000
@@ -237,9 +238,9 @@ def observe(state: State, declaration: Json, request: ObserveRequest) -> Observe
             now = time.monotonic()
             page = serving.read_metrics(url, check if not rows else None, declared.get("ca_file"))
             if page is not None:
-                answered = now
-                pages = [*pages[:1], (time.time(), page)]
-                rows.append((time.time(), _counts(page, TRAFFIC) if request.traffic else columns(page)))
+                answered, at = now, time.time()
+                pages = [*pages[:1], (at, page)]
+                rows.append((at, _traffic(page, at) if request.traffic else columns(page)))
             elif now - answered > SILENT_S:
                 runs = "does not answer at" if manager.is_running() else "does not run any more, nor answer at"
                 ended = f"Production {runs} {url}/metrics."
@@ -279,6 +280,13 @@ def columns(page: MetricsPage) -> dict[str, float]:
         if labels.get("status", "").startswith("5"):
             counts["http_5xx"] = counts.get("http_5xx", 0.0) + value
     return counts
+
+
+def _traffic(page: MetricsPage, at_unix_s: float) -> dict[str, float]:
+    """The counts of what is asked, and for how long the engine has run where it says so."""
+    counts = _counts(page, TRAFFIC)
+    started = serving.metric_total(page, STARTED) if STARTED in page else None
+    return {**counts, "up_s": at_unix_s - started} if started else counts
 
 
 def _counts(page: MetricsPage, table: Mapping[str, tuple[str, ...]]) -> dict[str, float]:

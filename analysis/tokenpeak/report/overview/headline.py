@@ -31,6 +31,7 @@ from tokenpeak.report.blocks.block import (
 from tokenpeak.report.blocks.digits import number, percent
 from tokenpeak.report.config_energy import ESTIMATED, JOULE, OF_ENERGY
 from tokenpeak.report.load.load_levels import hidden_loss
+from tokenpeak.report.load.production_replay import not_shown, production_words
 from tokenpeak.report.ranking.standings import Ranking, choices
 from tokenpeak.report.view import SweepView
 
@@ -201,6 +202,8 @@ def cautions(view: SweepView, ranked: Ranking) -> list[Sentence]:
         )
     if (loss := hidden_loss(view, ranked)) is not None:
         found.append(loss)
+    if (own := production_words(view)) is not None:
+        found.append(own)
     if (disagreed := disagreement(view, ranked)) is not None:
         found.append(disagreed)
     if (slow := slow_nodes(view, ranked)) is not None:
@@ -238,6 +241,7 @@ def _safety(view: SweepView, ranked: Ranking) -> Badge:
         "SLO not proven": not ranked.decision.is_hold_proven,
         "far behind at another load": hidden_loss(view, ranked) is not None,
         "nodes differ": disagreement(view, ranked) is not None or slow_nodes(view, ranked) is not None,
+        "workload not shown to be production's": not_shown(view),
         "precision changes": gain_by_precision(view, ranked) is not None,
         "no SLO set": not view.slo_words,
     }

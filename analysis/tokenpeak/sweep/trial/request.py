@@ -28,7 +28,7 @@ from tokenpeak.search.history import Proposal
 from tokenpeak.spec.engine_build import server_command
 from tokenpeak.spec.load import ExternalLoad
 from tokenpeak.spec.sweep import QualityJob, SweepSpec
-from tokenpeak.spec.workload import ExternalWorkload
+from tokenpeak.spec.workload import ExternalWorkload, ProductionWorkload
 from tokenpeak.sweep.claim import SweepClaim
 from tokenpeak.sweep.installation import MasterSecret, master_secret, own_script
 from tokenpeak.sweep.interrupt import Interrupt
@@ -226,6 +226,7 @@ def load_runs(spec: SweepSpec, *, holdout: bool = False) -> tuple[JobRun, ...]:
         for level in plan.levels:
             # The same run of every config has the same seed, so that configs are compared on the same requests.
             assert not isinstance(plan.workload, ExternalWorkload), "a plan refuses what cannot be offered"
+            assert not isinstance(plan.workload, ProductionWorkload), "a sweep makes a trace of it first"
             assert not isinstance(level, ExternalLoad), "a plan refuses what cannot be offered"
             seed = plan.workload.seed * _SEEDS_PER_WORKLOAD + shift + len(runs)
             runs.append(JobRun(run_index=len(runs), workload=plan.workload, level=level, slo=spec.slo, seed=seed))
