@@ -71,6 +71,7 @@ SESSIONS: dict[str, Session] = {
     "how-to/v100": Session(),
     "how-to/one-box": Session(),
     "how-to/rate-under-slo": Session(prepare=servers),
+    "how-to/own-traffic": Session(prepare=servers),
     "how-to/own-prompts": Session(prepare=servers),
     "how-to/nightly-window": Session(prepare=a_working_folder),
     "how-to/ci-gate": Session(walk="ci_job"),

@@ -76,11 +76,15 @@ def models_below(annotation: Any) -> Iterator[type[BaseModel]]:
             yield from models_below(part)
 
 
+SPELLED = {("ProductionWorkload", "kind"): "from"}
+"""Fields that people write by another name."""
+
+
 def fields_of(model: type[BaseModel], known: set[type[BaseModel]]) -> Iterator[tuple[str, str]]:
     """Model and field, of a model and of all that its fields name."""
     known.add(model)
     for name, field in model.model_fields.items():
-        yield model.__name__, field.alias or name
+        yield model.__name__, SPELLED.get((model.__name__, name)) or field.alias or name
         parts = [field.annotation, *field.metadata]
         for below in (each for part in parts for each in models_below(part)):
             if below not in known:

@@ -16,7 +16,8 @@ from tokenpeak.ranking.candidates import Launch, decided
 from tokenpeak.ranking.precision import precision_of
 from tokenpeak.records import EngineBuild, Gpu, NodeFacts, Plan, Production
 from tokenpeak.spec.engine_build import declared_builds, server_command
-from tokenpeak.spec.sweep import QualitySpec, SweepSpec
+from tokenpeak.spec.quality import QualitySpec
+from tokenpeak.spec.sweep import SweepSpec
 
 FILE = "/models/llama-3.1-8b-instruct.Q4_K_M.gguf"
 GGUF = {"name": "gguf", "engine": "llama", "model": {"name": FILE}, "args": ["--parallel", "8"]}

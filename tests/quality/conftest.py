@@ -10,7 +10,7 @@ from tokenpeak.loadgen.http.server import Server
 from tokenpeak.quality.answers import floor_of
 from tokenpeak.quality.measure import Measured, measure
 from tokenpeak.quality.verdict import Reference
-from tokenpeak.spec.sweep import QualityJob
+from tokenpeak.spec.quality import QualityJob
 
 TOKENS = 12_000
 

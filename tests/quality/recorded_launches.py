@@ -17,7 +17,7 @@ import zstandard
 from tokenpeak.quality.answers import floor_of
 from tokenpeak.quality.verdict import Reference, judge
 from tokenpeak.records.quality import QualityAnswers, QualityStatus
-from tokenpeak.spec.sweep import QualitySpec
+from tokenpeak.spec.quality import QualitySpec
 
 MARGIN_NATS = QualitySpec().margin
 

@@ -13,7 +13,7 @@ from tokenpeak.loadgen.http.server import Server
 from tokenpeak.quality.measure import Measured, measure
 from tokenpeak.quality.verdict import Reference, judge
 from tokenpeak.records.quality import QualityVerdict
-from tokenpeak.spec.sweep import MARGIN_NATS, QualityJob
+from tokenpeak.spec.quality import MARGIN_NATS, QualityJob
 
 JOB = QualityJob(tokens=TOKENS, context=2048)
 

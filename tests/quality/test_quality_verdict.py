@@ -12,7 +12,7 @@ from tokenpeak.quality.answers import Floor
 from tokenpeak.quality.prompts import LONG_CONTEXT
 from tokenpeak.quality.verdict import CONFIDENCE, Reference, interval, judge
 from tokenpeak.records.quality import GeneratedAnswer, QualityAnswers, ScoredText, TopK
-from tokenpeak.spec.sweep import MARGIN_NATS
+from tokenpeak.spec.quality import MARGIN_NATS
 
 KINDS = ("arithmetic", "copying", "extraction", "recall")
 NO_FLOOR = Floor(text_kl={}, answer_kl={}, regret={}, batches=1, launches=0)

@@ -13,7 +13,8 @@ from tokenpeak.quality.sweep_quality import (
 )
 from tokenpeak.records import Config, ModelName, Plan, PlannedConfig
 from tokenpeak.records.quality import QualityAnswers, QualityMeasurement, QualityPasses
-from tokenpeak.spec.sweep import QualitySpec, SweepSpec
+from tokenpeak.spec.quality import QualitySpec
+from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.vllm.flag_effects import answers_key
 
 MODEL = ModelName(name="meta-llama/Llama-3.1-8B-Instruct", served_name="m")

@@ -18,7 +18,8 @@ from tokenpeak.terminal import echo, echo_lines
 
 if TYPE_CHECKING:
     from tokenpeak.exchange.foreign import ForeignRun
-    from tokenpeak.store.archive import Archive, Kept
+    from tokenpeak.store.archive import Archive
+    from tokenpeak.store.retention import Kept
 
 RUNS_SHOWN = 12
 KEEPING = "--texts (logs and free text) or --keep-everything"
@@ -110,8 +111,8 @@ def prune(keep: str, folder: Path | None, pack_into: Path | None, *, dry_run: bo
     Sweeps that run, or were interrupted and can be resumed, stay, and do not count; so do packed files. An archive is
     the truth that everything else is made of: what Postgres has of it stays there, its pages go with the next report.
     """
-    from tokenpeak.store.archive import Retention
     from tokenpeak.store.pack import SUFFIX, pack
+    from tokenpeak.store.retention import Retention
 
     rule = Retention.parsed(keep)
     place = folder or paths.RESULTS
@@ -139,7 +140,8 @@ def prune(keep: str, folder: Path | None, pack_into: Path | None, *, dry_run: bo
 
 def _archives(folder: Path) -> Iterator["Kept"]:
     """The archives directly below a folder; one that cannot be read is named, and stays."""
-    from tokenpeak.store.archive import Kept, open_archive
+    from tokenpeak.store.archive import open_archive
+    from tokenpeak.store.retention import Kept
 
     for path in sorted(each.parent for each in folder.glob("*/sweep.json")):
         if path.is_symlink():

@@ -87,7 +87,7 @@ ABOVE_ZERO = _Finite(min=0, min_open=True)
     "--trace",
     "trace_path",
     type=click.Path(path_type=Path),
-    help="Recorded requests, at their own times unless it is said how much; `tokenpeak observe` writes such a file."
+    help="Recorded requests, at their own times unless it is said how much; `tokenpeak observe` writes such a file.",
 )
 @click.option("--workload", "workload_path", type=click.Path(path_type=Path), help="A workload in YAML or JSON.")
 @click.option("--slo", help="Limits to hold, such as ttft_p95_ms=500,tpot_p95_ms=50.")

@@ -1,11 +1,13 @@
 """`tokenpeak observe`: production's own traffic as a workload."""
 
 import sys
+from pathlib import Path
 
 import click
 
 from tokenpeak.cli import options
 from tokenpeak.errors import ExitStatus
+from tokenpeak.files import write_atomically
 from tokenpeak.loadgen.traffic.traffic import as_text
 from tokenpeak.node.protocol.requests import OBSERVE_MAX_S
 from tokenpeak.spec.window import span_s
@@ -26,15 +28,16 @@ def _seconds(_context: click.Context, _option: click.Parameter, value: str) -> f
     return seconds
 
 
-@click.command(short_help="Read production's traffic off its metrics, as a workload; stops nothing.")
+@click.command(short_help="Read production's traffic off its metrics; stops nothing.")
 @options.inventory("Inventory to observe.")
 @options.NODES
 @click.option("--for", "seconds", default="30m", show_default=True, callback=_seconds, help="How long, as 30m or 2h.")
-def observe(inventory_name: str, nodes: tuple[str, ...], seconds: float) -> None:
+@click.option("--output", type=options.OUTPUT_FILE, help="Where the traffic is written; printed when not given.")
+def observe(inventory_name: str, nodes: tuple[str, ...], seconds: float, output: Path | None) -> None:
     """Read production's own metrics for a while and print its traffic: lengths, arrivals, what prompts share.
 
-    Nothing is stopped or sent, and nothing of any prompt is read. The file is a trace: a workload `kind: trace` with
-    its `path` replays it. Of several nodes, the one with most requests is printed.
+    Nothing is stopped or sent, and nothing of any prompt is read. What is printed is a trace: `tokenpeak load --trace`
+    replays it, as does a workload `kind: trace`. Of several nodes, it is of the one with most requests.
     """
     inventory = read_inventory(inventory_name, nodes=nodes)
     interrupt = Interrupt()
@@ -51,4 +54,7 @@ def observe(inventory_name: str, nodes: tuple[str, ...], seconds: float) -> None
         sys.exit(ExitStatus.ERROR)
     for traffic in seen.nodes.values():
         echo(traffic.words() + ("" if traffic is most or len(seen.nodes) == 1 else " (not printed)"), err=True)
-    echo_text(as_text(most))
+    if output is None:
+        echo_text(as_text(most))
+    else:
+        write_atomically(output, as_text(most) + "\n")

@@ -56,7 +56,7 @@ def record(url: str, model: str, tokens: int | None, tasks: Path | None, output:
     from tokenpeak.quality.measure import measure
     from tokenpeak.quality.verdict import Reference, judge
     from tokenpeak.records.quality import QualityPasses
-    from tokenpeak.spec.sweep import MARGIN_NATS, TOKENS, QualityJob
+    from tokenpeak.spec.quality import MARGIN_NATS, TOKENS, QualityJob
 
     measured = measure(_server(url, given), model, QualityJob(tokens=tokens or TOKENS, passes=2, tasks=tasks))
     if not measured.passes:
@@ -91,7 +91,7 @@ def compare(
     from tokenpeak.quality.answers import floor_of, read_passes
     from tokenpeak.quality.measure import measure
     from tokenpeak.quality.verdict import Reference, judge
-    from tokenpeak.spec.sweep import MARGIN_NATS, QualityJob
+    from tokenpeak.spec.quality import MARGIN_NATS, QualityJob
 
     first, *again = read_passes(reference).passes
     job = QualityJob(tokens=first.budget_tokens, context=first.context, tasks=tasks)

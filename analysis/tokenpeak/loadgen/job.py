@@ -18,8 +18,8 @@ from tokenpeak.records import RunRecord
 from tokenpeak.spec import Declaration
 from tokenpeak.spec.energy import EnergyFactors
 from tokenpeak.spec.load import LoadLevel
+from tokenpeak.spec.quality import QualityJob
 from tokenpeak.spec.slo import Slo
-from tokenpeak.spec.sweep import QualityJob
 from tokenpeak.spec.workload import Workload
 
 OUTCOME = "outcome.json"

@@ -33,7 +33,7 @@ from tokenpeak.records.quality import (
     TaskResult,
 )
 from tokenpeak.spec import Declaration
-from tokenpeak.spec.sweep import MEASUREMENT_LIMIT_S, QualityJob
+from tokenpeak.spec.quality import MEASUREMENT_LIMIT_S, QualityJob
 
 MOST_TASKS = 10_000
 _NUMBER = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?")

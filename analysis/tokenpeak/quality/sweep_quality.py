@@ -23,7 +23,8 @@ from tokenpeak.quality.verdict import Reference, judge
 from tokenpeak.ranking.precision import precision_of
 from tokenpeak.records import Config, Plan, PlannedConfig
 from tokenpeak.records.quality import AnswersQuality, QualityMeasurement, QualityPasses, QualityVerdict
-from tokenpeak.spec.sweep import QualityJob, QualitySpec, SweepSpec
+from tokenpeak.spec.quality import QualityJob, QualitySpec
+from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.vllm.flag_effects import answer_settings, other_settings
 
 _WIDTHS = {"float32": 32.0, "fp8": 8.0, "int8": 8.0, "fp4": 4.0}

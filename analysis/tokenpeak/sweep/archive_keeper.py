@@ -15,7 +15,8 @@ from tokenpeak.quality.answers import read_passes, with_verdict
 from tokenpeak.quality.sweep_quality import MeasuredLaunch, SweepAnswers, reference_file
 from tokenpeak.records import EndRecord, Plan, SweepRecord, TrialRecord
 from tokenpeak.records.quality import QualityPasses, SweepQuality
-from tokenpeak.spec.sweep import QualityJob, QualitySpec, SweepSpec
+from tokenpeak.spec.quality import QualityJob, QualitySpec
+from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.store.archive import Archive
 
 _SETTLED_S = 1.0

@@ -220,6 +220,13 @@ def _without_imports(definitions: dict[str, Any]) -> None:
         choices["oneOf"].remove({"$ref": f"#/$defs/{name}"})
         del definitions[name]
     del plan["workload"]["discriminator"]["mapping"]["external"]
+    # `from: production` is what people write.
+    production = definitions["ProductionWorkload"]["properties"]
+    definitions["ProductionWorkload"]["properties"] = {"from": production.pop("kind"), **production}
+    definitions["ProductionWorkload"]["required"] = ["from"]
+    over = definitions["ProductionWorkload"]["properties"]["over"]
+    seconds = {key: over.pop(key) for key in ("type", "exclusiveMinimum")}
+    over["anyOf"] = [seconds, _SPAN]
 
 
 def _short_forms_of_energy(definitions: dict[str, Any]) -> None:

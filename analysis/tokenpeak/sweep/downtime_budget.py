@@ -15,7 +15,8 @@ from tokenpeak.errors import PlanError
 from tokenpeak.node.protocol import requests
 from tokenpeak.records import TrialRecord
 from tokenpeak.spec.load import MaxRateLoad
-from tokenpeak.spec.sweep import MEASUREMENT_LIMIT_S, SweepSpec
+from tokenpeak.spec.quality import MEASUREMENT_LIMIT_S
+from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.spec.window import parse_window
 
 _MARGIN = 1.25

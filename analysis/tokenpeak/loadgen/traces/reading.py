@@ -1,4 +1,4 @@
-"""A file as a trace: JSON Lines, CSV, one JSON document, or vLLM's log; plain, gzip or zstd is told by its name."""
+"""A file as a trace: JSON Lines, CSV, one JSON document, or vLLM's log; plain, gzip or zstd as its name says."""
 
 import csv
 import gzip

@@ -2,7 +2,7 @@
 
 Lengths are in the log where it has token ids: of prompts in each release before 0.11 and at the level DEBUG since, of
 answers with `--enable-log-outputs` and DEBUG; else an answer counts as long as it was allowed to be. Ids become names
-of blocks that tell what begins alike, and are not kept.
+of blocks that show what begins alike, and are not kept.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ DELTA = "(streaming delta)"
 
 
 @dataclass(kw_only=True)
-class _Request:
+class _LoggedRequest:
     at_s: float | None = None
     output_tokens: int = 0
     most: int = 0
@@ -40,20 +40,20 @@ class _Request:
 
 def read_request_log(lines: Iterable[str]) -> list[TraceRow]:
     """A row for each request whose lengths the log says; requests within one second are spread over it evenly."""
-    requests: dict[str, _Request] = {}
+    requests: dict[str, _LoggedRequest] = {}
     for line in lines:
         if received := MARK.search(line):
             when = _TIME.search(line)
             most = _MOST.search(line)
             known = requests.get(received["id"])
-            requests[received["id"]] = _Request(
+            requests[received["id"]] = _LoggedRequest(
                 at_s=_seconds(when["day"], when["time"]) if when else None,
                 most=int(most["most"]) if most else 0,
                 ids=_ids(_PROMPT_IDS, line) or (known.ids if known else []),
             )
         elif details := _DETAILS.search(line):
             # They come just before the line that says when.
-            requests[details["id"]] = _Request(ids=_ids(_PROMPT_IDS, line))
+            requests[details["id"]] = _LoggedRequest(ids=_ids(_PROMPT_IDS, line))
         elif (answer := _ANSWER.search(line)) and DELTA not in line:
             request = requests.get(answer["id"]) or requests.get(answer["id"] + FIRST_PROMPT)
             if request is not None:
@@ -61,7 +61,7 @@ def read_request_log(lines: Iterable[str]) -> list[TraceRow]:
     return _spread([_row(request, request.at_s) for request in requests.values() if request.ids and request.at_s])
 
 
-def _row(request: _Request, at_s: float) -> TraceRow:
+def _row(request: _LoggedRequest, at_s: float) -> TraceRow:
     return TraceRow(
         at_s=at_s,
         input_tokens=len(request.ids),
@@ -71,7 +71,7 @@ def _row(request: _Request, at_s: float) -> TraceRow:
 
 
 def _names(ids: list[str]) -> tuple[str, ...]:
-    """A name for each block of ids, which tells it with all before it."""
+    """A name for each block of ids, which distinguishes it together with all before it."""
     names, known = [], ""
     for begin in range(0, len(ids), BLOCK_TOKENS):
         block = ",".join(ids[begin : begin + BLOCK_TOKENS])

@@ -29,7 +29,8 @@ from tokenpeak.spec import workload
 from tokenpeak.spec.axes import Alternative, ExtraConfig, ModelPatch
 from tokenpeak.spec.endpoint import EndpointSpec
 from tokenpeak.spec.energy import Citation, EnergyFactors
-from tokenpeak.spec.sweep import ModelSpec, Objective, QualitySpec, SearchSpec, SweepSpec
+from tokenpeak.spec.quality import QualitySpec
+from tokenpeak.spec.sweep import ModelSpec, Objective, SearchSpec, SweepSpec
 from tokenpeak.vllm.flags import flag_table
 
 _WORDS = """

@@ -27,7 +27,8 @@ from tokenpeak.records import Config, NodeFacts, Plan, PlannedConfig, Production
 from tokenpeak.search.history import Proposal
 from tokenpeak.spec.engine_build import server_command
 from tokenpeak.spec.load import ExternalLoad
-from tokenpeak.spec.sweep import QualityJob, SweepSpec
+from tokenpeak.spec.quality import QualityJob
+from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.spec.workload import ExternalWorkload, ProductionWorkload
 from tokenpeak.sweep.claim import SweepClaim
 from tokenpeak.sweep.installation import MasterSecret, master_secret, own_script
