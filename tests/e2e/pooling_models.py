@@ -2,7 +2,8 @@
 
     ENGINE/bin/python pooling_models.py FOLDER WORDS
 
-WORDS is a file of English words, each of which gets to be one token, as in the vocabularies of such models. FOLDER gets `embedder` (BertModel) and `reranker` (BertForSequenceClassification of one label). Nothing is downloaded.
+WORDS is a file of English words, each of which gets to be one token, as in the vocabularies of such models. FOLDER gets
+`embedder` (BertModel) and `reranker` (BertForSequenceClassification of one label). Nothing is downloaded.
 """
 
 import string
