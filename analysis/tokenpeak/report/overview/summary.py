@@ -306,7 +306,8 @@ def next_steps(view: SweepView, ranked: Ranking) -> Steps | None:
     if len(decision.group) > 1:
         steps.append(("See what else ties, in the ", link("ranking", "ranking.html"), "."))
     steps += edges
-    if not rates.rated_workloads(view):
+    # The sweep of rates that is shipped is of generation.
+    if not rates.rated_workloads(view) and not view.spec.pools:
         steps.append(("Find its highest rate within an SLO: ", code("tokenpeak sweep --sweep rates"), "."))
     if not view.spec.energy.has_price:
         steps.append(("Say what a node costs: ", code("tokenpeak report --param price_per_hour=2.5"), "."))
