@@ -62,14 +62,26 @@ METRICS: tuple[Metric, ...] = (
         title="Input throughput",
         unit="tok/s",
         direction="higher",
-        formula="output throughput × input tokens of all measured requests ÷ their output tokens",
+        formula="output throughput × input tokens of all measured requests ÷ their output tokens; of a pooling "
+        "workload, input tokens in the steady window ÷ its length, each request's spread evenly over its latency",
     ),
     Metric(
         name="request_per_s",
         title="Request throughput",
         unit="req/s",
         direction="higher",
-        formula="output throughput × measured requests that ended well ÷ their output tokens",
+        formula="output throughput × measured requests that ended well ÷ their output tokens; of a pooling workload, "
+        "input throughput × requests ÷ their input tokens",
+    ),
+    Metric(
+        name="inputs_per_s",
+        title="Input texts per second",
+        unit="texts/s",
+        direction="higher",
+        formula="request throughput × texts of a request, of a pooling workload: those embedded or classified, or the "
+        "documents ranked or scored",
+        derived_from=("request_per_s", "inputs"),
+        derive=lambda rate, inputs: rate * inputs,
     ),
     Metric(
         name="goodput_request_per_s",
@@ -139,7 +151,7 @@ METRICS: tuple[Metric, ...] = (
         title="End-to-end latency",
         unit="s",
         direction="lower",
-        formula="last token − due (open loop) or − sent (closed loop)",
+        formula="last token, or a pooling answer's last byte, − due (open loop) or − sent (closed loop)",
         distribution=True,
     ),
     Metric(

@@ -32,6 +32,10 @@ from tokenpeak.sweep.probe import known_facts
 from tokenpeak.sweep.sweep_plan import plan_nodes
 from tokenpeak.terminal import echo_text
 
+POOLING = (
+    "The performance model is of generation, so nothing is predicted for a pooling workload: neither the order of its "
+    "configs nor its time, which the estimate takes for 0.05 s a text; memory is planned as for any model."
+)
 ROWS = 12
 """Most classes that the table lists; `--all` and the JSON have every config."""
 
@@ -80,7 +84,8 @@ def plan(
 
     short = [*(each.words for each in short_runs(spec)), *short_closed_loops(spec)]
     beyond = [note for one in plans if (note := _beyond_reach(spec, one, _nodes_of(one, facts)[0], models))]
-    notes = [*beyond, *_notes(facts, _of_vllm(models, plans)), *planned.notes, *short]
+    unknown = [POOLING] if spec.pools else _notes(facts, _of_vllm(models, plans))
+    notes = [*beyond, *unknown, *planned.notes, *short]
     if style == "json":
         document = as_json(inventory.name, spec, plans, estimates, [*outlines, *notes])
         echo_text(json.dumps(document, indent=1 if sys.stdout.isatty() else None, ensure_ascii=False))
@@ -182,6 +187,8 @@ def _notes(facts: Sequence[NodeFacts], models: Mapping[str, ModelFacts | None]) 
 def _beyond_reach(spec: SweepSpec, one: Plan, node: NodeFacts, models: Mapping[str, ModelFacts | None]) -> str | None:
     """That no config is predicted to hold the SLO, if so: no rate would be found, and each launch would search one."""
     demand = objective_demand(spec)
+    if not demand.generates:
+        return None
     slo = spec.slo if demand.search is None else demand.search.max_rate_under
     classes = {planned.config_class: planned for planned in one.feasible}
     excesses: dict[float, float | None] = {}

@@ -18,6 +18,7 @@ _WHOLE = {
     "cpus": "cores",
     "expected_prefix_hit_rate": "share",
     "gpu_hours": "GPU-hours",
+    "inputs": "texts",
     "max_concurrency": "requests",
     "max_downtime": "s, or a span",
     "prefix_hit_rate": "share",

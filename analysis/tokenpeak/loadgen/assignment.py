@@ -82,6 +82,8 @@ class LoadAssignment:
     stride: int = 1
     events_for_usage: bool = False
     """A stream without usage counts each event with text as a token."""
+    results: int | None = None
+    """Results that each answer must hold, of a pooling model; None: answers are streams of tokens."""
     stall_s: float = 120.0
     deadline_s: float = 900.0
 

@@ -15,6 +15,7 @@ from time import perf_counter, sleep
 from tokenpeak.loadgen.assignment import LoadAssignment, RequestSource, payload
 from tokenpeak.loadgen.http.connection import RESPONSE_LIMIT_BYTES, Connection, Exchange
 from tokenpeak.loadgen.http.pool import SPARE_CONNECTIONS, ConnectionPool, connect_failure
+from tokenpeak.loadgen.http.pooled_answer import read_pooled
 from tokenpeak.loadgen.http.stream import Reply, read
 from tokenpeak.loadgen.workers.messages import LoadProgress
 
@@ -240,9 +241,10 @@ class LoadGenerator:
         ok = exchange.error is None and exchange.status == 200
         if ok:
             self._count_ok += 1
-            # The response's head, usage and end are packets of their own on most servers; a hint is enough here.
             self._packets += len(exchange.packets)
-            self._ttfts.append(exchange.times[min(1, len(exchange.times) - 1)] - (exchange.sent or exchange.due))
+            if self.assignment.results is None:
+                # The response's head, usage and end are packets of their own on most servers; a hint is enough here.
+                self._ttfts.append(exchange.times[min(1, len(exchange.times) - 1)] - (exchange.sent or exchange.due))
         if ok and (following := self._source.following(exchange)) is not None:
             self._queue.append(following)
         self._ended.append(exchange)
@@ -265,6 +267,9 @@ class LoadGenerator:
     def _read_oldest(self) -> None:
         exchange = self._ended.popleft()
         self._raw_bytes -= exchange.size
+        if (results := self.assignment.results) is not None:
+            self._replies.append(read_pooled(exchange, self.start, results=results))
+            return
         by_events = self.assignment.events_for_usage
         self._replies.append(read(exchange, self.start, events_for_usage=by_events))
 

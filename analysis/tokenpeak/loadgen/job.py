@@ -8,7 +8,7 @@ Written into `output_dir`: `runs.json` (a list of RunRecord; energy is the calle
 from collections.abc import Callable
 from pathlib import Path
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from tokenpeak.errors import LoadError
 from tokenpeak.loadgen.http.server import Server
@@ -17,10 +17,11 @@ from tokenpeak.ranking.objective import metric_value
 from tokenpeak.records import RunRecord
 from tokenpeak.spec import Declaration
 from tokenpeak.spec.energy import EnergyFactors
-from tokenpeak.spec.load import LoadLevel
+from tokenpeak.spec.load import LoadLevel, MaxRateLoad
+from tokenpeak.spec.pooling import require_latency_only
 from tokenpeak.spec.quality import QualityJob
 from tokenpeak.spec.slo import Slo
-from tokenpeak.spec.workload import Workload
+from tokenpeak.spec.workload import PoolingWorkload, Workload
 
 OUTCOME = "outcome.json"
 QUALITY, ANSWERS = "quality.json", "quality.json.zst"
@@ -35,6 +36,14 @@ class JobRun(Declaration):
     level: LoadLevel
     slo: Slo = Slo()
     seed: int = 0
+
+    @model_validator(mode="after")
+    def _limited(self) -> "JobRun":
+        if isinstance(self.workload, PoolingWorkload):
+            require_latency_only(self.slo, "slo: ")
+            if isinstance(self.level, MaxRateLoad):
+                require_latency_only(self.level.max_rate_under, "max_rate_under: ")
+        return self
 
 
 class Status(Declaration):

@@ -1,6 +1,6 @@
 """Progress of a load on a terminal: a bar while it runs, a table when it has ended."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -9,7 +9,7 @@ from tokenpeak.console import SafeConsole
 from tokenpeak.loadgen.job import OnStatus, Status
 from tokenpeak.node.machine.words import one_line
 from tokenpeak.records import Distribution, RunRecord, RunSummary
-from tokenpeak.spec.workload import ExternalWorkload
+from tokenpeak.spec.workload import ExternalWorkload, PoolingWorkload
 from tokenpeak.terminal import echo
 
 
@@ -105,20 +105,11 @@ def _lines(record: RunRecord) -> list[str]:
         return [*lines, *_verdict(record)]
     lines += [
         "",
-        f"Output, all requests     {number(summary.output_tok_per_s)} tok/s (peak of one second "
-        f"{number(summary.peak_output_tok_per_s)})",
-        *_window(summary),
-        f"Input                    {number(summary.input_tok_per_s)} tok/s",
-        f"Requests                 {number(summary.request_per_s)} /s",
-        f"Tokens                   {_count(summary.input_tokens)} in, {_count(summary.output_tokens)} out",
+        *_rates(record, number),
         *_prefix_hits(record),
         "",
         f"{'':24}{''.join(f'{head:>10}' for head in _HEADS)}",
-        _line("Time to first token", summary.ttft_s, 1e3, "ms"),
-        _line("Time per output token", summary.tpot_s, 1e3, "ms"),
-        _line("Inter-token latency", summary.itl_s, 1e3, "ms"),
-        _line("End-to-end latency", summary.latency_s, 1e3, "ms"),
-        _line("Output of one request", summary.request_output_tok_per_s, 1, "tok/s"),
+        *_distributions(record),
         "",
         f"Client: {client.processes} process(es), {number(client.cpu_per_token_s, 1e6, 1)} µs CPU per token, dispatch "
         f"{number(client.dispatch_delay_s.p99, 1e3)} ms late (p99), loop {number(client.loop_lag_s.p99, 1e3)} ms (p99)",
@@ -139,6 +130,38 @@ def _lines(record: RunRecord) -> list[str]:
         counts = [f"{count} of {summary.requests_sent} within {name}" for name, count in summary.within_limits.items()]
         lines.append(f"SLO: {'met' if record.slo_met else 'missed'}{': ' if counts else ''}{', '.join(counts)}")
     return [*lines, *_verdict(record)]
+
+
+def _rates(record: RunRecord, number: Callable[[float | None], str]) -> list[str]:
+    """Throughput and tokens; of a pooling model, texts in place of output tokens."""
+    summary, workload = record.summary, record.workload
+    window = _window(summary)
+    read = f"Input                    {number(summary.input_tok_per_s)} tok/s"
+    requests = f"Requests                 {number(summary.request_per_s)} /s"
+    tokens = f"Tokens                   {_count(summary.input_tokens)} in"
+    if isinstance(workload, PoolingWorkload):
+        texts = None if summary.request_per_s is None else summary.request_per_s * workload.inputs
+        return [read, *window, requests, f"Texts                    {number(texts)} /s", tokens]
+    output = (
+        f"Output, all requests     {number(summary.output_tok_per_s)} tok/s (peak of one second "
+        f"{number(summary.peak_output_tok_per_s)})"
+    )
+    return [output, *window, read, requests, f"{tokens}, {_count(summary.output_tokens)} out"]
+
+
+def _distributions(record: RunRecord) -> list[str]:
+    """A line for each metric over requests; of a pooling model, which has no tokens to wait for, the latency."""
+    summary = record.summary
+    latency = _line("End-to-end latency", summary.latency_s, 1e3, "ms")
+    if isinstance(record.workload, PoolingWorkload):
+        return [latency]
+    return [
+        _line("Time to first token", summary.ttft_s, 1e3, "ms"),
+        _line("Time per output token", summary.tpot_s, 1e3, "ms"),
+        _line("Inter-token latency", summary.itl_s, 1e3, "ms"),
+        latency,
+        _line("Output of one request", summary.request_output_tok_per_s, 1, "tok/s"),
+    ]
 
 
 def _verdict(record: RunRecord) -> list[str]:

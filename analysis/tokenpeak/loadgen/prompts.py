@@ -14,6 +14,7 @@ import numpy as np
 from tokenpeak.errors import WorkloadError
 from tokenpeak.loadgen.assignment import Conversation, RequestTemplate, Turn
 from tokenpeak.loadgen.datasets import read_samples, read_starters, salted
+from tokenpeak.loadgen.pooling_prompts import TAKE_IDS, distinct_requests, pooling_templates
 from tokenpeak.loadgen.traces.reading import read_trace
 from tokenpeak.loadgen.traces.trace import Trace, TraceEntry
 from tokenpeak.loadgen.vocabulary import Vocabulary
@@ -22,9 +23,13 @@ from tokenpeak.spec.workload import (
     ConversationWorkload,
     DatasetWorkload,
     FixedWorkload,
+    PoolingWorkload,
+    SyntheticWorkload,
     TraceWorkload,
     Workload,
 )
+
+Generating = FixedWorkload | SyntheticWorkload | DatasetWorkload | ConversationWorkload | TraceWorkload
 
 Messages = tuple[Mapping[str, Any], ...]
 
@@ -44,6 +49,10 @@ class Prompts:
     conversation_options: dict[str, object] | None = None
     think_time_s: float = 0.0
     resalt: bool = False
+    salt_ids: tuple[int, ...] = ()
+    """Token ids that salts are written in; empty: salts are words."""
+    results: int | None = None
+    """Results that each answer must hold; None: answers are streams of tokens."""
 
 
 def lengths(length: Length, number: int, random: np.random.Generator) -> list[int]:
@@ -73,7 +82,7 @@ def _drawn(
     return random.lognormal(np.log(length.mean) - spread / 2, np.sqrt(spread), number)
 
 
-def _options(workload: Workload, model: str, output_tokens: int | None, seed: int) -> dict[str, object]:
+def _options(workload: Generating, model: str, output_tokens: int | None, seed: int) -> dict[str, object]:
     """The rest of a body, besides its prompt."""
     options: dict[str, object] = {
         "model": model,
@@ -92,7 +101,7 @@ def _options(workload: Workload, model: str, output_tokens: int | None, seed: in
 
 
 def _text_template(
-    workload: Workload, model: str, prompt: str | Messages, output_tokens: int | None, seed: int, salt: str
+    workload: Generating, model: str, prompt: str | Messages, output_tokens: int | None, seed: int, salt: str
 ) -> RequestTemplate:
     """A request whose prompt is text, or a chat's messages, split where a salt goes."""
     mark = "\u0000"
@@ -110,7 +119,7 @@ def _text_template(
 
 
 def _id_template(
-    workload: Workload, model: str, ids: Sequence[int], output_tokens: int, seed: int, *, shared: int = 0
+    workload: Generating, model: str, ids: Sequence[int], output_tokens: int, seed: int, *, shared: int = 0
 ) -> RequestTemplate:
     """A request whose prompt is token ids; the first few behind those that it shares with others are its salt."""
     options = json.dumps(_options(workload, model, output_tokens, seed), separators=(",", ":"))
@@ -136,6 +145,8 @@ def make(
     mark = f"{salt} " if workload.salt else ""
     if isinstance(workload, ConversationWorkload):
         return _conversations(workload, model, vocabulary, count, random, words, mark, seed)
+    if isinstance(workload, PoolingWorkload):
+        return _pooling(workload, model, vocabulary, count, random, words)
     if isinstance(workload, FixedWorkload):
         template = _text_template(workload, model, workload.prompt, workload.output_tokens, seed, mark)
         return Prompts(templates=(template,))
@@ -156,7 +167,30 @@ def make(
             _synthetic(workload, model, vocabulary, each, more, seed, words, beginning[:begin])
             for each, more, begin in zip(given, asked, begins, strict=True)
         ]
-    return Prompts(templates=tuple(templates), resalt=workload.salt)
+    ids = vocabulary.ids if workload.endpoint == "completions" else ()
+    return Prompts(templates=tuple(templates), resalt=workload.salt, salt_ids=ids)
+
+
+def _pooling(
+    workload: PoolingWorkload,
+    model: str,
+    vocabulary: Vocabulary,
+    count: int,
+    random: np.random.Generator,
+    words: np.random.Generator,
+) -> Prompts:
+    """Requests of a pooling model; texts that are words have no salt: it would not be of one token."""
+    sample = lengths(workload.input_tokens, POOL, np.random.default_rng(workload.seed))
+    distinct = distinct_requests(workload, count, float(np.mean(sample)))
+    texts = np.array(lengths(workload.input_tokens, distinct * workload.inputs, random)).reshape(distinct, -1)
+    queries = lengths(workload.query_tokens, distinct, random) if workload.query_tokens is not None else []
+    takes_ids = workload.endpoint in TAKE_IDS
+    return Prompts(
+        templates=pooling_templates(workload, model, vocabulary, texts.tolist(), queries, words),
+        resalt=workload.salt and takes_ids,
+        salt_ids=vocabulary.ids if takes_ids else (),
+        results=workload.inputs,
+    )
 
 
 def _replayed(
@@ -235,7 +269,7 @@ def _conversations(
 
 
 def _synthetic(
-    workload: Workload,
+    workload: Generating,
     model: str,
     vocabulary: Vocabulary,
     input_tokens: int,

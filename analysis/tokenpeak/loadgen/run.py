@@ -53,7 +53,7 @@ from tokenpeak.results.steady_state import percentile_intervals, steady_state_of
 from tokenpeak.results.verdict import RunEvidence, judge
 from tokenpeak.spec.load import ClosedLoad, LoadLevel, MaxRateLoad, OpenLoad, ReplayLoad, StagedLoad
 from tokenpeak.spec.slo import Slo
-from tokenpeak.spec.workload import ConversationWorkload, TraceWorkload
+from tokenpeak.spec.workload import ConversationWorkload, PoolingWorkload, TraceWorkload
 
 DRAIN_S = 60.0
 """The longest wait for requests of before to leave the engine."""
@@ -199,7 +199,7 @@ class Run:
             conversation_options=prompts.conversation_options,
             think_time_s=prompts.think_time_s,
             resalt=prompts.resalt,
-            salt_ids=setting.vocabulary.ids if endpoint == "completions" else (),
+            salt_ids=prompts.salt_ids,
             due_s=due,
             caps=caps,
             max_in_flight=getattr(level, "max_concurrency", None),
@@ -207,6 +207,7 @@ class Run:
             duration_s=duration,
             warmup_requests=level.warmup_requests,
             events_for_usage=setting.job.events_for_usage,
+            results=prompts.results,
             stall_s=setting.job.stall_s,
             deadline_s=setting.job.run_deadline_s,
         )
@@ -224,6 +225,7 @@ class Run:
             ticks.append((time.perf_counter(), float(progress.packets)))
             (begin, before), (end, after) = ticks[max(0, len(ticks) - 4)], ticks[-1]
             rate = max(0.0, after - before) / (end - begin) if end > begin else None
+            rate = rate if assignment.results is None else None
             self._status("loading", level, progress.ended, output_tok_per_s=rate, ttft_s_p50=progress.ttft_s_p50)
 
         began_at = datetime.now(UTC)
@@ -252,6 +254,7 @@ class Run:
             slo,
             from_due=from_due(offered.level),
             concurrency=held_concurrency(offered.level, run.workload),
+            generates=not isinstance(run.workload, PoolingWorkload),
         )
         tokens = sum(reply.output_tokens or reply.events for reply in seen.replies)
         client = ClientHealth(

@@ -61,12 +61,12 @@ def _run_s(demand: Demand, memory: MemoryPlan | None, deadline_s: float) -> floa
     if demand.search is not None:
         return min(deadline_s, _search_s(demand, demand.search, memory))
     requests = (demand.requests or 1) + demand.warmup_requests
-    if memory is not None and memory.fits:
+    if memory is not None and memory.fits and demand.generates:
         state = steady_state(memory, demand)
         per_s = state.output_tok_per_s / max(1.0, demand.output_tokens)
         tail = state.latency_s(demand.output_tokens)
     else:
-        tail = demand.output_tokens / UNKNOWN_TOK_PER_S_PER_REQUEST
+        tail = max(1.0, demand.output_tokens) / UNKNOWN_TOK_PER_S_PER_REQUEST
         per_s = demand.rate_per_s or (demand.concurrency or 1) / tail
     arrival = requests / demand.rate_per_s if demand.rate_per_s else 0.0
     return min(deadline_s, max(arrival, requests / per_s) + (tail if demand.rate_per_s else 0.0))
@@ -74,7 +74,8 @@ def _run_s(demand: Demand, memory: MemoryPlan | None, deadline_s: float) -> floa
 
 def _search_s(demand: Demand, level: MaxRateLoad, memory: MemoryPlan | None) -> float:
     """A search for the highest rate; all its time where none is predicted."""
-    rate = slo_rate_per_s(memory, demand, level.max_rate_under) if memory is not None and memory.fits else None
+    is_predicted = memory is not None and memory.fits and demand.generates
+    rate = slo_rate_per_s(memory, demand, level.max_rate_under) if memory and is_predicted else None
     return search_time_s(rate, level.budget_s) if rate else level.budget_s
 
 

@@ -17,7 +17,7 @@ from tokenpeak.plan.rules import ONE_NODE, advice, dropped_because, environment_
 from tokenpeak.predict.demand import Demand, demands, objective_demand
 from tokenpeak.predict.memory_plan import MemoryPlan, plan_memory
 from tokenpeak.predict.model import ModelFacts, model_facts
-from tokenpeak.predict.prediction import predict
+from tokenpeak.predict.prediction import prediction_of
 from tokenpeak.records import Config, Dropped, ModelName, NodeFacts, Plan, PlannedConfig, config_hash, hardware_groups
 from tokenpeak.spec.axes import Alternative, ExtraConfig, FlagValue
 from tokenpeak.spec.endpoint import EndpointSpec
@@ -231,7 +231,7 @@ def predicted_again(plan: Plan, spec: SweepSpec, node: NodeFacts) -> Plan:
     def again(planned: PlannedConfig) -> PlannedConfig:
         config = planned.config
         memory = plan_memory(config, node, model_facts(config.model.name), config.engine_version or node.engine_version)
-        return planned.model_copy(update={"prediction": predict(memory, aim) if memory and memory.fits else None})
+        return planned.model_copy(update={"prediction": prediction_of(memory, aim)})
 
     return plan.model_copy(update={"feasible": tuple(again(planned) for planned in plan.feasible)})
 
@@ -286,7 +286,7 @@ def _plan(
             dropped.append(Dropped(config=config, rule=forbidden[0], reason=forbidden[1]))
             continue
         memory = None if forbidden else plan_memory(config, node, model, version)
-        predicted = predict(memory, aim) if memory and memory.fits else None
+        predicted = prediction_of(memory, aim)
         feasible.append(
             PlannedConfig(
                 config=config,

@@ -36,6 +36,24 @@ _UNGATED = frozenset(
 )
 """Families whose MLP is two matrices; all others have a gate as the third."""
 
+ENCODERS = frozenset(
+    [
+        "bert",
+        "roberta",
+        "xlm-roberta",
+        "camembert",
+        "distilbert",
+        "electra",
+        "mpnet",
+        "modernbert",
+        "nomic_bert",
+        "new",
+        "gte",
+        "deberta-v2",
+    ]
+)
+"""Families that read a text at once and keep nothing of it: they have no KV cache."""
+
 _FULL_WIDTH = (".gate", ".weights_proj")
 """Matrices that the engine makes without the checkpoint's method. Source: 0.18.0 model_executor/models/deepseek_v2.py
 DeepseekV2MoE and Indexer, quant_config=None."""
@@ -176,6 +194,8 @@ def _kept(
 
     Source: 0.32.0 v1/attention/backends/mla/indexer.py for the indexer: index_head_dim values of 8 bits and a scale.
     """
+    if str(keys.config.get("model_type")) in ENCODERS:
+        return ()
     own = kinds[: len(kinds) - (keys.optional("num_kv_shared_layers") or 0)]
     counts = Counter("full" if layer.mixer == "both" else layer.mixer for layer in own)
     counts["state"] = sum(layer.mixer in ("state", "both") for layer in own)

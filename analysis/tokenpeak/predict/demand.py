@@ -17,6 +17,7 @@ from tokenpeak.spec.workload import (
     DatasetWorkload,
     ExternalWorkload,
     FixedWorkload,
+    PoolingWorkload,
     ProductionWorkload,
     SyntheticWorkload,
     Workload,
@@ -55,6 +56,8 @@ class Demand:
     input_spread: float = 0.0
     output_spread: float = 0.0
     """Coefficients of variation of the lengths; 0: all alike, so that requests sent together also end together."""
+    generates: bool = True
+    """False of a pooling workload: each of its texts is a sequence here, and the performance model does not hold."""
     burstiness: float = 1.0
     """Shape of the gamma distribution of the gaps of a rate: 1 is Poisson, infinite is constant."""
 
@@ -132,6 +135,8 @@ def _lengths(workload: Workload | ProductionWorkload) -> _Lengths:
         )
     if isinstance(workload, ConversationWorkload):
         return _conversation(workload, hits)
+    if isinstance(workload, PoolingWorkload):
+        return _pooling(workload, hits)
     dataset = workload if isinstance(workload, DatasetWorkload) else None
     output_tokens = dataset.output_tokens if dataset else None
     return _Lengths(
@@ -142,6 +147,20 @@ def _lengths(workload: Workload | ProductionWorkload) -> _Lengths:
         hits=hits,
         input_spread=DATASET_SPREAD,
         output_spread=0.0 if output_tokens else DATASET_SPREAD,
+    )
+
+
+def _pooling(workload: PoolingWorkload, hits: float) -> _Lengths:
+    """A text, and the query that it is compared with."""
+    texts, query = workload.input_tokens, workload.query_tokens
+    longest = _sum(_most(texts), 0 if query is None else _most(query))
+    return _Lengths(
+        input_tokens=_mean(texts) + (0.0 if query is None else _mean(query)),
+        output_tokens=0.0,
+        longest_input=longest,
+        longest=longest,
+        hits=hits,
+        input_spread=_spread(texts),
     )
 
 
@@ -203,21 +222,23 @@ def demand(workload: Workload | ProductionWorkload, level: LoadLevel) -> Demand:
     concurrency = closed.concurrency if closed else (open_.max_concurrency if open_ else None)
     if concurrency is None and level.requests is not None:
         concurrency = level.requests + level.warmup_requests
+    texts = workload.inputs if isinstance(workload, PoolingWorkload) else 1
     return Demand(
         input_tokens=lengths.input_tokens,
         output_tokens=lengths.output_tokens,
         longest_tokens=lengths.longest,
         longest_input_tokens=lengths.longest_input,
-        requests=level.requests,
-        warmup_requests=level.warmup_requests,
+        requests=None if level.requests is None else level.requests * texts,
+        warmup_requests=level.warmup_requests * texts,
         duration_s=_replay_s(workload, level) or level.duration_s,
-        concurrency=concurrency,
-        rate_per_s=open_.rate_per_s if open_ else None,
+        concurrency=None if concurrency is None else concurrency * texts,
+        rate_per_s=open_.rate_per_s * texts if open_ else None,
         prefix_hit_rate=lengths.hits,
         shared_tokens=_shared(workload),
         search=level if isinstance(level, MaxRateLoad) else None,
         input_spread=lengths.input_spread,
         output_spread=lengths.output_spread,
+        generates=not isinstance(workload, PoolingWorkload),
         burstiness=_burstiness(level),
     )
 

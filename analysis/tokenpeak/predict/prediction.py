@@ -292,6 +292,11 @@ def predict(memory: MemoryPlan, demand: Demand) -> Prediction:
     )
 
 
+def prediction_of(memory: MemoryPlan | None, demand: Demand) -> Prediction | None:
+    """The same where memory is known and enough, and the run is of a model that generates; else None."""
+    return predict(memory, demand) if memory and memory.fits and demand.generates else None
+
+
 def _uncertainty(memory: MemoryPlan) -> float:
     """Half-width of the 80% interval, by what was measured of such a device and such a model."""
     if memory.deployment.gpu.vendor == "cpu":

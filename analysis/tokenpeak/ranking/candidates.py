@@ -23,6 +23,7 @@ from tokenpeak.ranking.precision import precision_of, setting_changes
 from tokenpeak.records import Config, Plan, RunRecord, TrialRecord
 from tokenpeak.records.quality import SweepQuality
 from tokenpeak.spec.load import level_kind
+from tokenpeak.spec.pooling import OBJECTIVE
 from tokenpeak.spec.slo import Slo
 from tokenpeak.spec.sweep import SweepSpec
 from tokenpeak.vllm.renames import speculative_config
@@ -32,9 +33,20 @@ DEFAULT_PERCENTILE = "p95"
 """Of a latency that the SLO does not limit."""
 
 
-def latency_columns(slo: Slo) -> tuple[str, str]:
-    """The columns of TTFT and TPOT at the percentiles that the SLO limits; p95 of one that it does not limit."""
-    limited = {name: percentile for name, percentile, _ in reversed(list(slo.limits()))}
+def throughput_column(spec: SweepSpec) -> str:
+    """The column of throughput: input tokens per second of a pooling model, output tokens per second of any other."""
+    return OBJECTIVE if spec.pools else "output_tok_per_s"
+
+
+def latency_columns(spec: SweepSpec) -> tuple[str, str]:
+    """The columns of TTFT and TPOT at the percentiles that the SLO limits; p95 of one that it does not limit.
+
+    Of a pooling model, which has neither, those of its latency: at the percentile that the SLO limits, and p50.
+    """
+    limited = {name: percentile for name, percentile, _ in reversed(list(spec.slo.limits()))}
+    if spec.pools:
+        other = "p50" if limited.get("latency_s") != "p50" else DEFAULT_PERCENTILE
+        return f"latency_s_{limited.get('latency_s', DEFAULT_PERCENTILE)}", f"latency_s_{other}"
     ttft, tpot = (f"{name}_{limited.get(name, DEFAULT_PERCENTILE)}" for name in ("ttft_s", "tpot_s"))
     return ttft, tpot
 
@@ -98,7 +110,7 @@ def launches_of_rows(spec: SweepSpec, trials: Iterable[Row], runs: Iterable[Row]
 
 def _figures(run: RunRecord, spec: SweepSpec, gpus: int | None) -> Row:
     """What a run's row in the frames has of it, as far as a decision asks for it."""
-    columns = {column_of(spec.objective.metric), *latency_columns(spec.slo)}
+    columns = {column_of(spec.objective.metric), *latency_columns(spec)}
     columns |= {f"{name}_{percentile}" for name, percentile, _ in spec.slo.limits()}
     return {
         "verdict": run.verdict.status,
@@ -126,7 +138,7 @@ def _with_figures(launch: Launch, spec: SweepSpec, runs: Mapping[tuple[str, str]
         workloads=workloads,
         excess=max((value / limit_s for value, limit_s in limits if value is not None), default=None),
         latency={
-            name: float(own[name]) for name in latency_columns(spec.slo) if own.get(name) is not None and name != metric
+            name: float(own[name]) for name in latency_columns(spec) if own.get(name) is not None and name != metric
         },
     )
 

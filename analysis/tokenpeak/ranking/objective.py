@@ -11,6 +11,7 @@ from tokenpeak.records import Distribution, RunRecord, TrialRecord
 from tokenpeak.spec.energy import EnergyFactors
 from tokenpeak.spec.load import ExternalLoad, OpenLoad
 from tokenpeak.spec.sweep import SweepSpec
+from tokenpeak.spec.workload import PoolingWorkload
 
 DEFAULT_STATISTIC = "p50"
 """The statistic that a distribution's bare name stands for as an objective."""
@@ -81,7 +82,8 @@ def metric_values(run: RunRecord, factors: EnergyFactors, *, gpus: int | None = 
         "max_rate_per_s": search.rate_per_s if search is not None else None,
         "saturation_per_s": search.saturation_per_s if search is not None else None,
     }
-    return with_derived(numbers | statistics | searched | {"gpus": gpus})
+    given = {"gpus": gpus, "inputs": run.workload.inputs if isinstance(run.workload, PoolingWorkload) else None}
+    return with_derived(numbers | statistics | searched | given)
 
 
 def column_of(metric: str) -> str:

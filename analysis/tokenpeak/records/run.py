@@ -79,7 +79,9 @@ REQUEST_COLUMNS: dict[str, RequestColumn] = {
     "sent_s": RequestColumn("float64", "when its first byte was handed to the socket"),
     "first_byte_s": RequestColumn("float64", "when the first byte of the response arrived"),
     "first_token_s": RequestColumn("float64", "when the first event with a token arrived"),
-    "last_token_s": RequestColumn("float64", "when the last event with a token arrived"),
+    "last_token_s": RequestColumn(
+        "float64", "when the last event with a token arrived; of a pooling model, when its whole answer had"
+    ),
     "input_tokens": RequestColumn("int64", "prompt tokens, from usage"),
     "cached_tokens": RequestColumn(
         "int64", "prompt tokens that the engine says came from its prefix cache; null when it does not say"
@@ -109,6 +111,7 @@ class RunSummary(Record):
     """Failed requests by kind."""
     input_tokens: int | None
     output_tokens: int | None
+    """None of a pooling workload, which has none."""
     request_per_s: float | None = None
     output_tok_per_s: float | None = None
     input_tok_per_s: float | None = None

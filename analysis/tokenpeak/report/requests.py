@@ -144,9 +144,9 @@ def _recorded(view: SweepView, ranked: Ranking) -> Iterable[dict[str, object]]:
 
 
 def answer_tail(view: SweepView, ranked: Ranking, frame: pl.DataFrame) -> Sentence:
-    """How long a launch's slowest of a hundred requests waits for its first token, with the decision's config."""
+    """How long a launch's slowest of a hundred requests waits for its first token, or a pooling model's answer."""
     said = roles(view, ranked)
-    tail = frame.filter(quantity="ttft_s", x=0.99) if frame.height else frame
+    tail = frame.filter(quantity="latency_s" if view.spec.pools else "ttft_s", x=0.99) if frame.height else frame
     found = {row["series"]: row["value"] for row in tail.iter_rows(named=True)}
     known = [label for label in said if label in found]
     if not known:
@@ -154,7 +154,7 @@ def answer_tail(view: SweepView, ranked: Ranking, frame: pl.DataFrame) -> Senten
     parts: list[Part] = [
         f"{ranked.hardware}, {view.objective_place}: with ",
         code(known[0]),
-        " 99% of requests got their first token within ",
+        f" 99% of requests got their {'answer' if view.spec.pools else 'first token'} within ",
         strong(f"{number(found[known[0]])} ms"),
     ]
     baseline = ranked.baseline_label

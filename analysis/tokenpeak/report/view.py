@@ -192,8 +192,8 @@ class SweepView:
 
     @property
     def latency_columns(self) -> tuple[str, str]:
-        """The columns of TTFT and TPOT at the percentiles that the SLO limits; p95 of one that it does not limit."""
-        return latency_columns(self.spec.slo)
+        """Those of `ranking.candidates.latency_columns`: TTFT and TPOT, or the latency of a pooling model."""
+        return latency_columns(self.spec)
 
     @property
     def slo_words(self) -> str:

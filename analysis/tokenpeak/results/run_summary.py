@@ -5,7 +5,8 @@ Open-loop latencies begin when a request was due, not when it was sent: no coord
 The throughput of a closed loop is over its steady window (closed_window). Output tokens count where they arrived. Whole
 requests have no such moment: to count those that end in a window of few waves is to be off by up to one wave. So
 requests, good requests and prompt tokens per second follow from output tokens per second by what the run has of them
-for each output token, warm-up requests, which are the engine's work too, being like the others.
+for each output token, warm-up requests, which are the engine's work too, being like the others. A pooling model has no
+output tokens: its input tokens count instead, spread evenly over each request's latency.
 """
 
 from collections.abc import Iterable
@@ -72,11 +73,13 @@ def token_moments(requests: pl.DataFrame) -> tuple[Numbers, Numbers]:
     return np.concatenate(moments), np.concatenate(weights)
 
 
-def summarize(requests: pl.DataFrame, slo: Slo, *, from_due: bool, concurrency: int | None = None) -> RunSummary:
+def summarize(
+    requests: pl.DataFrame, slo: Slo, *, from_due: bool, concurrency: int | None = None, generates: bool = True
+) -> RunSummary:
     """The metrics of one run's requests, of which only the measured ones count.
 
     `concurrency` is the number in flight that a closed loop holds: its throughput is over its steady window then, if it
-    has one; else over the whole load.
+    has one; else over the whole load. Where the model does not generate, there is nothing of output tokens.
     """
     measured = requests.filter(pl.col("phase") == "measured")
     ok = per_request(requests, from_due=from_due)
@@ -86,7 +89,7 @@ def summarize(requests: pl.DataFrame, slo: Slo, *, from_due: bool, concurrency: 
     duration = max(float(last) - begin, 1e-9) if last is not None else 0.0  # type: ignore[arg-type]
     # A server that sends no usage says nothing of its prompts.
     tokens_in = None if ok["input_tokens"].null_count() else int(ok["input_tokens"].sum() or 0)
-    tokens_out = int(ok["output_tokens"].sum() or 0)
+    tokens_out = int(ok["output_tokens"].sum() or 0) if generates else None
     # Warm-up requests still stream when the first measured ones start: their tokens are the engine's throughput too,
     # but not the measured requests'.
     moments, weights = token_moments(ok)
@@ -99,7 +102,9 @@ def summarize(requests: pl.DataFrame, slo: Slo, *, from_due: bool, concurrency: 
     window = _window(requests, concurrency, begin)
     # Amounts of the whole load × `part` ÷ `over_s` are rates.
     part, over_s = 1.0, duration
-    if window is not None and weights.sum() > 0:
+    if window is not None and tokens_in and not generates:
+        part, over_s = _read_within(requests, window) / tokens_in, window.to_s - window.from_s
+    elif window is not None and weights.sum() > 0:
         all_moments, all_weights = token_moments(requests.filter(pl.col("error").is_null()))
         inside = (all_moments > window.from_s) & (all_moments <= window.to_s)
         part, over_s = float(all_weights[inside].sum() / weights.sum()), window.to_s - window.from_s
@@ -128,9 +133,9 @@ def summarize(requests: pl.DataFrame, slo: Slo, *, from_due: bool, concurrency: 
         input_tokens=tokens_in,
         output_tokens=tokens_out,
         request_per_s=rate(ok.height),
-        output_tok_per_s=rate(tokens_out),
+        output_tok_per_s=None if tokens_out is None else rate(tokens_out),
         input_tok_per_s=None if tokens_in is None else rate(tokens_in),
-        total_tok_per_s=None if tokens_in is None else rate(tokens_in + tokens_out),
+        total_tok_per_s=None if tokens_in is None or tokens_out is None else rate(tokens_in + tokens_out),
         steady_from_s=window.from_s - begin if window else None,
         steady_to_s=window.to_s - begin if window else None,
         steady_waves=window.waves if window else None,
@@ -154,6 +159,14 @@ def _window(requests: pl.DataFrame, concurrency: int | None, begin_s: float) -> 
         concurrency=concurrency,
         begin_s=begin_s,
     )
+
+
+def _read_within(requests: pl.DataFrame, window: SteadyWindow) -> float:
+    """Input tokens within the window, each request's spread evenly from when it was sent until it ended."""
+    ok = requests.filter(pl.col("error").is_null())
+    sent, ended = ok["sent_s"].to_numpy(), ok["last_token_s"].to_numpy()
+    inside = np.clip(np.minimum(ended, window.to_s) - np.maximum(sent, window.from_s), 0.0, None)
+    return float(np.sum(ok["input_tokens"].to_numpy() * inside / np.maximum(ended - sent, 1e-9)))
 
 
 def _peak(moments: Numbers, weights: Numbers) -> float | None:

@@ -93,7 +93,9 @@ def judge(evidence: RunEvidence) -> Verdict:
 
 
 def _lateness_limit(evidence: RunEvidence, floor_s: float) -> float:
-    return max(floor_s, LATENESS_SHARE_OF_TTFT * (evidence.summary.ttft_s.p50 or 0.0))
+    summary = evidence.summary
+    # A pooling model has no first token: its latency is what lateness would falsify.
+    return max(floor_s, LATENESS_SHARE_OF_TTFT * (summary.ttft_s.p50 or summary.latency_s.p50 or 0.0))
 
 
 def _failures(evidence: RunEvidence) -> Reason | None:
@@ -285,7 +287,9 @@ def _steady(evidence: RunEvidence) -> Reason | None:
     if ok.height < TREND_REQUESTS:
         return None
     quarter = ok.height // 4
-    latency = ok["latency_s"].to_numpy() / np.maximum(ok["output_tokens"].to_numpy(), 1)
+    # A pooling model's answers have no tokens; its latency is per token that it read.
+    tokens = ok["output_tokens"].fill_null(ok["input_tokens"])
+    latency = ok["latency_s"].to_numpy() / np.maximum(tokens.to_numpy(), 1)
     early, late = float(np.median(latency[:quarter])), float(np.median(latency[-quarter:]))
     ranks = np.argsort(np.argsort(latency)).astype(float)
     correlation = float(np.corrcoef(ranks, np.arange(latency.size))[0, 1]) if np.ptp(latency) > 0 else 0.0

@@ -25,6 +25,7 @@ from tokenpeak.spec.endpoint import EndpointSpec
 from tokenpeak.spec.energy import EnergyFactors
 from tokenpeak.spec.load import AnyLevel, MaxRateLoad, OpenLoad, ReplayLoad
 from tokenpeak.spec.mistakes import complaints, secret_in
+from tokenpeak.spec.pooling import is_pooling, require_consistent, with_pooling_defaults
 from tokenpeak.spec.quality import QualitySpec
 from tokenpeak.spec.slo import Slo
 from tokenpeak.spec.window import parse_window, span_s
@@ -185,7 +186,8 @@ class SweepSpec(Declaration):
     @model_validator(mode="before")
     @classmethod
     def _find_highest(cls, raw: object) -> object:
-        """The axis that is given as `highest`, in its long form without that word, and its name beside the axes."""
+        """The axis given as `highest`, in its long form without that word, beside the axes; defaults of pooling."""
+        raw = with_pooling_defaults(raw) if isinstance(raw, Mapping) else raw
         axes = raw.get("axes") if isinstance(raw, Mapping) else None
         if not isinstance(raw, Mapping) or not isinstance(axes, Mapping):
             return raw
@@ -228,6 +230,13 @@ class SweepSpec(Declaration):
                 raise ValueError(f"objective.also has {other!r}. {suggestion(other, BY_NAME)}")
             if other in (self.objective.metric, *RATES):
                 raise ValueError(f"objective.also has {other}, which can only be objective.metric itself")
+        levels = [level for plan in self.workloads for level in plan.levels if isinstance(level, MaxRateLoad)]
+        require_consistent(
+            [plan.workload for plan in self.workloads],
+            metrics=(self.objective.metric, *self.objective.also),
+            limits=[("slo", self.slo), *(("max_rate_under", level.max_rate_under) for level in levels)],
+            quality=self.quality is not False and self.endpoint is None,
+        )
         return self
 
     def _only_measures(self, endpoint: EndpointSpec) -> None:
@@ -245,6 +254,11 @@ class SweepSpec(Declaration):
                 "a workload from production is read off the production of an inventory's nodes, and this sweep has an "
                 "endpoint instead. Give a recorded trace"
             )
+
+    @property
+    def pools(self) -> bool:
+        """Whether it is of a pooling model, which generates nothing."""
+        return is_pooling(plan.workload for plan in self.workloads)
 
     def objective_run(self) -> tuple[str, str]:
         """The workload's name and the load level's label that the objective is read from."""

@@ -11,17 +11,11 @@ from tokenpeak.spec.lengths import Length
 from tokenpeak.spec.window import span_s
 
 
-class _Workload(Declaration):
+class _OwnWorkload(Declaration):
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=60)
     """Its name in tables, on pages and in `objective.workload`."""
-    endpoint: Literal["completions", "chat"] = "completions"
-    """Which endpoint of the API is asked."""
     seed: int = 0
     """Seed of prompts and lengths."""
-    temperature: float = Field(default=0.0, ge=0)
-    """Sampling temperature of each request."""
-    ignore_eos: bool = True
-    """Generate exactly the asked number of tokens, whatever the model would say."""
     salt: bool = True
     """Put a token sequence of the run's own before each prompt, so that nothing but the workload's own
     sharing can hit the prefix cache."""
@@ -32,6 +26,15 @@ class _Workload(Declaration):
     def intended_hit_rate(self) -> float | None:
         """Share of prompt tokens that the prefix cache should serve; None: not known."""
         return self.expected_prefix_hit_rate
+
+
+class _Workload(_OwnWorkload):
+    endpoint: Literal["completions", "chat"] = "completions"
+    """Which endpoint of the API is asked."""
+    temperature: float = Field(default=0.0, ge=0)
+    """Sampling temperature of each request."""
+    ignore_eos: bool = True
+    """Generate exactly the asked number of tokens, whatever the model would say."""
 
 
 class FixedWorkload(_Workload):
@@ -216,8 +219,33 @@ class ProductionWorkload(_Workload):
         return TraceWorkload.model_validate({**given, "path": path})
 
 
+class PoolingWorkload(_OwnWorkload):
+    """Texts to embed, to rank, to score or to classify: requests of a pooling model, which generates nothing.
+
+    Texts are random tokens of exact lengths, as the model's vocabulary has them; the engine may add tokens of its own.
+    """
+
+    kind: Literal["pooling"] = "pooling"
+    """Says that a pooling model is asked."""
+    endpoint: Literal["embeddings", "rerank", "score", "classify"]
+    """Which endpoint of the API is asked."""
+    input_tokens: Length
+    """Tokens of each text: a number, or a distribution."""
+    inputs: PositiveInt = 1
+    """Texts of a request: those to embed or classify, or the documents to rank or score."""
+    query_tokens: Length | None = None
+    """Tokens of the query to which `rerank` and `score` compare the documents."""
+
+    @model_validator(mode="after")
+    def _queried(self) -> "PoolingWorkload":
+        if (self.endpoint in ("rerank", "score")) == (self.query_tokens is None):
+            needs = "needs query_tokens" if self.query_tokens is None else "has no query: remove query_tokens"
+            raise ValueError(f"endpoint: {self.endpoint} {needs}")
+        return self
+
+
 Workload = Annotated[
-    FixedWorkload | SyntheticWorkload | DatasetWorkload | ConversationWorkload | TraceWorkload,
+    FixedWorkload | SyntheticWorkload | DatasetWorkload | ConversationWorkload | TraceWorkload | PoolingWorkload,
     Field(discriminator="kind"),
 ]
 
@@ -254,6 +282,7 @@ AnyWorkload = Annotated[
         | ConversationWorkload
         | TraceWorkload
         | ProductionWorkload
+        | PoolingWorkload
         | ExternalWorkload,
         Field(discriminator="kind"),
     ],

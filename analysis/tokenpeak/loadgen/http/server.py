@@ -14,7 +14,16 @@ from tokenpeak.loadgen.assignment import Target
 from tokenpeak.loadgen.http.pool import tls_context
 from tokenpeak.paths import shown
 
-PATHS = {"completions": "/completions", "chat": "/chat/completions"}
+PATHS = {
+    "completions": "/v1/completions",
+    "chat": "/v1/chat/completions",
+    "embeddings": "/v1/embeddings",
+    "rerank": "/rerank",
+    "score": "/score",
+    "classify": "/classify",
+}
+"""Those of vLLM: what OpenAI's API has not is beside `/v1`, where newer releases warn of it."""
+STREAMED = ("completions", "chat")
 
 
 class Server:
@@ -55,16 +64,16 @@ class Server:
         return f"{'https' if self.tls else 'http'}://{self.netloc}{self.prefix}"
 
     def target(self, endpoint: str) -> Target:
-        """The target of requests of an endpoint: `completions` or `chat`."""
+        """The target of requests of an endpoint of PATHS."""
         fields = {
             "host": self.netloc,
-            "accept": "text/event-stream",
+            "accept": "text/event-stream" if endpoint in STREAMED else "application/json",
             "content-type": "application/json",
             **self.headers,
             "connection": "keep-alive",
         }
         lines = [
-            f"POST {self.prefix}/v1{PATHS[endpoint]} HTTP/1.1",
+            f"POST {self.prefix}{PATHS[endpoint]} HTTP/1.1",
             *(f"{name}: {value}" for name, value in fields.items()),
         ]
         return Target(

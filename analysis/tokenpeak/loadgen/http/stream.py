@@ -70,7 +70,7 @@ class _Body:
         self.on_body = self.content.extend
 
 
-def _received(exchange: Exchange) -> tuple[bytes, list[int]]:
+def received(exchange: Exchange) -> tuple[bytes, list[int]]:
     """The response's body, and how many bytes of it had come with each packet."""
     sink = _Body()
     parser = HttpResponseParser(sink)
@@ -211,7 +211,7 @@ def _carries_tokens(event: dict[str, Any]) -> bool:
 
 def text_of(exchange: Exchange) -> str:
     """The engine's whole text; events of another shape say nothing."""
-    body = _received(exchange)[0]
+    body = received(exchange)[0]
     blocks = body.split(_separator(body), BLOCKS_LIMIT)[:BLOCKS_LIMIT]
     events = (_object(data) for block in blocks if len(block) <= EVENT_LIMIT_BYTES and (data := _data(block)))
     return "".join(text for event in events if event is not None for text in _texts(event))
@@ -249,7 +249,7 @@ def read(exchange: Exchange, start: float, *, events_for_usage: bool = False) ->
     `events_for_usage`: where the stream held no usage, its events with text count as the output tokens.
     """
     error, detail = exchange.error, exchange.detail
-    body, lengths = _received(exchange)
+    body, lengths = received(exchange)
     events = _Events()
     usage: dict[str, int | None] = {}
     first_token = last_token = None
@@ -261,7 +261,7 @@ def read(exchange: Exchange, start: float, *, events_for_usage: bool = False) ->
         fault: tuple[str, str] | None = None
         try:
             events.read(body)
-            usage = _usage(events.usage)
+            usage = usage_counts(events.usage)
         except ValueError as count:
             fault = ("bad_usage", str(count))
         except (AttributeError, IndexError, KeyError, TypeError) as shape:
@@ -305,7 +305,7 @@ def read(exchange: Exchange, start: float, *, events_for_usage: bool = False) ->
     )
 
 
-def _usage(usage: dict[str, Any] | None) -> dict[str, int | None]:
+def usage_counts(usage: dict[str, Any] | None) -> dict[str, int | None]:
     """The token counts of a usage; empty without one. Raises ValueError for one that is no count."""
     if usage is None:
         return {}

@@ -109,7 +109,8 @@ def _seen(asked: ProbeAsked, offered: Offered, slo: Slo, duration_s: float) -> P
         asked=asked,
         timings=Timings(
             due_s=ok[began].to_numpy(),
-            first_s=ok["first_token_s"].to_numpy(),
+            # A pooling model has no first token: its answers come whole.
+            first_s=ok["first_token_s"].fill_null(ok["last_token_s"]).to_numpy(),
             last_s=ok["last_token_s"].to_numpy(),
             tokens=ok["output_tokens"].fill_null(ok["events"]).cast(pl.Float64).to_numpy(),
         ),

@@ -226,13 +226,14 @@ def complete(
     check: Check | None = None,
     ca_file: str | None = None,
 ) -> str | None:
-    """None when `model` gave a real completion; otherwise what came instead."""
+    """None when `model` gave a real completion, or a pooling model its answer; otherwise what came instead."""
     # Several tokens: vLLM 0.32's worker dies on a CPU with AMX, run eagerly, when its first prompt is one token alone.
     body = {"model": model, "prompt": "The first words of", "max_tokens": 1, "temperature": 0}
     answer = request(f"{url}/v1/completions", "POST", body, key, timeout_s, check, ca_file)
     if answer.status == 404 and served_model(url, key, check=check, ca_file=ca_file) == model:
-        # A server of chat models only.
-        return complete_chat(url, model, key, timeout_s, check, ca_file)
+        # A server of chat models only, or of a pooling model, which generates nothing.
+        wrong = complete_chat(url, model, key, timeout_s, check, ca_file)
+        return None if wrong is None or pools(url, model, key, timeout_s, check, ca_file) else wrong
     return _no_completion(answer, model)
 
 
@@ -248,6 +249,35 @@ def complete_chat(
     messages = [{"role": "user", "content": "Hi"}]
     body = {"model": model, "messages": messages, "max_tokens": 1, "temperature": 0}
     return _no_completion(request(f"{url}/v1/chat/completions", "POST", body, key, timeout_s, check, ca_file), model)
+
+
+POOLING: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("/v1/embeddings", "data", {"input": "The"}),
+    ("/classify", "data", {"input": "The"}),
+    ("/score", "data", {"text_1": "The", "text_2": "A"}),
+    ("/pooling", "data", {"input": "The"}),
+)
+"""Endpoints of pooling models, with the key of the results and a question."""
+
+
+def pools(
+    url: str,
+    model: str,
+    key: str | None = None,
+    timeout_s: float = 60.0,
+    check: Check | None = None,
+    ca_file: str | None = None,
+) -> bool:
+    """Whether `model` gave a real answer at an endpoint of pooling models."""
+    for path, results, body in POOLING:
+        answer = request(f"{url}{path}", "POST", {"model": model, **body}, key, timeout_s, check, ca_file)
+        try:
+            content = parsed(answer.text) if answer.status == 200 else {}
+            if content.get(results) and content.get("model", model) == model:
+                return True
+        except (ValueError, AttributeError):
+            continue
+    return False
 
 
 def _no_completion(answer: ServerAnswer, model: str) -> str | None:

@@ -12,7 +12,9 @@ from typing import Literal
 
 import polars as pl
 
+from tokenpeak.metrics import title_of
 from tokenpeak.paths import slug
+from tokenpeak.ranking.candidates import throughput_column
 from tokenpeak.ranking.intervals import t_critical
 from tokenpeak.ranking.ties import WIDEST
 from tokenpeak.report.blocks.block import Figure, Sentence, note
@@ -20,7 +22,7 @@ from tokenpeak.report.blocks.captioned import figure
 from tokenpeak.report.blocks.charts import BETWEEN, MOST
 from tokenpeak.report.blocks.digits import number
 from tokenpeak.report.load import curve_charts, rates
-from tokenpeak.report.view import SweepView, metric_word
+from tokenpeak.report.view import SweepView, latency_words, metric_word
 
 Load = Literal["rate", "users"]
 """What rises: the offered request rate, or the number of requests in flight."""
@@ -48,6 +50,8 @@ def measures(view: SweepView) -> tuple[Measure, ...]:
     """
     slo = view.spec.slo if view.slo_words else rates.searched_limits(view) or view.spec.slo
     limits = {name: (percentile, limit * 1000) for name, percentile, limit in slo.limits()}
+    if view.spec.pools:
+        return _of_pooling(view, limits)
     found = [
         Measure(column="output_tok_per_s", title="Output throughput", unit="tok/s"),
         Measure(column="ttft_s_p50", title="TTFT p50", unit="ms", scale=1000.0),
@@ -63,6 +67,23 @@ def measures(view: SweepView) -> tuple[Measure, ...]:
         )
         found = [each for each in found if each.column != measure.column] + [measure]
     return tuple(found)
+
+
+def _of_pooling(view: SweepView, limits: dict[str, tuple[str, float]]) -> tuple[Measure, ...]:
+    """Throughput and latency of a pooling model, which has no tokens to wait for."""
+    speed = throughput_column(view.spec)
+    latencies = (
+        Measure(
+            column=column,
+            title=latency_words(column),
+            unit="ms",
+            scale=1000.0,
+            limit=limit if column == f"latency_s_{percentile}" else None,
+        )
+        for percentile, limit in [limits.get("latency_s", ("", None))]
+        for column in reversed(view.latency_columns)
+    )
+    return (Measure(column=speed, title=title_of(speed), unit="tok/s"), *latencies)
 
 
 def loaded_runs(view: SweepView, hardware: str, workload: str, load: Load) -> pl.DataFrame:

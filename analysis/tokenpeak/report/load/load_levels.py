@@ -7,7 +7,9 @@ from functools import lru_cache
 
 import polars as pl
 
+from tokenpeak.metrics import title_of
 from tokenpeak.paths import slug
+from tokenpeak.ranking.candidates import throughput_column
 from tokenpeak.report.blocks.block import Column, Sentence, Table, code, strong, table, warning
 from tokenpeak.report.blocks.digits import number
 from tokenpeak.report.blocks.metric_columns import COUNTS, SLO, pooled_confidence, slo_word, trial_href
@@ -19,7 +21,7 @@ from tokenpeak.report.view import SweepView, latency_words
 AT_A_RATE = " All configs that keep up with a request rate have the same throughput."
 HIDDEN_LOSS = 0.1
 """From this share below the best config of another workload on, the page says so in a sentence."""
-METRICS = ("output_tok_per_s", "request_output_tok_per_s_p50")
+METRICS = ("output_tok_per_s", "input_tok_per_s", "request_output_tok_per_s_p50")
 """Of a run, as means over launches, beside the latencies that the SLO limits."""
 
 
@@ -57,25 +59,26 @@ def compared(view: SweepView, ranked: Ranking) -> pl.DataFrame:
     n. At a given rate all configs that keep up give the same tok/s.
     """
     recommended = ranked.chosen
-    means = level_means(view, ranked.hardware).filter(pl.col("output_tok_per_s").is_not_null())
+    speed = throughput_column(view.spec)
+    means = level_means(view, ranked.hardware).filter(pl.col(speed).is_not_null())
     if recommended is None or means.is_empty():
         return pl.DataFrame()
     baseline = ranked.baseline.config_id if ranked.baseline else None
     place = ["workload_name", "level_label"]
     milli = pl.col(view.latency_columns[0]) * 1000
     mine = means.filter(config_id=recommended["config_id"]).select(
-        *place, "open", "slo_met", "slo_confidence", "n", mine="output_tok_per_s", ttft=milli
+        *place, "open", "slo_met", "slo_confidence", "n", mine=speed, ttft=milli
     )
     theirs = means.filter(pl.col("config_id").eq_missing(pl.lit(baseline))).select(
-        *place, theirs="output_tok_per_s", ttft_theirs=milli
+        *place, theirs=speed, ttft_theirs=milli
     )
     none_holds = ranked.decision.outcome == "none_holds"
     kept_back = [] if none_holds else ranked.frame.drop_nulls("kept_back")["config_id"].to_list()
     best = (
         means.filter(~pl.col("config_id").is_in(kept_back))
-        .sort("output_tok_per_s", descending=True, maintain_order=True)
+        .sort(speed, descending=True, maintain_order=True)
         .group_by(place, maintain_order=True)
-        .agg(pl.col("output_tok_per_s").first().alias("best"), pl.col("label").first().alias("best_label"))
+        .agg(pl.col(speed).first().alias("best"), pl.col("label").first().alias("best_label"))
     )
     workload, level = view.spec.objective_run()
     order = [
@@ -164,7 +167,7 @@ def throughput_by_load(view: SweepView, ranked: Ranking, workload: str) -> Table
     """A row per config with its throughput at each number of requests in flight; None where there is but one."""
     runs = curves.loaded_runs(view, ranked.hardware, workload, "users")
     per_gpu = view.differ_in_gpus(ranked.hardware)
-    column, unit = ("output_tok_per_s_per_gpu", "tok/s per GPU") if per_gpu else ("output_tok_per_s", "tok/s")
+    column, unit = ("output_tok_per_s_per_gpu", "tok/s per GPU") if per_gpu else (throughput_column(view.spec), "tok/s")
     points = curves.points(runs, curves.Measure(column=column, title="", unit=unit))
     if points.is_empty() or points["x"].n_unique() < 2:
         return None
@@ -182,7 +185,7 @@ def throughput_by_load(view: SweepView, ranked: Ranking, workload: str) -> Table
             ),
         ],
         name=f"by-load-{slug(ranked.hardware)}-{slug(workload)}",
-        title=f"Output throughput by requests in flight{view.where(ranked.hardware)}",
+        title=f"{title_of(throughput_column(view.spec))} by requests in flight{view.where(ranked.hardware)}",
         hrefs={"series": "href"},
         scope=slug(ranked.hardware),
         note="Geometric means over launches; configs in the order of the ranking.",

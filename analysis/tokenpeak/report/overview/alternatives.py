@@ -5,8 +5,9 @@ from typing import Any
 
 import polars as pl
 
-from tokenpeak.metrics import metric_of
+from tokenpeak.metrics import inner, metric_of, title_of
 from tokenpeak.paths import slug
+from tokenpeak.ranking.candidates import throughput_column
 from tokenpeak.report.blocks.block import Column, Table, table
 from tokenpeak.report.blocks.digits import percent
 from tokenpeak.report.blocks.metric_columns import trial_href
@@ -100,14 +101,15 @@ def _elsewhere(view: SweepView, ranked: Ranking) -> dict[str, list[tuple[float, 
         ~pl.col("open"), ~((pl.col("workload_name") == workload) & (pl.col("level_label") == level))
     )
     place = ["workload_name", "level_label"]
-    mine = means.filter(config_id=ranked.chosen["config_id"]).select(*place, mine="output_tok_per_s")
-    both = means.join(mine, on=place, maintain_order="left").drop_nulls(["mine", "output_tok_per_s"])
+    speed = throughput_column(view.spec)
+    mine = means.filter(config_id=ranked.chosen["config_id"]).select(*place, mine=speed)
+    both = means.join(mine, on=place, maintain_order="left").drop_nulls(["mine", speed])
     several = len(view.spec.workloads) > 1
     found: dict[str, list[tuple[float, str]]] = {}
     for each in both.iter_rows(named=True):
-        gain = each["output_tok_per_s"] / each["mine"] - 1
+        gain = each[speed] / each["mine"] - 1
         at = f"{each['workload_name']}, {each['level_label']}" if several else each["level_label"]
-        found.setdefault(each["config_id"], []).append((gain, f"{percent(gain)} output throughput at {at}"))
+        found.setdefault(each["config_id"], []).append((gain, f"{percent(gain)} {inner(title_of(speed))} at {at}"))
     return found
 
 

@@ -5,7 +5,8 @@ from typing import Any
 import polars as pl
 
 from tokenpeak.checks.catalogue import GUARDS
-from tokenpeak.metrics import PER_GPU
+from tokenpeak.metrics import PER_GPU, title_of
+from tokenpeak.ranking.candidates import throughput_column
 from tokenpeak.ranking.intervals import CONFIDENCE
 from tokenpeak.ranking.objective import metric_direction
 from tokenpeak.ranking.precision import precision_of
@@ -60,8 +61,9 @@ def score_card(view: SweepView, ranked: Ranking) -> Tiles | None:
 
 def _compared(view: SweepView) -> list[tuple[str, str, str, float]]:
     """Column of the ranking, label, unit and the factor to it; a latency by the percentile that the SLO limits."""
+    speed = throughput_column(view.spec)
     return [
-        ("output_tok_per_s", "Output throughput", "tok/s", 1.0),
+        (speed, title_of(speed), "tok/s", 1.0),
         *((name, latency_words(name), "ms", 1000.0) for name in view.latency_columns),
     ]
 
@@ -149,6 +151,9 @@ def _cost(view: SweepView, ranked: Ranking, recommended: dict[str, Any]) -> Tile
             unit=f"{view.spec.energy.currency}/1M tokens",
             **_against(ranked, recommended, name),
         )
+    if view.spec.pools:
+        # What the table of metrics has of cost is for output tokens.
+        return None
     speed = recommended.get("output_tok_per_s")
     if not speed:
         return Tile(label="Cost", value="not known", note="the node's throughput was not measured")

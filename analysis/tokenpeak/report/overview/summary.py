@@ -9,6 +9,7 @@ import polars as pl
 from tokenpeak.paths import slug
 from tokenpeak.plan.node_kinds import build_of
 from tokenpeak.predict.hardware import gpu_facts
+from tokenpeak.ranking.candidates import throughput_column
 from tokenpeak.records import NodeFacts
 from tokenpeak.records.sweep import GROUPS_OF_GPUS
 from tokenpeak.report import presets
@@ -101,7 +102,8 @@ def commands(view: SweepView, ranked: Ranking) -> Snippets | Sentence | None:
 def first_rows(view: SweepView, ranked: Ranking) -> Table:
     """The ranking's first rows with its main columns; the decision's config is among them."""
     full = ranking_blocks.ranking_table(view, ranked)
-    kept = [index for index, column in enumerate(full.columns) if column.key in {*FIRST_COLUMNS, *view.latency_columns}]
+    names = {*FIRST_COLUMNS, throughput_column(view.spec), "inputs_per_s", *view.latency_columns}
+    kept = [index for index, column in enumerate(full.columns) if column.key in names]
     chosen = list(range(min(FIRST_ROWS, len(full.rows))))
     named = ranked.frame["config_id"].to_list().index(ranked.decision.config) if ranked.chosen else 0
     if named not in chosen and chosen:
@@ -304,7 +306,8 @@ def next_steps(view: SweepView, ranked: Ranking) -> Steps | None:
     if len(decision.group) > 1:
         steps.append(("See what else ties, in the ", link("ranking", "ranking.html"), "."))
     steps += edges
-    if not rates.rated_workloads(view):
+    # The sweep of rates that is shipped is of generation.
+    if not rates.rated_workloads(view) and not view.spec.pools:
         steps.append(("Find its highest rate within an SLO: ", code("tokenpeak sweep --sweep rates"), "."))
     if not view.spec.energy.has_price:
         steps.append(("Say what a node costs: ", code("tokenpeak report --param price_per_hour=2.5"), "."))

@@ -26,6 +26,7 @@ MEASURED = (
     "request_per_s",
     "goodput_request_per_s",
     "input_tok_per_s",
+    "inputs_per_s",
     "total_tok_per_s",
     "request_output_tok_per_s_mean",
     "request_output_tok_per_s_p50",
