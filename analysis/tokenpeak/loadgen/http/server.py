@@ -122,7 +122,7 @@ def served_model(server: Server, given: str | None) -> str:
         is_given = "authorization" in server.headers
         todo = "its file holds another key" if is_given else "give the file that holds it by --api-key-file"
         raise InputError(f"{server.root} asks for an API key ({MODELS} answered {answer.status}): {todo}.")
-    names = _names(answer)
+    names = names_of(answer)
     if not names:
         raise InputError(
             f"{server.root} does not say what it serves ({MODELS} answered {answer.status}): give --model."
@@ -138,7 +138,7 @@ async def _ask(server: Server) -> HttpAnswer:
         return await ask(client, MODELS)
 
 
-def _names(answer: HttpAnswer) -> list[str]:
+def names_of(answer: HttpAnswer) -> list[str]:
     """The ids that the server lists; none for an answer that is no such list."""
     try:
         listed = answer.json()["data"] if answer.status == httpx.codes.OK else []

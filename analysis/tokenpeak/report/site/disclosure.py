@@ -96,7 +96,7 @@ def _rules(**fields: str) -> dict[str, FieldRule]:
     return {field: FieldRule[rule] for rule, names in fields.items() for field in names.split()}
 
 
-_WORKLOAD = _rules(WORD="name")
+_WORKLOAD = _rules(WORD="name", TEXT="adapters", PRIVATE="adapter_paths")
 
 RULES: dict[type[Any], dict[str, FieldRule]] = {
     records.SweepRecord: _rules(
@@ -162,6 +162,7 @@ RULES: dict[type[Any], dict[str, FieldRule]] = {
     records.Reason: _rules(WORD="code", TEXT="text"),
     records.RateProbe: _rules(WORD="metrics percentile_intervals"),
     records.RunRecord: _rules(TEXT="level_label", FREE="failure_messages", WORD="percentile_intervals"),
+    records.AdapterSummary: _rules(TEXT="adapter"),
     records.Failure: _rules(WORD="phase cause", FREE="message evidence"),
     records.Phase: _rules(TEXT="name"),
     records.StartupFacts: _rules(VERSION="engine_version engine_digest model_digest", WORD="engine_choices"),
