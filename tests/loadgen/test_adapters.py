@@ -13,7 +13,7 @@ from tokenpeak.errors import LoadError
 from tokenpeak.loadgen.adapters import adapters_of, require_adapters
 from tokenpeak.loadgen.assignment import LoadAssignment, RequestSource, payload
 from tokenpeak.loadgen.http.server import Server
-from tokenpeak.loadgen.prompts import make
+from tokenpeak.loadgen.prompts import Prompts, make
 from tokenpeak.loadgen.vocabulary import UNKNOWN
 from tokenpeak.spec.workload import ConversationWorkload, SyntheticWorkload
 
@@ -30,7 +30,7 @@ def workload(**more: object) -> SyntheticWorkload:
 @pytest.mark.parametrize("number", [1, 7, 100, 701])
 def test_counts_are_the_nearest_whole_numbers(number: int) -> None:
     """No adapter's count is a whole request or more from its share; of seven, as the shares say."""
-    counts = Counter(adapters_of(workload(), number, seed=3))
+    counts = Counter(adapters_of(workload(), Prompts(), number, seed=3))
 
     assert number == counts.total()
     assert all(abs(counts[name] - number * share / 7) < 1 for name, share in SHARES.items())
@@ -38,7 +38,7 @@ def test_counts_are_the_nearest_whole_numbers(number: int) -> None:
 
 def test_warm_up_takes_nothing_from_the_measured_ones() -> None:
     """Both parts have the shares."""
-    drawn = adapters_of(workload(), 21, warmup=7, seed=3)
+    drawn = adapters_of(workload(), Prompts(), 21, warmup=7, seed=3)
 
     assert {"base": 1, "support": 2, "sql": 4} == Counter(drawn[:7])
     assert {"base": 2, "support": 4, "sql": 8} == Counter(drawn[7:])
@@ -46,11 +46,11 @@ def test_warm_up_takes_nothing_from_the_measured_ones() -> None:
 
 def test_the_seed_decides() -> None:
     """One seed draws the same again, another something else; a workload without adapters nothing."""
-    first = adapters_of(workload(), 100, seed=1)
+    first = adapters_of(workload(), Prompts(), 100, seed=1)
 
-    assert first == adapters_of(workload(), 100, seed=1)
-    assert first != adapters_of(workload(), 100, seed=2)
-    assert () == adapters_of(workload(adapters={}), 100, seed=1)
+    assert first == adapters_of(workload(), Prompts(), 100, seed=1)
+    assert first != adapters_of(workload(), Prompts(), 100, seed=2)
+    assert () == adapters_of(workload(adapters={}), Prompts(), 100, seed=1)
 
 
 def asked(assignment: LoadAssignment, number: int) -> list[str]:
@@ -66,7 +66,7 @@ def test_bodies_ask_the_adapter(endpoint: str, workers: int) -> None:
     """Each worker's requests ask those that are drawn for them, and the base by the model's own name."""
     mixed = workload(endpoint=endpoint, salt=True)
     prompts = make(mixed, "served/small", UNKNOWN, number=30, seed=5, salt="salt")
-    drawn = adapters_of(mixed, 30, seed=5)
+    drawn = adapters_of(mixed, prompts, 30, seed=5)
     target = Server("http://127.0.0.1:1").target(endpoint)
     whole = LoadAssignment(target=target, templates=prompts.templates, adapters=drawn, model="served/small")
     wanted = ["served/small" if name == "base" else name for name in drawn]
@@ -93,7 +93,7 @@ def test_a_conversation_stays_with_its_adapter() -> None:
         target=Server("http://127.0.0.1:1").target("chat"),
         conversations=prompts.conversations,
         conversation_options=prompts.conversation_options,
-        adapters=adapters_of(chats, len(prompts.conversations), seed=5),
+        adapters=adapters_of(chats, prompts, 14, seed=5),
         model="small",
     )
     source = RequestSource(assignment)

@@ -9,7 +9,7 @@ import numpy as np
 from tokenpeak.errors import LoadError
 from tokenpeak.http_answer import HttpAnswerError, ask
 from tokenpeak.loadgen.http.server import MODELS, Server, names_of
-from tokenpeak.loadgen.prompts import POOL
+from tokenpeak.loadgen.prompts import POOL, Prompts
 from tokenpeak.paths import shown
 from tokenpeak.spec.workload import BASE, Workload
 
@@ -20,8 +20,10 @@ _ORDER = 7
 """Beside the workload's seed and the run's: prompts and lengths are those of the workload without adapters."""
 
 
-def adapters_of(workload: Workload, number: int | None, *, warmup: int = 0, seed: int) -> tuple[str, ...]:
-    """The adapter of each of `number` requests, drawn by the seeds; empty where the workload names none.
+def adapters_of(
+    workload: Workload, prompts: Prompts, number: int | None, *, warmup: int = 0, seed: int
+) -> tuple[str, ...]:
+    """The adapter of each of `number` requests, or of each conversation, drawn by the seeds; empty where none is named.
 
     Counts are as near to the shares as whole numbers allow, those of the first `warmup` requests apart. Without a
     number a pool is drawn, of which a run takes what it can.
@@ -29,8 +31,9 @@ def adapters_of(workload: Workload, number: int | None, *, warmup: int = 0, seed
     if not workload.adapters:
         return ()
     random = np.random.default_rng([workload.seed, seed, _ORDER])
-    total = POOL if number is None else number
-    first = min(warmup, total)
+    conversations = len(prompts.conversations)
+    total = conversations or (POOL if number is None else number)
+    first = 0 if conversations else min(warmup, total)
     parts = [_counted(workload.adapters, each) for each in (first, total - first)]
     return tuple(part[place] for part in parts for place in random.permutation(len(part)))
 

@@ -199,12 +199,7 @@ class Run:
             conversations=prompts.conversations,
             conversation_options=prompts.conversation_options,
             think_time_s=prompts.think_time_s,
-            adapters=adapters_of(
-                run.workload,
-                len(prompts.conversations) or requests,
-                warmup=0 if prompts.conversations else level.warmup_requests,
-                seed=run.seed,
-            ),
+            adapters=adapters_of(run.workload, prompts, requests, warmup=level.warmup_requests, seed=run.seed),
             model=setting.job.model,
             resalt=prompts.resalt,
             salt_ids=setting.vocabulary.ids if endpoint == "completions" else (),

@@ -175,7 +175,7 @@ RULES: dict[type[Any], dict[str, FieldRule]] = {
     },
     workload.ConversationWorkload: {**_WORKLOAD, **_rules(FILE="starters", FREE="turn_text")},
     workload.TraceWorkload: {**_WORKLOAD, **_rules(FILE="path")},
-    workload.ExternalWorkload: {**_WORKLOAD, **_rules(FREE="description")},
+    workload.ExternalWorkload: _rules(WORD="name", FREE="description"),
     SweepSpec: _rules(WORD="name study highest axes", FREE="description", TEXT="window"),
     ModelSpec: _rules(MODEL="name served_name", WORD="revision"),
     ModelPatch: _rules(MODEL="name served_name", WORD="revision"),
