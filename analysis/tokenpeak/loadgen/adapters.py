@@ -20,6 +20,10 @@ _ORDER = 7
 """Beside the workload's seed and the run's: prompts and lengths are those of the workload without adapters."""
 
 
+class NoAdapterError(LoadError):
+    """The server has not got an adapter, and would not have it the next time."""
+
+
 def adapters_of(
     workload: Workload, prompts: Prompts, number: int | None, *, warmup: int = 0, seed: int
 ) -> tuple[str, ...]:
@@ -47,7 +51,7 @@ def _counted(shares: Mapping[str, float], number: int) -> list[str]:
 
 
 def require_adapters(server: Server, workloads: Sequence[Workload]) -> None:
-    """Load the adapters that have a path and are not served; LoadError where one that is asked is not served then."""
+    """Load the adapters that have a path and are not served; NoAdapterError where one is not served then."""
     wanted = {name for each in workloads for name in each.adapters} - {BASE}
     if wanted:
         paths = {name: path for each in workloads for name, path in each.adapter_paths.items()}
@@ -64,7 +68,7 @@ async def _require(server: Server, wanted: set[str], paths: Mapping[str, str]) -
     except HttpAnswerError as error:
         raise LoadError(f"The server's adapters cannot be asked: {error}.") from error
     if missing := sorted(wanted - set(served)):
-        raise LoadError(
+        raise NoAdapterError(
             f"The server has no adapter {', '.join(map(shown, missing))}; it serves {', '.join(map(shown, served))}. "
             "Correct the workload's adapters, or give lora_modules among the flags, or adapter_paths in the workload."
         )
@@ -75,8 +79,8 @@ async def _load(client: httpx.AsyncClient, name: str, path: str) -> None:
     if answer.status == httpx.codes.OK:
         return
     if answer.status == httpx.codes.NOT_FOUND and "adapter" not in answer.text:
-        raise LoadError(
+        raise NoAdapterError(
             f"The server loads no adapters ({LOAD} answered 404). Write VLLM_ALLOW_RUNTIME_LORA_UPDATING: 'True' into "
             "tokenpeak_engine_env of the inventory, and enable_lora: true among the flags; or give lora_modules."
         )
-    raise LoadError(f"The server did not load the adapter {name!r} from {path!r}: {shown(answer.text, 200)}")
+    raise NoAdapterError(f"The server did not load the adapter {name!r} from {path!r}: {shown(answer.text, 200)}")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tokenpeak.errors import LoadError
 from tokenpeak.files import replacing, write_atomically
-from tokenpeak.loadgen.adapters import adapters_of, require_adapters
+from tokenpeak.loadgen.adapters import NoAdapterError, adapters_of, require_adapters
 from tokenpeak.loadgen.arrivals import staged_caps, staged_timetable, timetable
 from tokenpeak.loadgen.assignment import LoadAssignment
 from tokenpeak.loadgen.http.metrics_page import Scraper, counters, restarted
@@ -330,7 +330,11 @@ def run_job(job: LoadJob, on_status: OnStatus = lambda _: None) -> tuple[RunReco
             write_atomically(job.progress_file, status.model_dump_json(), durable=False)
         on_status(status)
 
-    require_adapters(server, [run.workload for run in job.runs])
+    try:
+        require_adapters(server, [run.workload for run in job.runs])
+    except NoAdapterError as missing:
+        write_atomically(job.output_dir / OUTCOME, JobOutcome(refused=str(missing)).model_dump_json())
+        raise
     # The two clocks are read together: wall-clock time names the zero, the monotonic clock does the measuring.
     now_unix, now = time.time(), time.perf_counter()
     origin = now - (now_unix - (job.trial_started_at_unix_s or now_unix))
