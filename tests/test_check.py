@@ -78,6 +78,13 @@ IN_SWEEPS = [
     ("a colon in a text", "fixed:\n", "description: a: b\nfixed:\n", 3, "put it into quotes"),
     ("a bracket", "[8, 64]", "[8, 64", 3, "a bracket or brace that nothing closes"),
     ("seconds", "objective:", "slo: {ttft_p99_ms: 0.5}\nobjective:", 11, "of seconds write 500"),
+    (
+        "no config with adapters",
+        "output_tokens: 64}",
+        "output_tokens: 64, adapters: {base: 1, sql: 1}}",
+        8,
+        "asks the adapters sql, and no config has enable_lora: true",
+    ),
     ("grams", "objective:", "energy: {kg_co2_per_kwh: 480}\nobjective:", 11, "of grams write 0.48"),
 ]
 """What it is, what stands there, what is written, the line, and words of the sentence."""

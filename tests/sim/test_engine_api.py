@@ -115,6 +115,17 @@ def test_the_api_key_guards_v1_only(engine: RunningEngine) -> None:
     assert 200 == engine.get("/metrics").status_code
 
 
+def test_adapters_are_listed_below_their_model_and_answer(start_engine: StartEngine) -> None:
+    """Given as NAME=PATH or as JSON; another name is refused."""
+    modules = ("--lora-modules", "sql=/adapters/sql", '{"name": "tickets", "path": "/adapters/tickets"}')
+    engine = start_engine("--served-model-name", "tiny", "--enable-lora", *modules).wait_ready()
+    listed = {each["id"]: each["parent"] for each in engine.get("/v1/models").json()["data"]}
+    asked = {name: engine.post("/v1/completions", {**COMPLETION, "model": name}) for name in ("sql", "nope")}
+
+    assert {"tiny": None, "sql": "tiny", "tickets": "tiny"} == listed
+    assert {"sql": 200, "nope": 404} == {name: answer.status_code for name, answer in asked.items()}
+
+
 def test_metrics_have_vllms_names_and_labels(engine: RunningEngine) -> None:
     """Every series is one of vLLM 0.32.0's, with its labels."""
     post(engine, "/v1/completions", COMPLETION)

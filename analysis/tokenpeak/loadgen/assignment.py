@@ -13,6 +13,9 @@ from typing import Self
 from tokenpeak.loadgen.http.connection import Exchange
 from tokenpeak.loadgen.http.stream import text_of
 
+BASE = "base"
+"""The adapter of a request that asks the model itself, as in spec/workload.py."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
@@ -68,6 +71,10 @@ class LoadAssignment:
     conversation_options: dict[str, object] | None = None
     """The rest of a conversation's body, besides its messages."""
     think_time_s: float = 0.0
+    adapters: tuple[str, ...] = ()
+    """The adapter of each request, or of each conversation, in turn; empty: all ask the model."""
+    model: str = ""
+    """The model that the bodies ask, in whose place a request asks its adapter."""
     salt_ids: tuple[int, ...] = ()
     """Token ids that salts are written in; empty: salts are words."""
     resalt: bool = False
@@ -104,6 +111,7 @@ class LoadAssignment:
             self,
             templates=self.templates[part::parts] or self.templates,
             conversations=self.conversations[part::parts] or self.conversations,
+            adapters=self.adapters[part::parts] or self.adapters,
             due_s=None if self.due_s is None else self.due_s[part::parts],
             caps=tuple((offset, slice_of(cap)) for offset, cap in self.caps),
             max_in_flight=None if self.max_in_flight is None else max(1, slice_of(self.max_in_flight)),
@@ -130,7 +138,7 @@ def payload(assignment: LoadAssignment, exchange: Exchange) -> bytes:
     """The bytes that go out on the connection for an exchange."""
     conversation = exchange.conversation
     if isinstance(conversation, ConversationState):
-        body = _turn_body(assignment, conversation)
+        body = _turn_body(assignment, conversation, exchange.adapter)
     else:
         templates = assignment.templates
         number = (exchange.index - assignment.first) // assignment.stride
@@ -138,14 +146,24 @@ def payload(assignment: LoadAssignment, exchange: Exchange) -> bytes:
         salt = template.salt
         if assignment.resalt and number >= len(templates):
             salt = _salt(assignment.salt_ids, exchange.index, salt)
-        body = template.prefix + salt + template.suffix
+        prefix = template.prefix
+        if exchange.adapter not in (None, BASE):
+            # The model stands before the prompt, which may say anything.
+            prefix = prefix.replace(_asked(assignment.model), _asked(exchange.adapter), 1)
+        body = prefix + salt + template.suffix
     return assignment.target.head + b"content-length: %d\r\n\r\n" % len(body) + body
 
 
-def _turn_body(assignment: LoadAssignment, conversation: ConversationState) -> bytes:
+def _asked(model: str | None) -> bytes:
+    return b'"model":' + json.dumps(model).encode()
+
+
+def _turn_body(assignment: LoadAssignment, conversation: ConversationState, adapter: str | None) -> bytes:
     turn = conversation.conversation.turns[conversation.turn]
     messages = [*conversation.messages, {"role": "user", "content": turn.text}]
     options = dict(assignment.conversation_options or {})
+    if adapter not in (None, BASE):
+        options["model"] = adapter
     for key in ("max_tokens", "min_tokens"):
         if key in options:
             options[key] = turn.output_tokens
@@ -218,6 +236,8 @@ class RequestSource:
         if conversations:
             exchange.conversation = ConversationState(conversations[self._begun % len(conversations)])
             exchange.turn = 0
+        if adapters := self._assignment.adapters:
+            exchange.adapter = adapters[self._begun % len(adapters)]
         self._begun += 1
         return exchange
 
@@ -262,6 +282,7 @@ class RequestSource:
         following = self._exchange(due)
         following.conversation = conversation
         following.turn = conversation.turn
+        following.adapter = exchange.adapter
         if self._assignment.think_time_s == 0:
             return following
         self.later.append((due, following))

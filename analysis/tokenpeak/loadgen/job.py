@@ -84,12 +84,14 @@ class EarlyStop(Declaration):
 
 
 class JobOutcome(Declaration):
-    """Why a job has fewer runs than it was given; both None when it has all."""
+    """Why a job has fewer runs than it was given; all None when it has all."""
 
     lost_host: str | None = None
     """Which load host was lost, and why."""
     left_out: str | None = None
     """Why only the first run was made."""
+    refused: str | None = None
+    """Which adapters the server has not got: no run was made, and none would be in another launch."""
 
 
 class LoadJob(Declaration):

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tokenpeak.errors import LoadError
 from tokenpeak.files import replacing, write_atomically
+from tokenpeak.loadgen.adapters import NoAdapterError, adapters_of, require_adapters
 from tokenpeak.loadgen.arrivals import staged_caps, staged_timetable, timetable
 from tokenpeak.loadgen.assignment import LoadAssignment
 from tokenpeak.loadgen.http.metrics_page import Scraper, counters, restarted
@@ -48,7 +49,7 @@ from tokenpeak.records import (
 )
 from tokenpeak.results.closed_window import held_concurrency
 from tokenpeak.results.request_metrics import slo_met
-from tokenpeak.results.run_summary import distribution, summarize, turn_summaries
+from tokenpeak.results.run_summary import adapter_summaries, distribution, summarize, turn_summaries
 from tokenpeak.results.steady_state import percentile_intervals, steady_state_of
 from tokenpeak.results.verdict import RunEvidence, judge
 from tokenpeak.spec.load import ClosedLoad, LoadLevel, MaxRateLoad, OpenLoad, ReplayLoad, StagedLoad
@@ -198,6 +199,8 @@ class Run:
             conversations=prompts.conversations,
             conversation_options=prompts.conversation_options,
             think_time_s=prompts.think_time_s,
+            adapters=adapters_of(run.workload, prompts, requests, warmup=level.warmup_requests, seed=run.seed),
+            model=setting.job.model,
             resalt=prompts.resalt,
             salt_ids=prompts.salt_ids,
             due_s=due,
@@ -313,6 +316,7 @@ class Run:
             client=client,
             max_rate=max_rate,
             turns=turn_summaries(table, from_due=from_due(offered.level)),
+            adapters=adapter_summaries(table, summary, from_due=from_due(offered.level)),
             failure_messages=messages,
             engine=engine,
             verdict=verdict,
@@ -329,6 +333,11 @@ def run_job(job: LoadJob, on_status: OnStatus = lambda _: None) -> tuple[RunReco
             write_atomically(job.progress_file, status.model_dump_json(), durable=False)
         on_status(status)
 
+    try:
+        require_adapters(server, [run.workload for run in job.runs])
+    except NoAdapterError as missing:
+        write_atomically(job.output_dir / OUTCOME, JobOutcome(refused=str(missing)).model_dump_json())
+        raise
     # The two clocks are read together: wall-clock time names the zero, the monotonic clock does the measuring.
     now_unix, now = time.time(), time.perf_counter()
     origin = now - (now_unix - (job.trial_started_at_unix_s or now_unix))

@@ -45,6 +45,7 @@ from tokenpeak.records.run import (
     QUALITY_FAILED,
     QUALITY_UNKNOWN,
     REQUEST_COLUMNS,
+    AdapterSummary,
     ClientHealth,
     Energy,
     EngineCounters,

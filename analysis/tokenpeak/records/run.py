@@ -75,6 +75,10 @@ REQUEST_COLUMNS: dict[str, RequestColumn] = {
         "text", "warmup, measured, or probe: of a search for the highest rate, but not the probe that its summary is of"
     ),
     "turn": RequestColumn("int32", "turn of a conversation, from 0; null for single requests"),
+    "adapter": RequestColumn(
+        "text",
+        "LoRA adapter that was asked, or base; null where the workload names none, and in older archives",
+    ),
     "due_s": RequestColumn("float64", "when it was due, seconds after the run's start, or the probe's"),
     "sent_s": RequestColumn("float64", "when its first byte was handed to the socket"),
     "first_byte_s": RequestColumn("float64", "when the first byte of the response arrived"),
@@ -315,6 +319,21 @@ class TurnSummary(Record):
     latency_s: Distribution
 
 
+class AdapterSummary(Record):
+    """One LoRA adapter's part of a run, over its measured requests; `base` is the model without one."""
+
+    adapter: str
+    requests_sent: int
+    requests_failed: int
+    input_tokens: int
+    output_tokens: int
+    output_tok_per_s: float | None
+    """Its share of the run's output tokens × the run's rate."""
+    ttft_s: Distribution
+    tpot_s: Distribution
+    latency_s: Distribution
+
+
 class RunRecord(Record):
     """One workload at one load level within a trial."""
 
@@ -343,6 +362,8 @@ class RunRecord(Record):
     """Result of the search, for a level of that kind; `summary` is then its longest probe at a sustainable rate."""
     turns: tuple[TurnSummary, ...] = ()
     """Per turn, for conversations."""
+    adapters: tuple[AdapterSummary, ...] = ()
+    """Per LoRA adapter, for a workload that names some."""
     failure_messages: dict[str, str] = {}
     """For each kind of failure, what the first one said."""
     engine: EngineCounters | None = None

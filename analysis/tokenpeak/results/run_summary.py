@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tokenpeak.records import Distribution, RunSummary, TurnSummary
+from tokenpeak.records import AdapterSummary, Distribution, RunSummary, TurnSummary
 from tokenpeak.results.closed_window import SteadyWindow, steady_window
 from tokenpeak.results.request_metrics import REQUEST_METRICS
 from tokenpeak.spec.slo import Slo
@@ -189,8 +189,34 @@ def turn_summaries(requests: pl.DataFrame, *, from_due: bool) -> tuple[TurnSumma
             requests_ok=part.height,
             input_tokens=int(part["input_tokens"].sum()),
             output_tokens=int(part["output_tokens"].sum()),
-            **{name: distribution(part[name].drop_nulls().to_numpy()) for name in ("ttft_s", "tpot_s", "latency_s")},
+            **_latencies(part),
         )
         for turn in sorted(ok["turn"].unique())
         for part in [ok.filter(pl.col("turn") == turn)]
     )
+
+
+def adapter_summaries(requests: pl.DataFrame, summary: RunSummary, *, from_due: bool) -> tuple[AdapterSummary, ...]:
+    """The metrics of each LoRA adapter's requests of a run; empty where its workload names none."""
+    measured = requests.filter(pl.col("phase") == "measured", pl.col("adapter").is_not_null())
+    ok = per_request(requests, from_due=from_due)
+    made = []
+    for adapter in sorted(measured["adapter"].unique()):
+        sent, part = (frame.filter(pl.col("adapter") == adapter) for frame in (measured, ok))
+        tokens, rate = int(part["output_tokens"].sum()), summary.output_tok_per_s
+        made.append(
+            AdapterSummary(
+                adapter=adapter,
+                requests_sent=sent.height,
+                requests_failed=sent.height - part.height,
+                input_tokens=int(part["input_tokens"].sum()),
+                output_tokens=tokens,
+                output_tok_per_s=rate * tokens / summary.output_tokens if rate and summary.output_tokens else None,
+                **_latencies(part),
+            )
+        )
+    return tuple(made)
+
+
+def _latencies(ok: pl.DataFrame) -> dict[str, Distribution]:
+    return {name: distribution(ok[name].drop_nulls().to_numpy()) for name in ("ttft_s", "tpot_s", "latency_s")}

@@ -97,7 +97,9 @@ class Api:
             "parent": None,
             "max_model_len": self.settings.max_model_len,
         }
-        cards = [{"id": name, **card} for name in self.settings.served_names]
+        names = self.settings.served_names
+        cards = [{"id": name, **card} for name in names]
+        cards += [{"id": name, **card, "parent": names[0]} for name in self.settings.adapters]
         reply.send(200, encode({"object": "list", "data": cards}))
 
     def _tokenize(self, request: HttpRequest, reply: HttpReply) -> None:
@@ -198,8 +200,9 @@ class Api:
 
     def _check_model(self, body: dict[str, Any]) -> None:
         model = body.get("model")
-        if model is not None and model not in self.settings.served_names:
-            names = ", ".join(self.settings.served_names)
+        served = (*self.settings.served_names, *self.settings.adapters)
+        if model is not None and model not in served:
+            names = ", ".join(served)
             message = f"The model `{model}` does not exist. Valid aliases: {names}."
             raise ApiError(404, message, "model", kind="NotFoundError")
 

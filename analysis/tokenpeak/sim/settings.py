@@ -188,6 +188,12 @@ class Settings:
     api_keys: tuple[str, ...]
 
     @property
+    def adapters(self) -> tuple[str, ...]:
+        """Names of the LoRA adapters that it serves; they take no time and share the prefix cache."""
+        words: Sequence[str] = self.arguments.given.get("lora_modules") or ()
+        return tuple(json.loads(word)["name"] if word.startswith("{") else word.partition("=")[0] for word in words)
+
+    @property
     def model(self) -> ModelFacts:
         """The shape of the model."""
         return self.memory.deployment.model

@@ -2,13 +2,17 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from tokenpeak.spec import Declaration
 from tokenpeak.spec.lengths import Length
 from tokenpeak.spec.window import span_s
+
+BASE = "base"
+"""The model without an adapter, among the adapters of a workload."""
+AdapterName = Annotated[str, Field(pattern=r"^\S+$", max_length=200)]
 
 
 class _OwnWorkload(Declaration):
@@ -21,6 +25,19 @@ class _OwnWorkload(Declaration):
     sharing can hit the prefix cache."""
     expected_prefix_hit_rate: float | None = Field(default=None, ge=0, le=1)
     """Share of prompt tokens that the prefix cache should serve; None: not checked."""
+    adapters: dict[AdapterName, PositiveFloat] = {}
+    """Share of the requests that each LoRA adapter gets, by the name under which it is served; `base` is the model
+    without one. Shares count against their sum; a conversation stays with its adapter. Empty: the model alone is asked.
+    """
+    adapter_paths: dict[AdapterName, str] = {}
+    """Folders of adapters on the engine's machine, by name: those that the server does not list are loaded by its API
+    before any load. Without it, the server has them by its flag `lora_modules`."""
+
+    @model_validator(mode="after")
+    def _adapted(self) -> Self:
+        if extra := self.adapter_paths.keys() - (self.adapters.keys() - {BASE}):
+            raise ValueError(f"adapter_paths has {', '.join(sorted(extra))}, of which adapters gives no share")
+        return self
 
     @property
     def intended_hit_rate(self) -> float | None:

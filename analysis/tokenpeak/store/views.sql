@@ -41,7 +41,8 @@ SELECT
     CASE WHEN q.error IS NULL AND q.output_tokens > 1 THEN (q.last_token_s - q.first_token_s) / (q.output_tokens - 1)
     END AS tpot_s,
     CASE WHEN q.error IS NULL THEN q.last_token_s - CASE r.level_kind WHEN 'open' THEN q.due_s ELSE q.sent_s END
-    END AS latency_s
+    END AS latency_s,
+    q.adapter
 FROM requests q JOIN runs r USING (sweep_id, trial_id, run_index);
 
 -- What was sampled during each trial: power, clocks and temperature of its boards, queue, batch and KV cache.

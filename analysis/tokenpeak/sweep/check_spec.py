@@ -27,7 +27,14 @@ from tokenpeak.spec.energy import FACTORS
 from tokenpeak.spec.mistakes import LocatedYaml, Mistake, complaints, unreadable
 from tokenpeak.spec.schema import DescribedSchema
 from tokenpeak.spec.sweep import SweepSpec, read_spec
-from tokenpeak.spec.workload import AnyWorkload, ConversationWorkload, DatasetWorkload, SyntheticWorkload, TraceWorkload
+from tokenpeak.spec.workload import (
+    BASE,
+    AnyWorkload,
+    ConversationWorkload,
+    DatasetWorkload,
+    SyntheticWorkload,
+    TraceWorkload,
+)
 from tokenpeak.vllm.flags import flag_table, size
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -51,7 +58,7 @@ def spec_mistakes(path: Path) -> list[Mistake]:
         spec = read_spec(str(path))
     except TokenpeakError as error:
         return sorted(_refused(written, error))
-    return sorted({*_flags(spec, written), *_files(spec, written)})
+    return sorted({*_flags(spec, written), *_files(spec, written), *_adapters(spec, written)})
 
 
 def _refused(written: LocatedYaml, error: TokenpeakError) -> Iterator[Mistake]:
@@ -87,6 +94,17 @@ def _flags(spec: SweepSpec, written: LocatedYaml) -> Iterator[Mistake]:
         if not extra.force:
             for name, text in _wrong_by_name(extra.flags):
                 yield written.mistake(f"extra config {extra.name}: {text}", "extra_configs", index, "flags", name)
+
+
+def _adapters(spec: SweepSpec, written: LocatedYaml) -> Iterator[Mistake]:
+    """Workloads of adapters that no config of vLLM can serve: each of their runs would end before its load."""
+    patches = [spec.fixed, *(each for axis in spec.axes.values() for each in axis), *spec.extra_configs]
+    if spec.endpoint is not None or any(each.flags.get("enable_lora") is True or each.args for each in patches):
+        return
+    for index, workload in enumerate(plan.workload for plan in spec.workloads):
+        if names := sorted(set(getattr(workload, "adapters", ())) - {BASE}):
+            text = f"workload {workload.name} asks the adapters {', '.join(names)}, and no config has enable_lora: true"
+            yield written.mistake(text, "workloads", index, "workload", "adapters")
 
 
 def _wrong_by_name(flags: Mapping[str, object]) -> Iterator[tuple[str, str]]:

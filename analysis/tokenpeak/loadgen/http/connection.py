@@ -31,6 +31,7 @@ class Exchange:
     """One request and the packets that answered it; times are `perf_counter` seconds."""
 
     __slots__ = (
+        "adapter",
         "conversation",
         "detail",
         "due",
@@ -63,6 +64,7 @@ class Exchange:
         self.resent = False
         self.conversation: object | None = None
         self.turn: int | None = None
+        self.adapter: str | None = None
 
     def weigh(self) -> int:
         """Bytes of memory that all packets take by now."""

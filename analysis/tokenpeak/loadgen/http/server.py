@@ -131,7 +131,7 @@ def served_model(server: Server, given: str | None) -> str:
         is_given = "authorization" in server.headers
         todo = "its file holds another key" if is_given else "give the file that holds it by --api-key-file"
         raise InputError(f"{server.root} asks for an API key ({MODELS} answered {answer.status}): {todo}.")
-    names = _names(answer)
+    names = names_of(answer, are_adapters=False)
     if not names:
         raise InputError(
             f"{server.root} does not say what it serves ({MODELS} answered {answer.status}): give --model."
@@ -147,12 +147,12 @@ async def _ask(server: Server) -> HttpAnswer:
         return await ask(client, MODELS)
 
 
-def _names(answer: HttpAnswer) -> list[str]:
-    """The ids that the server lists; none for an answer that is no such list."""
+def names_of(answer: HttpAnswer, *, are_adapters: bool = True) -> list[str]:
+    """The ids that the server lists, or those without a parent alone; none for an answer that is no such list."""
     try:
         listed = answer.json()["data"] if answer.status == httpx.codes.OK else []
-        return [str(entry["id"]) for entry in listed]
-    except (ValueError, KeyError, TypeError):
+        return [str(entry["id"]) for entry in listed if are_adapters or entry.get("parent") is None]
+    except (ValueError, KeyError, TypeError, AttributeError):
         return []
 
 

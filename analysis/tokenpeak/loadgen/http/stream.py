@@ -58,6 +58,7 @@ class Reply:
     status: Annotated[int, Ge(0), Le(999)] | None
     error: Annotated[str, MaxLen(2 * DETAIL_CHARACTERS)] | None
     detail: Annotated[str, MaxLen(2 * DETAIL_CHARACTERS)]
+    adapter: Annotated[str, MaxLen(DETAIL_CHARACTERS)] | None = None
 
 
 class _Body:
@@ -302,6 +303,7 @@ def read(exchange: Exchange, start: float, *, events_for_usage: bool = False) ->
         status=exchange.status,
         error=error,
         detail=detail,
+        adapter=exchange.adapter,
     )
 
 

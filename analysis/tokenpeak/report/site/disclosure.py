@@ -97,7 +97,7 @@ def _rules(**fields: str) -> dict[str, FieldRule]:
     return {field: FieldRule[rule] for rule, names in fields.items() for field in names.split()}
 
 
-_WORKLOAD = _rules(WORD="name")
+_WORKLOAD = _rules(WORD="name", TEXT="adapters", PRIVATE="adapter_paths")
 
 RULES: dict[type[Any], dict[str, FieldRule]] = {
     records.SweepRecord: _rules(
@@ -163,6 +163,7 @@ RULES: dict[type[Any], dict[str, FieldRule]] = {
     records.Reason: _rules(WORD="code", TEXT="text"),
     records.RateProbe: _rules(WORD="metrics percentile_intervals"),
     records.RunRecord: _rules(TEXT="level_label", FREE="failure_messages", WORD="percentile_intervals"),
+    records.AdapterSummary: _rules(TEXT="adapter"),
     records.Failure: _rules(WORD="phase cause", FREE="message evidence"),
     records.Phase: _rules(TEXT="name"),
     records.StartupFacts: _rules(VERSION="engine_version engine_digest model_digest", WORD="engine_choices"),
@@ -175,7 +176,7 @@ RULES: dict[type[Any], dict[str, FieldRule]] = {
     },
     workload.ConversationWorkload: {**_WORKLOAD, **_rules(FILE="starters", FREE="turn_text")},
     workload.TraceWorkload: {**_WORKLOAD, **_rules(FILE="path")},
-    workload.ExternalWorkload: {**_WORKLOAD, **_rules(FREE="description")},
+    workload.ExternalWorkload: _rules(WORD="name", FREE="description"),
     SweepSpec: _rules(WORD="name study highest axes", FREE="description", TEXT="window"),
     ModelSpec: _rules(MODEL="name served_name", WORD="revision"),
     ModelPatch: _rules(MODEL="name served_name", WORD="revision"),

@@ -151,6 +151,8 @@ def _of_settings(record: SweepRecord, spec: SweepSpec) -> Iterator[tuple[str, st
     settings = [each for part in parts for each in (*part.flags.items(), *part.env.items())]
     settings += [each for node in record.nodes for each in node.engine_env.items()]
     vocabulary = {word for flag in flag_table().flags for word in flag.split("_")}
+    # Tables name adapters by what a workload calls them; the flag that gives them their folders repeats it.
+    vocabulary |= {name.casefold() for plan in spec.workloads for name in getattr(plan.workload, "adapters", ())}
     values = dict.fromkeys(value for name, setting in settings for value in private_values(name, setting))
     for word in dict.fromkeys(word for value in values if " " not in value for word in _WORD.findall(value)):
         # A flag's own words, and the beginnings of other paths, stand in texts for other things.

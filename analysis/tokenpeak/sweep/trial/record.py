@@ -139,6 +139,8 @@ def _failure_under_load(evidence: TrialEvidence, runs: tuple[RunRecord, ...], lo
     """
     if (lost := evidence.written.outcome().lost_host) is not None:
         return _outage("load", lost, cause="load_host_lost")
+    if (refused := evidence.written.outcome().refused) is not None:
+        return Failure(phase="load", cause="refused", message=refused)
     network = _network_outage(runs)
     left_out = evidence.written.outcome().left_out is not None
     expected = 1 if left_out else sum(len(plan.levels) for plan in evidence.request.spec.workloads)
