@@ -13,6 +13,7 @@ import numpy as np
 
 from tokenpeak.errors import WorkloadError
 from tokenpeak.loadgen.assignment import Conversation, RequestTemplate, Turn
+from tokenpeak.loadgen.chats import conversations_of
 from tokenpeak.loadgen.datasets import read_samples, read_starters, salted
 from tokenpeak.loadgen.traces.reading import read_trace
 from tokenpeak.loadgen.traces.trace import Trace, TraceEntry
@@ -141,6 +142,12 @@ def make(
         return Prompts(templates=(template,))
     if isinstance(workload, DatasetWorkload):
         samples = read_samples(workload)
+        if workload.turn_by_turn:
+            return Prompts(
+                conversations=conversations_of(samples, workload, count, random, mark),
+                conversation_options=_options(workload, model, 1, seed),
+                think_time_s=workload.think_time_s,
+            )
         chosen = (samples[index] for index in random.permutation(len(samples))[:count])
         templates = [
             _text_template(workload, model, each.messages or each.prompt, each.output_tokens, seed, mark)
@@ -224,7 +231,10 @@ def _conversations(
         conversations.append(
             Conversation(
                 starter=starters[number % len(starters)],
-                turns=tuple(Turn(text=text, output_tokens=output) for text, output in zip(said, outputs, strict=True)),
+                turns=tuple(
+                    Turn(messages=({"role": "user", "content": text},), output_tokens=output)
+                    for text, output in zip(said, outputs, strict=True)
+                ),
             )
         )
     return Prompts(

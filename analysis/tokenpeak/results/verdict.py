@@ -118,7 +118,10 @@ def _delivered(evidence: RunEvidence) -> Reason | None:
     due, sent = evidence.due, evidence.requests.height
     if due is None or evidence.stopped is not None:
         return None
-    further = evidence.workload.turns - 1 if isinstance(evidence.workload, ConversationWorkload) else 0
+    turns = evidence.requests["turn"].max()
+    further = turns if isinstance(turns, int) else 0
+    if isinstance(evidence.workload, ConversationWorkload):
+        further = evidence.workload.turns - 1
     failed = evidence.requests.filter(pl.col("error").is_not_null()).height
     limit = DELIVERED_SHARE * due - further * (failed + (evidence.client.processes or 1))
     text = f"Only {sent} of the {due} requests that were due were sent, so the load was smaller than its level says."

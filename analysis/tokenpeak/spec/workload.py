@@ -70,8 +70,8 @@ class SyntheticWorkload(_Workload):
 class DatasetWorkload(_Workload):
     """Prompts sampled from files or datasets of the hub: ShareGPT's `.json`, `.jsonl` or `.parquet`; or chats.
 
-    Of a chat, all that stands before the last answer is asked again, and an answer of that one's length is asked for.
-    Chats need `endpoint: chat`.
+    Of a chat, all that stands before the last answer is asked again, and an answer of that one's length is asked for;
+    or each turn of it after the other, with `turn_by_turn`. Chats need `endpoint: chat`.
     """
 
     kind: Literal["dataset"] = "dataset"
@@ -98,9 +98,21 @@ class DatasetWorkload(_Workload):
     """Shorter prompts are left out."""
     max_input_tokens: PositiveInt | None = None
     """Longer prompts are left out."""
+    turn_by_turn: bool = False
+    """Ask a chat as its user did: each turn after the answer to the one before, with all before it as its history.
+
+    The history holds the engine's own answers, which its prefix cache has, as a chat client would send them; they are
+    as long as the recorded ones. A recorded answer that called tools stays, since the tools' results belong to it.
+    """
+    think_time_s: float = Field(default=0.0, ge=0)
+    """Pause between an answer and the next turn of a chat."""
 
     @model_validator(mode="after")
     def _sourced(self) -> "DatasetWorkload":
+        if self.turn_by_turn and self.endpoint != "chat":
+            raise ValueError("turn_by_turn needs endpoint: chat")
+        if self.think_time_s and not self.turn_by_turn:
+            raise ValueError("think_time_s needs turn_by_turn: true")
         if not (self.files or self.names) or not all(self.names):
             raise ValueError("give the dataset's path, paths or hub")
         try:

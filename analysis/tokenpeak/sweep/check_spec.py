@@ -28,6 +28,7 @@ from tokenpeak.spec.mistakes import LocatedYaml, Mistake, complaints, unreadable
 from tokenpeak.spec.schema import DescribedSchema
 from tokenpeak.spec.sweep import SweepSpec, read_spec
 from tokenpeak.spec.workload import AnyWorkload, ConversationWorkload, DatasetWorkload, SyntheticWorkload, TraceWorkload
+from tokenpeak.sweep.prefix_notes import prefix_notes
 from tokenpeak.vllm.flags import flag_table, size
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -52,6 +53,16 @@ def spec_mistakes(path: Path) -> list[Mistake]:
     except TokenpeakError as error:
         return sorted(_refused(written, error))
     return sorted({*_flags(spec, written), *_files(spec, written)})
+
+
+def spec_notes(path: Path) -> list[Mistake]:
+    """What the spec in a file cannot show, by line; nothing where it has mistakes."""
+    try:
+        written = LocatedYaml(path)
+        spec = read_spec(str(path))
+    except TokenpeakError:
+        return []
+    return [written.mistake(text, *place) for text, place in prefix_notes(spec)]
 
 
 def _refused(written: LocatedYaml, error: TokenpeakError) -> Iterator[Mistake]:
