@@ -15,6 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tokenpeak.records import OVERLOADED, ClientHealth, EngineCounters, Reason, RunSummary, Verdict
+from tokenpeak.results.closed_window import held_concurrency
 from tokenpeak.results.run_summary import per_request, token_moments
 from tokenpeak.results.steady_state import steady_state_of
 from tokenpeak.spec.load import ClosedLoad, LoadLevel, OpenLoad
@@ -231,7 +232,9 @@ def reached_concurrency(requests: pl.DataFrame) -> float:
 
 def _concurrency(evidence: RunEvidence) -> Reason | None:
     level = evidence.level
-    if not isinstance(level, ClosedLoad) or evidence.summary.requests_ok == 0:
+    # A user who thinks keeps a slot without a request in flight.
+    thinks = held_concurrency(level, evidence.workload) is None
+    if not isinstance(level, ClosedLoad) or thinks or evidence.summary.requests_ok == 0:
         return None
     limit = CONCURRENCY_SHARE * min(level.concurrency, evidence.requests.height)
     reached = reached_concurrency(evidence.requests)
