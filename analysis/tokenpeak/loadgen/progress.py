@@ -115,6 +115,7 @@ def _lines(record: RunRecord) -> list[str]:
         "",
         f"{'':24}{''.join(f'{head:>10}' for head in _HEADS)}",
         _line("Time to first token", summary.ttft_s, 1e3, "ms"),
+        *([_line("First answer token", summary.ttfat_s, 1e3, "ms")] if summary.ttfat_s.n else []),
         _line("Time per output token", summary.tpot_s, 1e3, "ms"),
         _line("Inter-token latency", summary.itl_s, 1e3, "ms"),
         _line("End-to-end latency", summary.latency_s, 1e3, "ms"),

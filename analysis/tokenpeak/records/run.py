@@ -64,6 +64,8 @@ class RequestColumn(NamedTuple):
 
     kind: Literal["text", "int32", "int64", "float64", "list of int32"]
     meaning: str
+    is_later: bool = False
+    """Whether files that were written before it was recorded lack it."""
 
 
 REQUEST_COLUMNS: dict[str, RequestColumn] = {
@@ -90,6 +92,12 @@ REQUEST_COLUMNS: dict[str, RequestColumn] = {
     "events": RequestColumn("int32", "events that carried tokens"),
     "event_times_us": RequestColumn(
         "list of int32", "microseconds between successive token events, starting from the first token (list)"
+    ),
+    "first_answer_s": RequestColumn(
+        "float64",
+        "when the first event with a token of the answer arrived, after a reasoning model's thoughts: the first token "
+        "where there were none; null where only thoughts came, and in older files",
+        is_later=True,
     ),
     "status": RequestColumn("int32", "HTTP status; null when no response came"),
     "error": RequestColumn("text", "kind of failure; null when the request ended well"),
@@ -134,6 +142,8 @@ class RunSummary(Record):
     latency_s: Distribution
     request_input_tok_per_s: Distribution = Distribution(n=None)
     """Unknown in archives written before it was recorded."""
+    ttfat_s: Distribution = Distribution(n=None)
+    """Of answers that followed thoughts; not recorded where no request had thoughts and the SLO does not limit it."""
     __pydantic_extra__: dict[str, Distribution] = Field(init=False)
     """Further metrics over requests, as metrics.py declares them."""
     model_config = ConfigDict(extra="allow")

@@ -62,10 +62,10 @@ def _unreadable(path: Path) -> str | None:
         columns = pl.read_parquet_schema(path)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         return f"not a whole Parquet file ({shown(str(error), 200)})"
-    if missing := REQUEST_COLUMNS.keys() - columns.keys():
+    if missing := {name for name, column in REQUEST_COLUMNS.items() if not column.is_later} - columns.keys():
         return f"lacks {', '.join(sorted(missing))}"
     for name, wanted in REQUEST_TYPES.items():
-        if not _is_read_as(wanted, columns[name]):
+        if name in columns and not _is_read_as(wanted, columns[name]):
             return f"holds {name} as {shown(str(columns[name]), 60)}, which is not read as {wanted}"
     try:
         with path.open("rb") as file:
@@ -273,6 +273,7 @@ def scanned(files: Sequence[RequestFile]) -> pl.LazyFrame:
         cast_options=pl.ScanCastOptions(integer_cast="upcast", float_cast="upcast"),
         include_file_paths="path",
         extra_columns="ignore",
+        missing_columns="insert",
     )
     # Older searches for the highest rate counted the requests of each probe from 0.
     run = ["path", "run_index", "phase"]

@@ -180,7 +180,8 @@ def runs(view: SweepView, frame: pl.DataFrame, name: str, title: str) -> Table:
     # A publication's objective may be a figure that our own runs keep beside better ones.
     metrics = dict.fromkeys([view.spec.objective.metric, *measured_columns(view)])
     measured = [metric for metric in metrics if metric in shown.columns and shown[metric].is_not_null().any()]
-    visible: tuple[str, ...] = ("output_tok_per_s", "goodput_request_per_s", "ttft_s_p50", *view.latency_columns)
+    usual = ("output_tok_per_s", "goodput_request_per_s", "ttft_s_p50", "ttfat_s_p95")
+    visible: tuple[str, ...] = (*usual, *view.latency_columns)
     if len(measured) <= len(visible) or not set(visible) & set(measured):
         visible = tuple(measured)
     several = view.runs["workload_name"].n_unique() > 1
