@@ -17,6 +17,7 @@ _WHOLE = {
     "concurrency": "requests",
     "cpus": "cores",
     "expected_prefix_hit_rate": "share",
+    "height": "pixels",
     "gpu_hours": "GPU-hours",
     "max_concurrency": "requests",
     "max_downtime": "s, or a span",
@@ -26,6 +27,7 @@ _WHOLE = {
     "starters": "beginnings",
     "time": "s, or a span",
     "turns": "requests",
+    "width": "pixels",
 }
 _ENDINGS = {
     "_per_s": "1/s",

@@ -45,6 +45,8 @@ class Turn:
     output_tokens: int
     answer: dict[str, Any] | None = None
     """The answer in the history of further turns; None: the text that the engine answered."""
+    options: dict[str, Any] | None = None
+    """Options of its body besides those of all turns; one that is None is left out."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,7 +151,9 @@ def _turn_body(assignment: LoadAssignment, conversation: ConversationState) -> b
     for key in ("max_tokens", "min_tokens"):
         if key in options:
             options[key] = turn.output_tokens
-    return json.dumps({**options, "messages": messages}).encode()
+    options |= turn.options or {}
+    given = {key: value for key, value in options.items() if value is not None}
+    return json.dumps({**given, "messages": messages}).encode()
 
 
 def _salt(ids: tuple[int, ...], index: int, like: bytes) -> bytes:

@@ -6,7 +6,7 @@ text, they are words that the engine counts as one token each; the chat template
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from tokenpeak.errors import WorkloadError
 from tokenpeak.loadgen.assignment import Conversation, RequestTemplate, Turn
 from tokenpeak.loadgen.chats import conversations_of
 from tokenpeak.loadgen.datasets import read_samples, read_starters, salted
+from tokenpeak.loadgen.request_forms import RequestForms, has_form
 from tokenpeak.loadgen.traces.reading import read_trace
 from tokenpeak.loadgen.traces.trace import Trace, TraceEntry
 from tokenpeak.loadgen.vocabulary import Vocabulary
@@ -131,6 +132,24 @@ def make(
 
     `seed` fixes lengths; prompts follow from seed and salt, so that two runs ask for the same work in other words.
     """
+    prompts = _texts(workload, model, vocabulary, number, seed, salt)
+    if not has_form(workload):
+        return prompts
+    forms = RequestForms(workload, salt)
+    return replace(
+        prompts,
+        templates=tuple(map(forms.template, _each_its_own(prompts.templates, number))),
+        conversations=tuple(map(forms.conversation, prompts.conversations)),
+    )
+
+
+def _each_its_own(templates: Sequence[RequestTemplate], number: int | None) -> Sequence[RequestTemplate]:
+    """As many templates as requests where all have the same text: a share of them has a form."""
+    return templates if len(templates) != 1 else [*templates] * (number or POOL)
+
+
+def _texts(workload: Workload, model: str, vocabulary: Vocabulary, number: int | None, seed: int, salt: str) -> Prompts:
+    """The requests as texts alone."""
     count = number if number is not None else POOL
     random = np.random.default_rng([workload.seed, seed])
     words = np.random.default_rng([workload.seed, seed, *(salt.encode() if workload.salt else b"")])

@@ -1,12 +1,13 @@
 """What is asked of the engine, as a spec declares it: its workloads. How it is asked is in load.py."""
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from tokenpeak.spec import Declaration
 from tokenpeak.spec.lengths import Length
+from tokenpeak.spec.request_form import Images, StructuredAnswers, Tools
 
 
 class _Workload(Declaration):
@@ -25,6 +26,19 @@ class _Workload(Declaration):
     sharing can hit the prefix cache."""
     expected_prefix_hit_rate: float | None = Field(default=None, ge=0, le=1)
     """Share of prompt tokens that the prefix cache should serve; None: not checked."""
+    structured: StructuredAnswers | None = None
+    """A JSON Schema that answers must follow; None: answers are free."""
+    tools: Tools | None = None
+    """Tools that requests offer; None: none."""
+    images: Images | None = None
+    """Images that requests have; None: only texts."""
+
+    @model_validator(mode="after")
+    def _of_chats(self) -> Self:
+        is_chat = self.endpoint == "chat" or isinstance(self, ConversationWorkload)
+        if not is_chat and (self.tools or self.images):
+            raise ValueError(f"{'tools' if self.tools else 'images'} need endpoint: chat")
+        return self
 
     @property
     def intended_hit_rate(self) -> float | None:

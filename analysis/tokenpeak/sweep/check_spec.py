@@ -17,6 +17,7 @@ from tokenpeak.errors import ArchiveError, InputError, LoadError, TokenpeakError
 from tokenpeak.loadgen.datasets import read_samples, read_starters
 from tokenpeak.loadgen.hub import require_library
 from tokenpeak.loadgen.prompts import lengths, shared_tokens
+from tokenpeak.loadgen.request_forms import read_form
 from tokenpeak.loadgen.traces.reading import read_trace
 from tokenpeak.loadgen.vocabulary import UNKNOWN
 from tokenpeak.quality.answers import read_passes
@@ -149,6 +150,7 @@ def unreadable_files(
         except LoadError as error:
             yield error, ("quality", "tasks")
     for index, workload in enumerate(plan.workload for plan in spec.workloads if workloads):
+        yield from ((error, ("workloads", index, "workload", key)) for error, key in _unreadable_forms(workload))
         try:
             _read(workload, is_fetched=is_fetched)
         except LoadError as error:
@@ -173,6 +175,16 @@ def _read(workload: AnyWorkload, *, is_fetched: bool) -> None:
         read_trace(workload.model_copy(update={"path": _here(workload.path)}))
     elif isinstance(workload, ConversationWorkload) and isinstance(workload.starters, str):
         read_starters(workload.model_copy(update={"starters": _here(workload.starters)}))
+
+
+def _unreadable_forms(workload: AnyWorkload) -> Iterator[tuple[LoadError, str]]:
+    """Why the file of a schema or of tools cannot be read, with its key."""
+    for key in ("structured", "tools"):
+        if (form := getattr(workload, key, None)) is not None:
+            try:
+                read_form(key, _here(form.file))
+            except LoadError as error:
+                yield error, key
 
 
 def _here(file: str) -> str:
