@@ -262,3 +262,31 @@ def test_managers_and_their_keys_are_those_documented() -> None:
     }
     for manager, keys in MANAGER_KEYS.items():
         assert set(keys) <= documented[manager], manager
+
+
+CHATS = """\
+axes:
+  enable_prefix_caching: [true, false]
+workloads:
+  - workload: {kind: dataset, name: mine, endpoint: chat, path: PATH, output_tokens: 8}
+    levels:
+      - {concurrency: 4, requests: 8}
+"""
+
+
+def test_an_axis_that_chats_asked_at_once_cannot_show(tmp_path: Path) -> None:
+    """The note names axis and option, in the workload's line; asked turn by turn, or of one turn, there is none."""
+    turn = '{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}'
+    chats = tmp_path / "chats.jsonl"
+    chats.write_text(f'{{"messages": [{turn}, {turn}]}}\n{{"messages": [{turn}]}}\n')
+    path = tmp_path / "mine.yml"
+    fixed, _, rest = SWEEP.partition("fixed:")[2].partition("workloads:")
+    written = CHATS.replace("PATH", str(chats)) + f"fixed:{fixed}{rest[rest.index('objective:') :]}"
+    path.write_text(written)
+    status, said = checked(path)
+
+    note = "1 of the 2 chats of 'mine' have several turns, and each is asked as one request: axis enable_prefix_caching"
+    assert (0, True) == (status, said[0].startswith(f"NOTE {path}:4: {note}"))
+    for before, after in (("output_tokens", "turn_by_turn: true, output_tokens"), ("true, false", "true")):
+        path.write_text(written.replace(before, after, 1))
+        assert "NOTE" not in " ".join(checked(path)[1])

@@ -131,6 +131,15 @@ METRICS: tuple[Metric, ...] = (
         distribution=True,
     ),
     Metric(
+        name="ttfat_s",
+        title="Time to first answer token",
+        unit="s",
+        direction="lower",
+        formula="first token of the answer, after a reasoning model's thoughts − due (open loop) or − sent (closed "
+        "loop); only of runs in which a request had thoughts, or whose SLO limits it",
+        distribution=True,
+    ),
+    Metric(
         name="tpot_s",
         title="Time per output token",
         unit="s",

@@ -128,7 +128,11 @@ def offered(server: Server, asked: ProbeAsked, kind: str, scale: float, seed: in
         )
         served = server.serve(np.array(timetable(level, seed)) * scale, random)
     timings = Timings(
-        due_s=served.due_s / scale, first_s=served.first_s / scale, last_s=served.last_s / scale, tokens=served.tokens
+        due_s=served.due_s / scale,
+        first_s=served.first_s / scale,
+        last_s=served.last_s / scale,
+        tokens=served.tokens,
+        answer_shares=np.zeros(served.due_s.size),
     )
     return ProbeSeen(asked=asked, timings=timings, duration_s=float(timings.last_s.max()))
 

@@ -235,7 +235,7 @@ def test_every_turn_says_the_text_that_is_given(tmp_path: Path) -> None:
     workload = ConversationWorkload.model_validate(keys | {"turn_text": "And then?"})
     turns = [turn for each in prompts(workload, number=6).conversations for turn in each.turns]
 
-    assert [("And then?", 4)] * 6 == [(turn.text, turn.output_tokens) for turn in turns]
+    assert [("And then?", 4)] * 6 == [(turn.messages[0]["content"], turn.output_tokens) for turn in turns]
     for others in ({}, {"turn_text": "And then?", "turn_input_tokens": 5}, {"turn_text": ""}):
         with pytest.raises(ValidationError, match="turn_text"):
             ConversationWorkload.model_validate(keys | others)

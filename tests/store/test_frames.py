@@ -156,7 +156,7 @@ def test_values_have_their_own_types(view: SweepView) -> None:
 def test_latencies_of_requests(kind: str, ttft_s: float, latency_s: float) -> None:
     """They count from when a request was due in an open loop, and from when it was sent in a closed one."""
     key = {"sweep_id": "s", "trial_id": "t", "run_index": 0}
-    moments = {"due_s": 0.5, "sent_s": 1.0, "first_token_s": 2.0, "last_token_s": 4.0}
+    moments = {"due_s": 0.5, "sent_s": 1.0, "first_token_s": 2.0, "first_answer_s": 2.0, "last_token_s": 4.0}
     requests = pl.DataFrame(
         [
             {**key, **moments, "output_tokens": 5, "error": None},

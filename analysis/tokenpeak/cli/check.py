@@ -29,10 +29,10 @@ def check(files: tuple[str, ...]) -> None:
 
     Prints FILE:LINE: MISTAKE, and what to write instead. Exit status 2 when there is one. No node is contacted. Of a
     Compose file, a Kubernetes manifest, a systemd unit or a script it prints which flags its vLLM gets, as a baseline
-    has them.
+    has them. A line with NOTE in front says what a sweep cannot show; it is no mistake.
     """
     # Imported here: data sets need Polars, which takes a second that --help should not cost.
-    from tokenpeak.sweep.check_spec import spec_mistakes
+    from tokenpeak.sweep.check_spec import spec_mistakes, spec_notes
     from tokenpeak.sweep.inventory.checks import inventory_mistakes, missing_variables
 
     others, servers = [], 0
@@ -50,6 +50,7 @@ def check(files: tuple[str, ...]) -> None:
         # A variable whose name is mistyped is one mistake, and not a missing one too.
         mistakes += inventory_mistakes(folder) or missing_variables(folder)
     echo_lines(map(str, mistakes))
+    echo_lines(f"NOTE {note}" for path in sweeps for note in spec_notes(path))
     looked = f"{_count(len(sweeps), 'sweep', 'sweeps')}, {_count(len(inventories), 'inventory', 'inventories')}"
     echo(f"{looked}: {_count(len(mistakes), 'mistake', 'mistakes') if mistakes else 'no mistake found'}")
     if mistakes:

@@ -81,8 +81,10 @@ def plan(
     # Imported here: it needs SciPy, which takes a second that --help should not cost.
     from tokenpeak.results.closed_window import short_closed_loops
     from tokenpeak.results.steady_state import short_runs
+    from tokenpeak.sweep.prefix_notes import prefix_notes
 
     short = [*(each.words for each in short_runs(spec)), *short_closed_loops(spec)]
+    short += [words for words, _ in prefix_notes(spec)]
     beyond = [note for one in plans if (note := _beyond_reach(spec, one, _nodes_of(one, facts)[0], models))]
     unknown = [POOLING] if spec.pools else _notes(facts, _of_vllm(models, plans))
     notes = [*beyond, *unknown, *planned.notes, *short]

@@ -17,6 +17,7 @@ _WHOLE = {
     "concurrency": "requests",
     "cpus": "cores",
     "expected_prefix_hit_rate": "share",
+    "height": "pixels",
     "gpu_hours": "GPU-hours",
     "inputs": "texts",
     "max_concurrency": "requests",
@@ -27,6 +28,7 @@ _WHOLE = {
     "starters": "beginnings",
     "time": "s, or a span",
     "turns": "requests",
+    "width": "pixels",
 }
 _ENDINGS = {
     "_per_s": "1/s",

@@ -11,7 +11,7 @@ from tokenpeak.http_answer import HttpAnswerError, ask
 from tokenpeak.loadgen.http.server import MODELS, Server, names_of
 from tokenpeak.loadgen.prompts import POOL, Prompts
 from tokenpeak.paths import shown
-from tokenpeak.spec.workload import BASE, Workload
+from tokenpeak.spec.workload import BASE, PoolingWorkload, Workload
 
 LOAD = "/v1/load_lora_adapter"
 LOAD_LIMIT_S = 300.0
@@ -32,7 +32,7 @@ def adapters_of(
     Counts are as near to the shares as whole numbers allow, those of the first `warmup` requests apart. Without a
     number a pool is drawn, of which a run takes what it can.
     """
-    if not workload.adapters:
+    if isinstance(workload, PoolingWorkload) or not workload.adapters:
         return ()
     random = np.random.default_rng([workload.seed, seed, _ORDER])
     conversations = len(prompts.conversations)
@@ -52,9 +52,10 @@ def _counted(shares: Mapping[str, float], number: int) -> list[str]:
 
 def require_adapters(server: Server, workloads: Sequence[Workload]) -> None:
     """Load the adapters that have a path and are not served; NoAdapterError where one is not served then."""
-    wanted = {name for each in workloads for name in each.adapters} - {BASE}
+    generations = [each for each in workloads if not isinstance(each, PoolingWorkload)]
+    wanted = {name for each in generations for name in each.adapters} - {BASE}
     if wanted:
-        paths = {name: path for each in workloads for name, path in each.adapter_paths.items()}
+        paths = {name: path for each in generations for name, path in each.adapter_paths.items()}
         asyncio.run(_require(server, wanted, paths))
 
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Self
+from typing import Any, Self
 
 from tokenpeak.loadgen.http.connection import Exchange
 from tokenpeak.loadgen.http.stream import text_of
@@ -42,10 +42,14 @@ class RequestTemplate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Turn:
-    """A user's part of a conversation: its text, and how long the answer may be."""
+    """A user's part of a conversation: its messages, how long the answer may be, and what stands for it later."""
 
-    text: str
+    messages: tuple[dict[str, Any], ...]
     output_tokens: int
+    answer: dict[str, Any] | None = None
+    """The answer in the history of further turns; None: the text that the engine answered."""
+    options: dict[str, Any] | None = None
+    """Options of its body besides those of all turns; one that is None is left out."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,7 +133,7 @@ class ConversationState:
     def __init__(self, conversation: Conversation) -> None:
         self.conversation = conversation
         self.turn = 0
-        self.messages: list[dict[str, str]] = []
+        self.messages: list[dict[str, Any]] = []
         if conversation.starter:
             self.messages.append({"role": "system", "content": conversation.starter})
 
@@ -160,14 +164,16 @@ def _asked(model: str | None) -> bytes:
 
 def _turn_body(assignment: LoadAssignment, conversation: ConversationState, adapter: str | None) -> bytes:
     turn = conversation.conversation.turns[conversation.turn]
-    messages = [*conversation.messages, {"role": "user", "content": turn.text}]
+    messages = [*conversation.messages, *turn.messages]
     options = dict(assignment.conversation_options or {})
     if adapter not in (None, BASE):
         options["model"] = adapter
     for key in ("max_tokens", "min_tokens"):
         if key in options:
             options[key] = turn.output_tokens
-    return json.dumps({**options, "messages": messages}).encode()
+    options |= turn.options or {}
+    given = {key: value for key, value in options.items() if value is not None}
+    return json.dumps({**given, "messages": messages}).encode()
 
 
 def _salt(ids: tuple[int, ...], index: int, like: bytes) -> bytes:
@@ -275,8 +281,8 @@ class RequestSource:
         if conversation.turn >= len(turns) or self._all_sent():
             return None
         conversation.messages += [
-            {"role": "user", "content": turn.text},
-            {"role": "assistant", "content": text_of(exchange)},
+            *turn.messages,
+            turn.answer or {"role": "assistant", "content": text_of(exchange)},
         ]
         due = (exchange.ended or perf_counter()) + self._assignment.think_time_s
         following = self._exchange(due)

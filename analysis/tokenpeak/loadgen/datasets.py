@@ -90,6 +90,7 @@ LARGEST_BYTES, MOST_ROWS = 1024**3, 2_000_000
 """Of a dataset: the ShareGPT that benchmarks use has 0.7 GB and 94,000 conversations."""
 _HEAD_BYTES = 1 << 16
 HUMAN = ("human", "user")
+ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
 CHATS = "messages"
 """The column that chat logs have their messages in; it need not be named."""
 
@@ -155,7 +156,8 @@ def _file(path: Path, workload: DatasetWorkload) -> list[Row]:
         raise WorkloadError(f"{path} does not end in .json, .jsonl or .parquet, which say what it holds; rename it.")
     if path.suffix == ".json":
         data = bounded.read_bytes(path, LARGEST_BYTES, error=WorkloadError)
-        return _conversations(bounded.parse_json(data, path, nan="null", most=LARGEST_BYTES, error=WorkloadError), path)
+        entries = bounded.parse_json(data, path, nan="null", most=LARGEST_BYTES, error=WorkloadError)
+        return _conversations(entries, path, turn_by_turn=workload.turn_by_turn)
     named = [name for name in (workload.prompt_column, workload.output_column) if name]
     rows = _parquet(path, named) if path.suffix == ".parquet" else _jsonl(path)
     return _rows(rows, str(path), workload)
@@ -164,12 +166,12 @@ def _file(path: Path, workload: DatasetWorkload) -> list[Row]:
 def _of_hub(name: str, workload: DatasetWorkload) -> list[Row]:
     rows = hub_rows(name, workload.subset, workload.split, MOST_ROWS)
     if rows and workload.prompt_column not in rows[0] and {"conversations", "conversation"} & rows[0].keys():
-        return _conversations(rows, name)
+        return _conversations(rows, name, turn_by_turn=workload.turn_by_turn)
     return _rows(rows, name, workload)
 
 
-def _conversations(entries: object, place: str | Path) -> list[Row]:
-    """The conversations of a list of entries: of ShareGPT, or chats."""
+def _conversations(entries: object, place: str | Path, *, turn_by_turn: bool) -> list[Row]:
+    """The conversations of a list of entries: of ShareGPT, whose first turn or all are asked, or chats."""
     pairs: list[Row] = []
     for entry in entries if isinstance(entries, list) else []:
         if isinstance(entry, dict) and (chat := chat_of(entry.get(CHATS))):
@@ -181,6 +183,11 @@ def _conversations(entries: object, place: str | Path) -> list[Row]:
             for turn in (turns if isinstance(turns, list) else [])
             if isinstance(turn, dict)
         ]
+        if turn_by_turn:
+            messages = [{"role": ROLES.get(str(by)), "content": words} for by, words in utterances]
+            if (chat := chat_of(messages)) is not None:
+                pairs.append((chat, chat.answer))
+            continue
         is_text = all(isinstance(words, str) for _, words in utterances[:2])
         if len(utterances) >= 2 and utterances[0][0] in HUMAN and utterances[0][1] and is_text:
             pairs.append((utterances[0][1], utterances[1][1] or None))

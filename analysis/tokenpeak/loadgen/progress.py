@@ -157,6 +157,7 @@ def _distributions(record: RunRecord) -> list[str]:
         return [latency]
     return [
         _line("Time to first token", summary.ttft_s, 1e3, "ms"),
+        *([_line("First answer token", summary.ttfat_s, 1e3, "ms")] if summary.ttfat_s.n else []),
         _line("Time per output token", summary.tpot_s, 1e3, "ms"),
         _line("Inter-token latency", summary.itl_s, 1e3, "ms"),
         latency,

@@ -6,15 +6,17 @@ text, they are words that the engine counts as one token each; the chat template
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from tokenpeak.errors import WorkloadError
 from tokenpeak.loadgen.assignment import Conversation, RequestTemplate, Turn
+from tokenpeak.loadgen.chats import conversations_of
 from tokenpeak.loadgen.datasets import read_samples, read_starters, salted
 from tokenpeak.loadgen.pooling_prompts import TAKE_IDS, distinct_requests, pooling_templates
+from tokenpeak.loadgen.request_forms import RequestForms, has_form
 from tokenpeak.loadgen.traces.reading import read_trace
 from tokenpeak.loadgen.traces.trace import Trace, TraceEntry
 from tokenpeak.loadgen.vocabulary import Vocabulary
@@ -139,6 +141,24 @@ def make(
 
     `seed` fixes lengths; prompts follow from seed and salt, so that two runs ask for the same work in other words.
     """
+    prompts = _texts(workload, model, vocabulary, number, seed, salt)
+    if isinstance(workload, PoolingWorkload) or not has_form(workload):
+        return prompts
+    forms = RequestForms(workload, salt)
+    return replace(
+        prompts,
+        templates=tuple(map(forms.template, _each_its_own(prompts.templates, number))),
+        conversations=tuple(map(forms.conversation, prompts.conversations)),
+    )
+
+
+def _each_its_own(templates: Sequence[RequestTemplate], number: int | None) -> Sequence[RequestTemplate]:
+    """As many templates as requests where all have the same text: a share of them has a form."""
+    return templates if len(templates) != 1 else [*templates] * (number or POOL)
+
+
+def _texts(workload: Workload, model: str, vocabulary: Vocabulary, number: int | None, seed: int, salt: str) -> Prompts:
+    """The requests as texts alone."""
     count = number if number is not None else POOL
     random = np.random.default_rng([workload.seed, seed])
     words = np.random.default_rng([workload.seed, seed, *(salt.encode() if workload.salt else b"")])
@@ -152,6 +172,12 @@ def make(
         return Prompts(templates=(template,))
     if isinstance(workload, DatasetWorkload):
         samples = read_samples(workload)
+        if workload.turn_by_turn:
+            return Prompts(
+                conversations=conversations_of(samples, workload, count, random, mark),
+                conversation_options=_options(workload, model, 1, seed),
+                think_time_s=workload.think_time_s,
+            )
         chosen = (samples[index] for index in random.permutation(len(samples))[:count])
         templates = [
             _text_template(workload, model, each.messages or each.prompt, each.output_tokens, seed, mark)
@@ -258,7 +284,10 @@ def _conversations(
         conversations.append(
             Conversation(
                 starter=starters[number % len(starters)],
-                turns=tuple(Turn(text=text, output_tokens=output) for text, output in zip(said, outputs, strict=True)),
+                turns=tuple(
+                    Turn(messages=({"role": "user", "content": text},), output_tokens=output)
+                    for text, output in zip(said, outputs, strict=True)
+                ),
             )
         )
     return Prompts(

@@ -19,6 +19,7 @@ from tokenpeak.files import replacing, write_atomically
 from tokenpeak.loadgen.adapters import NoAdapterError, adapters_of, require_adapters
 from tokenpeak.loadgen.arrivals import staged_caps, staged_timetable, timetable
 from tokenpeak.loadgen.assignment import LoadAssignment
+from tokenpeak.loadgen.chats import first_turns
 from tokenpeak.loadgen.http.metrics_page import Scraper, counters, restarted
 from tokenpeak.loadgen.http.server import Server
 from tokenpeak.loadgen.http.stream import Reply
@@ -186,13 +187,9 @@ class Run:
         salt = f"{int(setting.origin_unix_s() * 1e3) % 2**32:08x}{run.run_index:02x}{self._offers:02x}"
         self._offers += 1
         prompts = make(run.workload, setting.job.model, setting.vocabulary, number=requests, seed=run.seed, salt=salt)
-        if isinstance(run.workload, ConversationWorkload):
-            endpoint = "chat"
-            if due is not None:
-                # A timetable's rate counts requests; every further turn follows its conversation's own pace.
-                due = due[:: run.workload.turns]
-        else:
-            endpoint = run.workload.endpoint
+        endpoint = "chat" if isinstance(run.workload, ConversationWorkload) else run.workload.endpoint
+        if due is not None and prompts.conversations:
+            due = first_turns(due, prompts.conversations)
         return LoadAssignment(
             target=setting.server.target(endpoint),
             templates=prompts.templates,

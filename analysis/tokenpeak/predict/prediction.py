@@ -44,6 +44,8 @@ IDLE_REQUESTS = 5
 
 RATE_STEP = 1 / 64
 """Share of the highest rate within which the rate of an SLO is predicted."""
+PLAYED = ("ttft_s", "tpot_s", "latency_s")
+"""The metrics with limits that are predicted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -327,7 +329,7 @@ def binding(memory: MemoryPlan, demand: Demand, state: SteadyState) -> str:
 
 def slo_rate_per_s(memory: MemoryPlan, demand: Demand, slo: Slo) -> float | None:
     """The highest request rate at which every limit of the SLO should hold: None without limits, 0.0 if none holds."""
-    limits = [(metric, quantile, limit) for metric, quantile, limit in slo.limits() if metric != "itl_s"]
+    limits = [(metric, quantile, limit) for metric, quantile, limit in slo.limits() if metric in PLAYED]
     if not limits:
         return None
     ranks = memory.data_parallel

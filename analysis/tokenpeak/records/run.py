@@ -64,6 +64,8 @@ class RequestColumn(NamedTuple):
 
     kind: Literal["text", "int32", "int64", "float64", "list of int32"]
     meaning: str
+    is_later: bool = False
+    """Whether files that were written before it was recorded lack it."""
 
 
 REQUEST_COLUMNS: dict[str, RequestColumn] = {
@@ -77,7 +79,8 @@ REQUEST_COLUMNS: dict[str, RequestColumn] = {
     "turn": RequestColumn("int32", "turn of a conversation, from 0; null for single requests"),
     "adapter": RequestColumn(
         "text",
-        "LoRA adapter that was asked, or base; null where the workload names none, and in older archives",
+        "LoRA adapter that was asked, or base; null where the workload names none, and in older files",
+        is_later=True,
     ),
     "due_s": RequestColumn("float64", "when it was due, seconds after the run's start, or the probe's"),
     "sent_s": RequestColumn("float64", "when its first byte was handed to the socket"),
@@ -96,6 +99,12 @@ REQUEST_COLUMNS: dict[str, RequestColumn] = {
     "events": RequestColumn("int32", "events that carried tokens"),
     "event_times_us": RequestColumn(
         "list of int32", "microseconds between successive token events, starting from the first token (list)"
+    ),
+    "first_answer_s": RequestColumn(
+        "float64",
+        "when the first event with a token of the answer arrived, after a reasoning model's thoughts: the first token "
+        "where there were none; null where only thoughts came, and in older files",
+        is_later=True,
     ),
     "status": RequestColumn("int32", "HTTP status; null when no response came"),
     "error": RequestColumn("text", "kind of failure; null when the request ended well"),
@@ -141,6 +150,8 @@ class RunSummary(Record):
     latency_s: Distribution
     request_input_tok_per_s: Distribution = Distribution(n=None)
     """Unknown in archives written before it was recorded."""
+    ttfat_s: Distribution = Distribution(n=None)
+    """Of answers that followed thoughts; not recorded where no request had thoughts and the SLO does not limit it."""
     __pydantic_extra__: dict[str, Distribution] = Field(init=False)
     """Further metrics over requests, as metrics.py declares them."""
     model_config = ConfigDict(extra="allow")

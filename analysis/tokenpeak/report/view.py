@@ -364,7 +364,7 @@ def engine_words(version: str | None) -> str:
 def metric_word(name: str) -> str:
     """A metric's short name as SLOs write it: ttft_s is TTFT."""
     stem = name.removesuffix("_s")
-    return stem.upper() if stem in ("ttft", "tpot", "itl") else stem
+    return stem.upper() if stem in ("ttft", "ttfat", "tpot", "itl") else stem
 
 
 def latency_words(column: str) -> str:

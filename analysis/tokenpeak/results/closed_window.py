@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tokenpeak.ranking.intervals import requests_to_assure, share
 from tokenpeak.spec.load import FEWEST_WAVES, AnyLevel, ClosedLoad
 from tokenpeak.spec.sweep import SweepSpec
-from tokenpeak.spec.workload import AnyWorkload, ConversationWorkload
+from tokenpeak.spec.workload import AnyWorkload, ConversationWorkload, DatasetWorkload
 
 Numbers = NDArray[np.float64]
 
@@ -43,7 +43,7 @@ def held_concurrency(level: AnyLevel, workload: AnyWorkload) -> int | None:
     """The number in flight that the load holds throughout; None where it is meant to change, or users think."""
     if not isinstance(level, ClosedLoad):
         return None
-    thinks = isinstance(workload, ConversationWorkload) and workload.think_time_s > 0
+    thinks = isinstance(workload, ConversationWorkload | DatasetWorkload) and workload.think_time_s > 0
     return None if thinks else level.concurrency
 
 

@@ -15,6 +15,7 @@ _LAST, _TOKENS = pl.col("last_token_s"), pl.col("output_tokens")
 
 REQUEST_METRICS: dict[str, Callable[[pl.Expr], pl.Expr]] = {
     "ttft_s": lambda began: pl.col("first_token_s") - began,
+    "ttfat_s": lambda began: pl.col("first_answer_s") - began,
     "tpot_s": lambda _: pl.when(_TOKENS > 1).then((_LAST - pl.col("first_token_s")) / (_TOKENS - 1)),
     "latency_s": lambda began: _LAST - began,
     "request_output_tok_per_s": lambda began: _TOKENS / (_LAST - began),
@@ -37,8 +38,9 @@ def slo_met(summary: RunSummary, slo: Slo) -> bool | None:
         if (value is not None and value > limit) or summary.requests_ok == 0:
             return False
         # A percentile is of those that ended well: with failures, enough of all that were sent must hold the limit.
+        # So must they of those that only had thoughts.
         within = summary.within_limits.get(f"{metric}_{percentile}", sent - failed)
-        if failed and 100 * within < int(percentile.removeprefix("p")) * sent:
+        if (failed or metric == "ttfat_s") and 100 * within < int(percentile.removeprefix("p")) * sent:
             return False
         if sent < requests_to_see(percentile):
             decided = False

@@ -119,7 +119,9 @@ def summarize(
         all_held = pl.lit(value=True)
         for metric, percentile, limit in limits:
             column = {"itl_s": "itl_p99_s"}.get(metric, metric)
-            held = pl.col(column).is_null() | (pl.col(column) <= limit)
+            # Answers of one token have no TPOT; one that never came holds no limit.
+            without = pl.col(column).is_null() if metric != "ttfat_s" else pl.lit(value=False)
+            held = without | (pl.col(column) <= limit).fill_null(value=False)
             all_held = all_held & held
             if metric != "itl_s":
                 within_limits[f"{metric}_{percentile}"] = ok.filter(held).height
@@ -144,8 +146,16 @@ def summarize(
         goodput_request_per_s=good,
         within_limits=within_limits,
         itl_s=distribution(gaps_s(ok)),
-        **{name: distribution(ok[name].drop_nulls().to_numpy()) for name in REQUEST_METRICS},
+        **{name: distribution(ok[name].drop_nulls().to_numpy()) for name in _known_metrics(ok, slo)},
     )
+
+
+def _known_metrics(ok: pl.DataFrame, slo: Slo) -> list[str]:
+    """The metrics over requests; without the time to the first answer token where that is the first token's."""
+    answer = pl.col("first_answer_s")
+    has_thoughts = answer.is_not_null().any() & (answer.is_null() | (answer > pl.col("first_token_s"))).any()
+    is_limited = any(metric == "ttfat_s" for metric, _, _ in slo.limits())
+    return [name for name in REQUEST_METRICS if name != "ttfat_s" or is_limited or ok.select(has_thoughts).item()]
 
 
 def _window(requests: pl.DataFrame, concurrency: int | None, begin_s: float) -> SteadyWindow | None:

@@ -15,6 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tokenpeak.records import OVERLOADED, ClientHealth, EngineCounters, Reason, RunSummary, Verdict
+from tokenpeak.results.closed_window import held_concurrency
 from tokenpeak.results.run_summary import per_request, token_moments
 from tokenpeak.results.steady_state import steady_state_of
 from tokenpeak.spec.load import ClosedLoad, LoadLevel, OpenLoad
@@ -120,7 +121,10 @@ def _delivered(evidence: RunEvidence) -> Reason | None:
     due, sent = evidence.due, evidence.requests.height
     if due is None or evidence.stopped is not None:
         return None
-    further = evidence.workload.turns - 1 if isinstance(evidence.workload, ConversationWorkload) else 0
+    turns = evidence.requests["turn"].max()
+    further = turns if isinstance(turns, int) else 0
+    if isinstance(evidence.workload, ConversationWorkload):
+        further = evidence.workload.turns - 1
     failed = evidence.requests.filter(pl.col("error").is_not_null()).height
     limit = DELIVERED_SHARE * due - further * (failed + (evidence.client.processes or 1))
     text = f"Only {sent} of the {due} requests that were due were sent, so the load was smaller than its level says."
@@ -230,7 +234,9 @@ def reached_concurrency(requests: pl.DataFrame) -> float:
 
 def _concurrency(evidence: RunEvidence) -> Reason | None:
     level = evidence.level
-    if not isinstance(level, ClosedLoad) or evidence.summary.requests_ok == 0:
+    # A user who thinks keeps a slot without a request in flight.
+    thinks = held_concurrency(level, evidence.workload) is None
+    if not isinstance(level, ClosedLoad) or thinks or evidence.summary.requests_ok == 0:
         return None
     limit = CONCURRENCY_SHARE * min(level.concurrency, evidence.requests.height)
     reached = reached_concurrency(evidence.requests)

@@ -11,7 +11,7 @@ def requests_to_see(percentile: str) -> int:
     return -(-100 // beyond)
 
 
-LEAST_MS = {"ttft_s": 1.0, "latency_s": 1.0, "tpot_s": 0.1, "itl_s": 0.01}
+LEAST_MS = {"ttft_s": 1.0, "ttfat_s": 1.0, "latency_s": 1.0, "tpot_s": 0.1, "itl_s": 0.01}
 """Lower limits are seconds that were taken for milliseconds: an answer over HTTP takes longer."""
 
 
@@ -24,6 +24,13 @@ class Slo(Declaration):
     """Time to first token, p95."""
     ttft_p99_ms: PositiveFloat | None = None
     """Time to first token, p99."""
+    ttfat_p50_ms: PositiveFloat | None = None
+    """Time to the first token of the answer, after a reasoning model's thoughts, p50; without thoughts, that to the
+    first token. A request that only had thoughts does not hold it."""
+    ttfat_p95_ms: PositiveFloat | None = None
+    """Time to the first token of the answer, p95."""
+    ttfat_p99_ms: PositiveFloat | None = None
+    """Time to the first token of the answer, p99."""
     tpot_p50_ms: PositiveFloat | None = None
     """Time per output token after the first, of each request, p50."""
     tpot_p95_ms: PositiveFloat | None = None

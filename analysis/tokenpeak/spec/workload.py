@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_v
 
 from tokenpeak.spec import Declaration
 from tokenpeak.spec.lengths import Length
+from tokenpeak.spec.request_form import Images, StructuredAnswers, Tools
 from tokenpeak.spec.window import span_s
 
 BASE = "base"
@@ -25,19 +26,6 @@ class _OwnWorkload(Declaration):
     sharing can hit the prefix cache."""
     expected_prefix_hit_rate: float | None = Field(default=None, ge=0, le=1)
     """Share of prompt tokens that the prefix cache should serve; None: not checked."""
-    adapters: dict[AdapterName, PositiveFloat] = {}
-    """Share of the requests that each LoRA adapter gets, by the name under which it is served; `base` is the model
-    without one. Shares count against their sum; a conversation stays with its adapter. Empty: the model alone is asked.
-    """
-    adapter_paths: dict[AdapterName, str] = {}
-    """Folders of adapters on the engine's machine, by name: those that the server does not list are loaded by its API
-    before any load. Without it, the server has them by its flag `lora_modules`."""
-
-    @model_validator(mode="after")
-    def _adapted(self) -> Self:
-        if extra := self.adapter_paths.keys() - (self.adapters.keys() - {BASE}):
-            raise ValueError(f"adapter_paths has {', '.join(sorted(extra))}, of which adapters gives no share")
-        return self
 
     @property
     def intended_hit_rate(self) -> float | None:
@@ -52,6 +40,32 @@ class _Workload(_OwnWorkload):
     """Sampling temperature of each request."""
     ignore_eos: bool = True
     """Generate exactly the asked number of tokens, whatever the model would say."""
+    adapters: dict[AdapterName, PositiveFloat] = {}
+    """Share of the requests that each LoRA adapter gets, by the name under which it is served; `base` is the model
+    without one. Shares count against their sum; a conversation stays with its adapter. Empty: the model alone is asked.
+    """
+    adapter_paths: dict[AdapterName, str] = {}
+    """Folders of adapters on the engine's machine, by name: those that the server does not list are loaded by its API
+    before any load. Without it, the server has them by its flag `lora_modules`."""
+    structured: StructuredAnswers | None = None
+    """A JSON Schema that answers must follow; None: answers are free."""
+    tools: Tools | None = None
+    """Tools that requests offer; None: none."""
+    images: Images | None = None
+    """Images that requests have; None: only texts."""
+
+    @model_validator(mode="after")
+    def _adapted(self) -> Self:
+        if extra := self.adapter_paths.keys() - (self.adapters.keys() - {BASE}):
+            raise ValueError(f"adapter_paths has {', '.join(sorted(extra))}, of which adapters gives no share")
+        return self
+
+    @model_validator(mode="after")
+    def _of_chats(self) -> Self:
+        is_chat = self.endpoint == "chat" or isinstance(self, ConversationWorkload)
+        if not is_chat and (self.tools or self.images):
+            raise ValueError(f"{'tools' if self.tools else 'images'} need endpoint: chat")
+        return self
 
 
 class FixedWorkload(_Workload):
@@ -92,8 +106,8 @@ class SyntheticWorkload(_Workload):
 class DatasetWorkload(_Workload):
     """Prompts sampled from files or datasets of the hub: ShareGPT's `.json`, `.jsonl` or `.parquet`; or chats.
 
-    Of a chat, all that stands before the last answer is asked again, and an answer of that one's length is asked for.
-    Chats need `endpoint: chat`.
+    Of a chat, all that stands before the last answer is asked again, and an answer of that one's length is asked for;
+    or each turn of it after the other, with `turn_by_turn`. Chats need `endpoint: chat`.
     """
 
     kind: Literal["dataset"] = "dataset"
@@ -120,9 +134,21 @@ class DatasetWorkload(_Workload):
     """Shorter prompts are left out."""
     max_input_tokens: PositiveInt | None = None
     """Longer prompts are left out."""
+    turn_by_turn: bool = False
+    """Ask a chat as its user did: each turn after the answer to the one before, with all before it as its history.
+
+    The history holds the engine's own answers, which its prefix cache has, as a chat client would send them; they are
+    as long as the recorded ones. A recorded answer that called tools stays, since the tools' results belong to it.
+    """
+    think_time_s: float = Field(default=0.0, ge=0)
+    """Pause between an answer and the next turn of a chat."""
 
     @model_validator(mode="after")
     def _sourced(self) -> "DatasetWorkload":
+        if self.turn_by_turn and self.endpoint != "chat":
+            raise ValueError("turn_by_turn needs endpoint: chat")
+        if self.think_time_s and not self.turn_by_turn:
+            raise ValueError("think_time_s needs turn_by_turn: true")
         if not (self.files or self.names) or not all(self.names):
             raise ValueError("give the dataset's path, paths or hub")
         try:
@@ -261,8 +287,10 @@ class PoolingWorkload(_OwnWorkload):
         return self
 
 
+GenerationWorkload = FixedWorkload | SyntheticWorkload | DatasetWorkload | ConversationWorkload | TraceWorkload
+"""A workload whose requests are answered with tokens."""
 Workload = Annotated[
-    FixedWorkload | SyntheticWorkload | DatasetWorkload | ConversationWorkload | TraceWorkload | PoolingWorkload,
+    GenerationWorkload | PoolingWorkload,
     Field(discriminator="kind"),
 ]
 

@@ -35,9 +35,6 @@ REQUEST_TYPES: dict[str, pl.DataType] = {
 }
 """Column → the type that it is read as; a file may hold a narrower one."""
 
-LATER = {"adapter"}
-"""Columns that archives written before them lack; all null then."""
-
 Struct = dict[int, Any]
 """Field's number → value; fields that are not needed included."""
 
@@ -65,7 +62,7 @@ def _unreadable(path: Path) -> str | None:
         columns = pl.read_parquet_schema(path)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         return f"not a whole Parquet file ({shown(str(error), 200)})"
-    if missing := REQUEST_COLUMNS.keys() - columns.keys() - LATER:
+    if missing := {name for name, column in REQUEST_COLUMNS.items() if not column.is_later} - columns.keys():
         return f"lacks {', '.join(sorted(missing))}"
     for name, wanted in REQUEST_TYPES.items():
         if name in columns and not _is_read_as(wanted, columns[name]):

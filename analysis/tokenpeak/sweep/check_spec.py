@@ -17,6 +17,7 @@ from tokenpeak.errors import ArchiveError, InputError, LoadError, TokenpeakError
 from tokenpeak.loadgen.datasets import read_samples, read_starters
 from tokenpeak.loadgen.hub import require_library
 from tokenpeak.loadgen.prompts import lengths, shared_tokens
+from tokenpeak.loadgen.request_forms import read_form
 from tokenpeak.loadgen.traces.reading import read_trace
 from tokenpeak.loadgen.vocabulary import UNKNOWN
 from tokenpeak.quality.answers import read_passes
@@ -35,6 +36,7 @@ from tokenpeak.spec.workload import (
     SyntheticWorkload,
     TraceWorkload,
 )
+from tokenpeak.sweep.prefix_notes import prefix_notes
 from tokenpeak.vllm.flags import flag_table, size
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -59,6 +61,16 @@ def spec_mistakes(path: Path) -> list[Mistake]:
     except TokenpeakError as error:
         return sorted(_refused(written, error))
     return sorted({*_flags(spec, written), *_files(spec, written), *_adapters(spec, written)})
+
+
+def spec_notes(path: Path) -> list[Mistake]:
+    """What the spec in a file cannot show, by line; nothing where it has mistakes."""
+    try:
+        written = LocatedYaml(path)
+        spec = read_spec(str(path))
+    except TokenpeakError:
+        return []
+    return [written.mistake(text, *place) for text, place in prefix_notes(spec)]
 
 
 def _refused(written: LocatedYaml, error: TokenpeakError) -> Iterator[Mistake]:
@@ -156,6 +168,7 @@ def unreadable_files(
         except LoadError as error:
             yield error, ("quality", "tasks")
     for index, workload in enumerate(plan.workload for plan in spec.workloads if workloads):
+        yield from ((error, ("workloads", index, "workload", key)) for error, key in _unreadable_forms(workload))
         try:
             _read(workload, is_fetched=is_fetched)
         except LoadError as error:
@@ -180,6 +193,16 @@ def _read(workload: AnyWorkload, *, is_fetched: bool) -> None:
         read_trace(workload.model_copy(update={"path": _here(workload.path)}))
     elif isinstance(workload, ConversationWorkload) and isinstance(workload.starters, str):
         read_starters(workload.model_copy(update={"starters": _here(workload.starters)}))
+
+
+def _unreadable_forms(workload: AnyWorkload) -> Iterator[tuple[LoadError, str]]:
+    """Why the file of a schema or of tools cannot be read, with its key."""
+    for key in ("structured", "tools"):
+        if (form := getattr(workload, key, None)) is not None:
+            try:
+                read_form(key, _here(form.file))
+            except LoadError as error:
+                yield error, key
 
 
 def _here(file: str) -> str:

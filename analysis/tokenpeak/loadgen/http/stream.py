@@ -3,6 +3,7 @@
 An event's time is when its last byte arrived. An event carries tokens when it has a choice, except the one that only
 opens a chat message (a role without content) and one that only says why generation ended (a finish reason on an empty
 delta). A completion event with empty text still carries a token: detokenizers hold back incomplete characters.
+A reasoning model's thoughts are tokens, too; its answer begins with the first text or tool call beside them.
 
 Failures: `http_NNN`, `stream_error` (the server reported one in an event), `malformed_stream` (an event that is no JSON
 object of the API, is too long, or is one of too many), `truncated` (the stream ended before the server said so),
@@ -35,7 +36,7 @@ Count = Annotated[int, Ge(0), Le(COUNT_LIMIT)]
 Seconds = Annotated[float, Ge(-NUMBER_LIMIT), Le(NUMBER_LIMIT)]
 _GAP_BYTES = 4
 _LONGEST_GAP_US = (1 << 31) - 1
-_SPOT = re.compile(rb'("(?:text|content)":\s*")[^"\\]*(")')
+_SPOT = re.compile(rb'("(?:text|content|reasoning|reasoning_content)":\s*")[^"\\]+(")')
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,6 +50,7 @@ class Reply:
     first_byte_s: Seconds | None
     first_token_s: Seconds | None
     last_token_s: Seconds | None
+    first_answer_s: Seconds | None = None
     input_tokens: Count | None
     cached_tokens: Count | None
     output_tokens: Count | None
@@ -119,11 +121,13 @@ class _Events:
     the blank line after the event in it: no text can.
     """
 
-    __slots__ = ("blank_ends", "done", "fault", "finished", "token_ends", "usage")
+    __slots__ = ("answer_end", "blank_ends", "done", "fault", "finished", "token_ends", "usage")
 
     def __init__(self) -> None:
         self.token_ends: list[int] = []
         """The body offset at which each event with tokens ended."""
+        self.answer_end: int | None = None
+        """The body offset at which the first event of the answer ended, after all thoughts."""
         self.usage: dict[str, Any] | None = None
         self.finished = False
         self.blank_ends = 0
@@ -162,6 +166,9 @@ class _Events:
             if not self._take(event):
                 continue
             ended(position)
+            if self.answer_end is None and _is_answer(event, is_first=len(self.token_ends) == 1):
+                # What is learned of thoughts is not what an answer looks like.
+                self.answer_end, opening, parsed = position, b"", 0
             if not opening and parsed <= LEARNING_EVENTS:
                 spot = _SPOT.search(block)
                 if spot is not None:
@@ -210,6 +217,14 @@ def _carries_tokens(event: dict[str, Any]) -> bool:
     return not delta.get("role") and choice.get("finish_reason") is None and "content" in delta
 
 
+def _is_answer(event: dict[str, Any], *, is_first: bool) -> bool:
+    """Whether an event with tokens has some of the answer; a blank one after others belongs to the thoughts."""
+    delta = event["choices"][0].get("delta")
+    if delta is None or delta.get("content") or delta.get("tool_calls"):
+        return True
+    return is_first and not (delta.get("reasoning_content") or delta.get("reasoning"))
+
+
 def text_of(exchange: Exchange) -> str:
     """The engine's whole text; events of another shape say nothing."""
     body = received(exchange)[0]
@@ -253,7 +268,7 @@ def read(exchange: Exchange, start: float, *, events_for_usage: bool = False) ->
     body, lengths = received(exchange)
     events = _Events()
     usage: dict[str, int | None] = {}
-    first_token = last_token = None
+    first_token = last_token = first_answer = None
     gaps = b""
     if exchange.status is not None and exchange.status != 200:
         error = error or f"http_{exchange.status}"
@@ -271,6 +286,8 @@ def read(exchange: Exchange, start: float, *, events_for_usage: bool = False) ->
             times = _token_times(exchange, lengths, events.token_ends)
             first_token, last_token = times[0], times[-1]
             gaps = _gaps(times)
+            if events.answer_end is not None:
+                (first_answer,) = _token_times(exchange, lengths, [events.answer_end])
         fault = events.fault or fault
         if events_for_usage and events.usage is None:
             usage = {"output_tokens": len(events.token_ends) - events.blank_ends}
@@ -295,6 +312,7 @@ def read(exchange: Exchange, start: float, *, events_for_usage: bool = False) ->
         first_byte_s=at(exchange.times[0] if exchange.times else None),
         first_token_s=at(first_token),
         last_token_s=at(last_token),
+        first_answer_s=at(first_answer),
         input_tokens=usage.get("input_tokens"),
         cached_tokens=usage.get("cached_tokens"),
         output_tokens=usage.get("output_tokens"),

@@ -10,7 +10,7 @@ from pydantic import model_validator
 
 from tokenpeak.errors import LoadError
 from tokenpeak.loadgen.rate.probe import ProbeAsked, ProbeSeen
-from tokenpeak.loadgen.rate.queue import WARMUP_SHARE, Timings
+from tokenpeak.loadgen.rate.queue import NEVER, WARMUP_SHARE, Numbers, Timings
 from tokenpeak.loadgen.rate.sustainable import SustainableRateSearch
 from tokenpeak.loadgen.workers.pool import Offered
 from tokenpeak.ranking.intervals import share
@@ -113,11 +113,20 @@ def _seen(asked: ProbeAsked, offered: Offered, slo: Slo, duration_s: float) -> P
             first_s=ok["first_token_s"].fill_null(ok["last_token_s"]).to_numpy(),
             last_s=ok["last_token_s"].to_numpy(),
             tokens=ok["output_tokens"].fill_null(ok["events"]).cast(pl.Float64).to_numpy(),
+            answer_shares=_answer_shares(ok),
         ),
         failed=offered.table.height - ok.height,
         duration_s=duration_s,
         gaps={name: float(np.quantile(gaps, share(name))) for name in limited if gaps.size},
     )
+
+
+def _answer_shares(ok: pl.DataFrame) -> Numbers:
+    """How far through a request's tokens its answer began, in 0..1 by time; NEVER where only thoughts came."""
+    first, last = pl.col("first_token_s"), pl.col("last_token_s")
+    spans = pl.when(last > first).then((pl.col("first_answer_s") - first) / (last - first)).otherwise(0.0)
+    answered = pl.col("first_answer_s").is_not_null()
+    return ok.select(pl.when(answered).then(spans).otherwise(NEVER)).to_series().to_numpy()
 
 
 def _shown(search: SustainableRateSearch, probe: ProbeSeen, offered: Offered, slo: Slo) -> RateProbe:

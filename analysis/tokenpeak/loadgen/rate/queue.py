@@ -24,6 +24,8 @@ WARMUP_SHARE = 0.1
 LONG_FIXED, LONG, SHORT_FIXED, SHORT = 300_000, 150_000, 20_000, 6000
 """Requests of the model's own runs, and of quick ones; with fixed slots it is quicker to follow."""
 RESAMPLES = 10
+NEVER = 1e6
+"""The share at which an answer begins that never does: beyond any limit."""
 LEAST_SLOPE = 0.3
 HIGHEST_SHARE = 0.995
 """Of capacity: a queue closer to it takes longer to settle than any run."""
@@ -37,9 +39,13 @@ class Timings:
     first_s: Numbers
     last_s: Numbers
     tokens: Numbers
+    answer_shares: Numbers
+    """When the answer began after a reasoning model's thoughts, as a share of the time from first to last token."""
 
     def metric(self, name: str) -> Numbers:
-        """`ttft_s`, `latency_s` or `tpot_s` (the latter of answers of two tokens and more)."""
+        """`ttft_s`, `ttfat_s`, `latency_s` or `tpot_s` (the latter of answers of two tokens and more)."""
+        if name == "ttfat_s":
+            return self.first_s + self.answer_shares * (self.last_s - self.first_s) - self.due_s
         if name == "ttft_s":
             return self.first_s - self.due_s
         if name == "latency_s":
@@ -62,6 +68,7 @@ class QueueModel:
     works: Numbers
     first_works: Numbers
     tokens: Numbers
+    answer_shares: Numbers
 
     @property
     def capacity_per_s(self) -> float:
@@ -72,7 +79,8 @@ class QueueModel:
     def resampled(self, indices: NDArray[np.int64]) -> "QueueModel":
         """The model with other works: those at `indices`, sorted again."""
         chosen = np.sort(indices)
-        return replace(self, works=self.works[chosen], first_works=self.first_works[chosen], tokens=self.tokens[chosen])
+        parts = {name: getattr(self, name)[chosen] for name in ("works", "first_works", "tokens", "answer_shares")}
+        return replace(self, **parts)
 
     def serve(self, due_s: Numbers, uniforms: Numbers) -> Timings:
         """Requests due at these moments; `uniforms` in 0..1 choose their works, so that equal ones stay comparable."""
@@ -83,7 +91,13 @@ class QueueModel:
             first, last = starts + first_works, starts + works
         else:
             first, last = self._shared(due_s, works, first_works)
-        return Timings(due_s=due_s, first_s=first, last_s=last, tokens=self.tokens[chosen])
+        return Timings(
+            due_s=due_s,
+            first_s=first,
+            last_s=last,
+            tokens=self.tokens[chosen],
+            answer_shares=self.answer_shares[chosen],
+        )
 
     def _shared(self, due_s: Numbers, works: Numbers, first_works: Numbers) -> tuple[Numbers, Numbers]:
         """First and last token. All in a slot move on alike, so one progress counts for all of them."""

@@ -229,7 +229,10 @@ def _model(probes: Sequence[Timings], bursts: Sequence[int], kind: Kind) -> Queu
     pairs = [_Occupancy(probe, kind.slots).works(kind.free, kind.slowdown) for probe in probes]
     works = np.concatenate([pair[0][burst:] for pair, burst in zip(pairs, bursts, strict=True)])
     first = np.concatenate([pair[1][burst:] for pair, burst in zip(pairs, bursts, strict=True)])
-    tokens = np.concatenate([probe.tokens[burst:] for probe, burst in zip(probes, bursts, strict=True)])
+    tokens, shares = (
+        np.concatenate([getattr(probe, name)[burst:] for probe, burst in zip(probes, bursts, strict=True)])
+        for name in ("tokens", "answer_shares")
+    )
     ordered = np.argsort(works, kind="stable")
     works = np.maximum(works[ordered], 0.0)
     return QueueModel(
@@ -239,6 +242,7 @@ def _model(probes: Sequence[Timings], bursts: Sequence[int], kind: Kind) -> Queu
         works=works,
         first_works=np.clip(first[ordered], 0.0, works),
         tokens=tokens[ordered],
+        answer_shares=shares[ordered],
     )
 
 

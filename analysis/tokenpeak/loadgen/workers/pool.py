@@ -129,6 +129,7 @@ def _shifted(reply: Reply, by: float) -> Reply:
         first_byte_s=moved(reply.first_byte_s),
         first_token_s=moved(reply.first_token_s),
         last_token_s=moved(reply.last_token_s),
+        first_answer_s=moved(reply.first_answer_s),
     )
 
 

@@ -12,7 +12,7 @@ from tokenpeak.report.blocks.block import Column
 from tokenpeak.report.view import metric_word
 from tokenpeak.spec.slo import Slo
 
-MILLI = ("ttft_s", "tpot_s", "itl_s")
+MILLI = ("ttft_s", "ttfat_s", "tpot_s", "itl_s")
 
 
 def metric_column(name: str, *, currency: str = "currency", hidden: bool = False) -> Column:

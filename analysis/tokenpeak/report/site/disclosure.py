@@ -25,7 +25,7 @@ from tokenpeak import records
 from tokenpeak.loadgen.calibration import Calibration, NetworkPath
 from tokenpeak.records.quality import AnswersQuality, QualityExample, QualityMeasurement, QualityVerdict, SweepQuality
 from tokenpeak.sensitive import HARMLESS_HOSTS, LABEL, PLAIN
-from tokenpeak.spec import workload
+from tokenpeak.spec import request_form, workload
 from tokenpeak.spec.axes import Alternative, ExtraConfig, ModelPatch
 from tokenpeak.spec.endpoint import EndpointSpec
 from tokenpeak.spec.energy import Citation, EnergyFactors
@@ -170,6 +170,8 @@ RULES: dict[type[Any], dict[str, FieldRule]] = {
     records.Restoration: _rules(MODEL="model", FREE="message"),
     workload.FixedWorkload: {**_WORKLOAD, **_rules(FREE="prompt")},
     workload.SyntheticWorkload: _WORKLOAD,
+    request_form.StructuredAnswers: _rules(FILE="file"),
+    request_form.Tools: _rules(FILE="file"),
     workload.DatasetWorkload: {
         **_WORKLOAD,
         **_rules(FILE="path paths", TEXT="prompt_column output_column hub subset split match"),

@@ -185,6 +185,7 @@ def runs(view: SweepView, frame: pl.DataFrame, name: str, title: str) -> Table:
         throughput_column(view.spec),
         "goodput_request_per_s",
         "ttft_s_p50",
+        "ttfat_s_p95",
         *view.latency_columns,
     )
     if len(measured) <= len(visible) or not set(visible) & set(measured):
