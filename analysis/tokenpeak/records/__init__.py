@@ -39,12 +39,12 @@ from tokenpeak.node.protocol.parts import (
 )
 from tokenpeak.records.base import FORMAT_VERSION, Distribution, Record
 from tokenpeak.records.node import Container, EngineBuild, HardwareKey, ModelName, NodeFacts, hardware_groups
+from tokenpeak.records.request_columns import REQUEST_COLUMNS
 from tokenpeak.records.run import (
     BY_THE_ENGINE,
     OVERLOADED,
     QUALITY_FAILED,
     QUALITY_UNKNOWN,
-    REQUEST_COLUMNS,
     AdapterSummary,
     ClientHealth,
     Energy,
