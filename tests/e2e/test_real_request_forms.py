@@ -8,9 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.test_real_prefix_hits import TOKENPEAK, pytestmark, url
+from tests.e2e.test_real_prefix_hits import ENGINE, MODEL, TOKENPEAK, url
 
-__all__ = ["pytestmark", "url"]
+__all__ = ["url"]
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(not (ENGINE.exists() and MODEL.exists()), reason=f"no CPU engine and model: {ENGINE}, {MODEL}"),
+]
 
 SCHEMA = {"type": "object", "properties": {"yes": {"type": "boolean"}}, "required": ["yes"]}
 SCHEMA |= {"additionalProperties": False}

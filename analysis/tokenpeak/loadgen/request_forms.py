@@ -83,7 +83,7 @@ def read_form(key: str, file: str) -> Any:
     """What the file of `structured` or `tools` holds; raises WorkloadError where it is none of that."""
     path, (kind, what) = Path(file).expanduser(), HELD[key]
     if not path.is_file():
-        raise WorkloadError(f"{path} does not exist; give the file of {what}.")
+        raise WorkloadError(f"{path} does not exist; correct its path to {what}.")
     value = bounded.parse_json(bounded.read_bytes(path, LARGEST_BYTES, error=WorkloadError), path, error=WorkloadError)
     if not isinstance(value, kind) or not value:
         raise WorkloadError(f"{path} does not hold {what}.")

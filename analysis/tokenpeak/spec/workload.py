@@ -202,7 +202,8 @@ class TraceWorkload(_Workload):
 
     Formats are those of Mooncake, Azure, BurstGPT, AIPerf, GuideLLM, OpenTelemetry, OpenAI's responses and vLLM's own
     log of requests; and JSONL of `timestamp_s`, `input_tokens`, `output_tokens`, with `blocks` or `session` where
-    prompts share beginnings.
+    prompts share beginnings. Each request is sent at its recorded time, though the one before it in its session still
+    runs on an engine slower than the recorded one: nothing of that one's answer is then in the cache.
     """
 
     kind: Literal["trace"] = "trace"
