@@ -46,7 +46,7 @@ def whole(block: DocBlock) -> dict[str, Any]:
 
 def not_of_own_files(path: Path) -> list[str]:
     """The mistakes in a sweep, but for those of files that a reader has and no test."""
-    absent = ("(No such file or directory)", "does not exist; correct its path", INSTALL)
+    absent = ("(No such file or directory)", "does not exist; correct its path", "not exist; give the file of", INSTALL)
     return [each.text for each in spec_mistakes(path) if not any(words in each.text for words in absent)]
 
 

@@ -130,7 +130,7 @@ def test_command_of_trials_changes_no_definition(guard_command: tuple[Path, Path
     state = re.search(r"--state (\S+)", wrapper.read_text())
     assert state
 
-    for word in ("change", "confirm", "observe", "describe", "put"):
+    for word in ("change", "confirm", "describe", "put"):
         done = subprocess.run([wrapper, word], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         assert (2, "") == (done.returncode, done.stdout)
         # Behind the shell's check Python's own.

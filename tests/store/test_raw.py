@@ -18,8 +18,9 @@ from tokenpeak.cli import tokenpeak
 from tokenpeak.errors import ArchiveError, InputError
 from tokenpeak.records import FORMAT_VERSION, EndRecord
 from tokenpeak.spec.sweep import parse_spec
-from tokenpeak.store.archive import Archive, Kept, Retention, find_archives
+from tokenpeak.store.archive import Archive, find_archives
 from tokenpeak.store.pack import pack
+from tokenpeak.store.retention import Kept, Retention
 
 
 @pytest.fixture
