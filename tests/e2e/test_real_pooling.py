@@ -48,7 +48,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def served(model: Path, log: Path) -> Iterator[str]:
-    """The address of an engine that serves a model, ready by a node's own question."""
+    """The address of an engine that serves a model, ready as a node finds it."""
     port = free_port()
     name = model.name
     words = [str(ENGINE / "vllm"), "serve", str(model), "--served-model-name", name, "--port", str(port)]

@@ -26,7 +26,8 @@ SELECT
     r.output_tok_per_s_per_gpu, t.holdout, r.workload_kind, r.rate_held, r.overloaded, r.max_rate_per_s, r.tpot_s_mean,
     r.latency_s_mean, r.power_w, r.energy_j_per_output_tok, r.cost_per_1m_output_tok, r.cost_currency,
     r.engine_running_mean, r.engine_running_max, r.engine_waiting_mean, r.engine_waiting_max,
-    r.engine_kv_cache_usage_mean, r.engine_kv_cache_usage_max, r.engine_preemptions, r.verdict_codes
+    r.engine_kv_cache_usage_mean, r.engine_kv_cache_usage_max, r.engine_preemptions, r.verdict_codes,
+    r.inputs_per_s
 FROM runs r JOIN sweeps s USING (sweep_id) JOIN trials t USING (sweep_id, trial_id)
 LEFT JOIN nodes n ON n.sweep_id = r.sweep_id AND n.node = r.node;
 
@@ -119,7 +120,8 @@ SELECT
     r.sweep_id, r.trial_id, r.hardware, r.config_id, r.config_name, r.replicate, r.simulated, r.workload_name,
     r.rate_per_s, r.request_per_s, r.output_tok_per_s, r.goodput_request_per_s, r.ttft_s_p95, r.ttft_s_p99,
     r.tpot_s_p95, r.tpot_s_p99, r.slo_met, r.verdict, r.rate_held, r.duration_s, r.steady_state,
-    r.percentile_intervals, r.level_kind, r.level_label, r.concurrency, r.request_output_tok_per_s_p50
+    r.percentile_intervals, r.level_kind, r.level_label, r.concurrency, r.request_output_tok_per_s_p50,
+    r.input_tok_per_s, r.inputs_per_s, r.latency_s_p95, r.latency_s_p99
 FROM runs r;
 
 -- The highest rate of each launch that searched for it; null ends: not known from the search.

@@ -1,8 +1,9 @@
 """The answer that production must give before it counts as restored, and who may give it.
 
-`answers_with` of `tokenpeak_production`: completion (the default; of a server of chat models, a chat), chat, embedding,
-rerank, health (200 of /health), or command (status 0 of `answer_command`, for a server that speaks no HTTP). `ca_file`
-names the certificates that an https url is trusted by, in place of the system's.
+`answers_with` of `tokenpeak_production`: completion (the default; of a server of chat models a chat, of one
+of a pooling model its answer), chat, embedding, rerank, health (200 of /health), or command (status 0 of
+`answer_command`, for a server that speaks no HTTP). `ca_file` names the certificates that an https url is trusted by,
+in place of the system's.
 
 Who answers is checked on the very connection that a key is sent on. Production is whatever its manager says that it is:
 the unit's control group, the container, the process group. Where the manager does not say, what answered before

@@ -151,11 +151,11 @@ def _applied(state: State) -> AppliedState | None:
 
 
 class BakeLoad:
-    """So many clients that ask for completions while it runs; who answers is checked on each connection."""
+    """So many clients that ask for what production gives while it runs; who answers is checked on each connection."""
 
     def __init__(self, declared: Json, check: OfProduction, concurrency: int) -> None:
         self._url = str(declared.get("url"))
-        self._is_chat = declared.get("answers_with") == "chat"
+        self._kind = declared.get("answers_with")
         self._ca_file: str | None = declared.get("ca_file")
         self._key_file: str | None = declared.get("api_key_file")
         self._check = check
@@ -189,12 +189,19 @@ class BakeLoad:
                 self._is_over.wait(_PAUSE_S)
 
     def _ask(self, model: str, key: str | None) -> str | None:
-        """None when production completed a prompt; otherwise what came instead."""
+        """None when production answered a prompt; otherwise what came instead."""
         # A prompt of its own each time: nothing of it is in a cache.
         words = " ".join(random.choice(_WORDS) for _ in range(PROMPT_WORDS))  # noqa: S311
         prompt = f"{random.randrange(1 << 60):x} {words}"  # noqa: S311
-        body: Json = {"model": model, "max_tokens": OUTPUT_TOKENS, "temperature": 0, "ignore_eos": True}
-        if self._is_chat:
+        body: Json = {"model": model}
+        if self._kind not in ("embedding", "rerank"):
+            body.update(max_tokens=OUTPUT_TOKENS, temperature=0, ignore_eos=True)
+        if self._kind == "embedding":
+            path, body["input"] = "/v1/embeddings", prompt
+        elif self._kind == "rerank":
+            path = "/v1/rerank"
+            body.update(query=words, documents=[prompt])
+        elif self._kind == "chat":
             path, body["messages"] = "/v1/chat/completions", [{"role": "user", "content": prompt}]
         else:
             path, body["prompt"] = "/v1/completions", prompt

@@ -309,7 +309,7 @@ def next_steps(view: SweepView, ranked: Ranking) -> Steps | None:
     # The sweep of rates that is shipped is of generation.
     if not rates.rated_workloads(view) and not view.spec.pools:
         steps.append(("Find its highest rate within an SLO: ", code("tokenpeak sweep --sweep rates"), "."))
-    if not view.spec.energy.has_price:
+    if not view.spec.energy.has_price and not view.spec.pools:
         steps.append(("Say what a node costs: ", code("tokenpeak report --param price_per_hour=2.5"), "."))
     return Steps(steps=tuple(steps), title=title, span="half") if steps else None
 
