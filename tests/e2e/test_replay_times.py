@@ -1,12 +1,8 @@
 """Traces of each format at 200 requests/s: when they arrive at a server that shares no code with us."""
 
-import asyncio
 import json
-import re
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -19,58 +15,19 @@ from numpy.typing import NDArray
 TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))
 RATE_PER_S, SECONDS = 200, 8
 LATE_P99_S = 0.002
-ANSWER = (
-    b'data: {"choices":[{"index":0,"text":"a","finish_reason":null}]}\n\n'
-    b'data: {"choices":[{"index":0,"text":"b","finish_reason":"length"}]}\n\n'
-    b'data: {"choices":[],"usage":{"prompt_tokens":8,"completion_tokens":2,"total_tokens":10}}\n\n'
-    b"data: [DONE]\n\n"
-)
-HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n" % len(ANSWER)
-_LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 pytestmark = [pytest.mark.e2e]
-
-
-class Clock(asyncio.Protocol):
-    """Notes when each request has arrived whole, and answers it at once."""
-
-    arrived: list[float]
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin a connection."""
-        assert isinstance(transport, asyncio.Transport)
-        self.transport, self.data = transport, b""
-
-    def data_received(self, data: bytes) -> None:
-        """Take what came of a request."""
-        self.data += data
-        while b"\r\n\r\n" in self.data:
-            head, _, body = self.data.partition(b"\r\n\r\n")
-            length = _LENGTH.search(head)
-            size = int(length[1]) if length else 0
-            if len(body) < size:
-                return
-            self.data = body[size:]
-            if b"/v1/completions" in head:
-                self.arrived.append(time.perf_counter())
-                self.transport.write(HEAD + ANSWER)
-            else:
-                self.transport.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
 
 
 @contextmanager
 def clock_server() -> Iterator[tuple[str, list[float]]]:
-    """Its address, and when requests arrived."""
+    """Its address, and when requests arrived, once it has ended."""
     arrived: list[float] = []
-    protocol = type("Noted", (Clock,), {"arrived": arrived})
-    loop = asyncio.new_event_loop()
-    server = loop.run_until_complete(loop.create_server(protocol, "127.0.0.1", 0))
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", arrived
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
+    words = [sys.executable, str(Path(__file__).with_name("arrival_clock.py"))]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        yield f"http://127.0.0.1:{int(server.stdout.readline())}", arrived
+        out, _ = server.communicate("")
+        arrived += json.loads(out)
 
 
 def span(at: float) -> str:

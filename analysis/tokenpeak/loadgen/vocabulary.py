@@ -28,6 +28,8 @@ LOOKED_AT = 12_288
 """Ids whose words are looked at; of the half of them that are whole words, some 4,000 to 6,000 remain."""
 CHUNK = 512
 """Ids of one question: a server refuses what is longer than its context."""
+MARKS = ("\x7f", "\n")
+"""What may stand between texts of tokens: the first that is one token, and is in few others."""
 FEWEST = 1000
 """With fewer words of its own than that a vocabulary is not known."""
 
@@ -93,19 +95,21 @@ class _Tokenizer:
 
 async def _own(engine: _Tokenizer) -> Vocabulary | None:
     """Words of the model's own vocabulary, from all of it; None where the server does not show it."""
-    line = await engine.ids("\n")
-    if not line or len(line) != 1:
+    marks = {mark: await engine.ids(mark) for mark in MARKS}
+    mark, between = next(((mark, ids[0]) for mark, ids in marks.items() if ids and len(ids) == 1), ("", None))
+    if between is None:
         return None
     random = np.random.default_rng(0)
     looked_at = np.unique(np.concatenate([random.integers(0, size, LOOKED_AT // len(SIZES)) for size in SIZES]))
     words: dict[str, int] = {}
     for begin in range(0, len(looked_at), CHUNK):
         ids = looked_at[begin : begin + CHUNK].tolist()
-        # Texts of tokens run together; a line between them keeps them apart.
-        text = await engine.text([each for token in ids for each in (token, line[0])])
+        # Texts of tokens run together; a mark between them keeps them apart.
+        text = await engine.text([each for token in ids for each in (token, between)])
         if text is None:
-            return None
-        pieces = text.split("\n")
+            # Beyond the vocabulary's end.
+            break
+        pieces = text.split(mark)
         if len(pieces) == len(ids) + 1:
             words |= {piece: token for piece, token in zip(pieces, ids, strict=False) if _WORD.fullmatch(piece)}
     kept: list[tuple[str, int]] = []
