@@ -101,6 +101,7 @@ def test_it_replays_what_was_asked(swept: tuple[str, Path]) -> None:
     assert {each["input_tokens"] for each in traffic["requests"]} <= set(PROMPTS)
     assert {each["output_tokens"] for each in traffic["requests"]} <= set(ANSWERS)
     assert traffic["figures"]["lengths_together"]
+    assert traffic["figures"]["finished"] == {"length": 1.0}
     assert record(archive)["spec"]["workloads"][0]["workload"]["path"] == str(archive / "traffic.json")
 
 

@@ -26,6 +26,7 @@ QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 FEWEST_REQUESTS = 20
 MOST_SINCE_START = 1000
 """Requests of a replay whose lengths are those since production's start."""
+ENDED = "finished:"
 HISTOGRAMS = ("prompts_tokens", "answers_tokens", "ttft", "tpot")
 
 
@@ -55,6 +56,8 @@ class TrafficFigures(Declaration):
     """Lengths of answers."""
     prefix_hit_rate: float | None
     """Share of prompt tokens that production's prefix cache served; None: it has none."""
+    finished: dict[str, float]
+    """Share of requests that ended for each reason, such as `stop` or `length`, by vLLM's own count."""
     lengths_together: bool
     """Whether prompts and answers were seen together; else each length is drawn by itself."""
     seen_alone: int
@@ -169,7 +172,7 @@ def traffic_of(readings: Series, histograms: Series, *, node: str, model: str | 
         seconds=round(seconds, 1),
         readings=len(readings.t_s),
         since_start_s=None if up_s is None else round(up_s, 1),
-        figures=_figures(seen, arrivals, lengths, source),
+        figures=_figures(seen, arrivals, lengths, source, _finished(readings, whole=source == "since_start")),
         ttft_s=_shares(grown["ttft"]),
         tpot_s=_shares(grown["tpot"]),
         requests=tuple(
@@ -190,6 +193,17 @@ def as_text(traffic: Traffic) -> str:
     head = _PAIR.sub(r"[\1, \2]", head)
     rows = ",\n".join(f"  {each.model_dump_json()}" for each in traffic.requests)
     return f'{head.removesuffix("}").rstrip()},\n "requests": [\n{rows}\n ]\n}}'
+
+
+def _finished(readings: Series, *, whole: bool) -> dict[str, float]:
+    """The share of each reason for which requests ended, meanwhile or since the start."""
+    ended: dict[str, float] = {}
+    for name, values in readings.columns.items():
+        known = [value for value in values if value is not None]
+        if name.startswith(ENDED) and known:
+            ended[name.removeprefix(ENDED)] = max(0.0, known[-1] - (0.0 if whole else known[0]))
+    total = sum(ended.values())
+    return {reason: round(number / total, 4) for reason, number in ended.items() if number} if total else {}
 
 
 def _last(series: Series, name: str) -> float | None:
@@ -219,6 +233,7 @@ def _figures(
     arrivals: ObservedArrivals,
     lengths: ObservedLengths,
     source: Literal["observed", "since_start"],
+    finished: dict[str, float],
 ) -> TrafficFigures:
     queries, hits = (float(readings.between(name).sum()) for name in ("queries", "hits"))
     return TrafficFigures(
@@ -229,6 +244,7 @@ def _figures(
         input_tokens=_length_figures([each.input_tokens for each in lengths.requests]),
         output_tokens=_length_figures([each.output_tokens for each in lengths.requests]),
         prefix_hit_rate=round(hits / queries, 4) if queries else None,
+        finished=finished,
         lengths_together=lengths.is_joint,
         seen_alone=lengths.alone,
         source=source,

@@ -279,10 +279,7 @@ def _series(rows: list[tuple[float, dict[str, float]]]) -> Series:
 
 def columns(page: MetricsPage) -> dict[str, float]:
     """The counts of a page by column; what it does not have is left out."""
-    counts = {**_histograms(page, HISTOGRAMS), **_counts(page, COUNTERS)}
-    for labels, value in page.get("vllm:request_success_total", ()):
-        key = f"finished:{labels.get('finished_reason')}"
-        counts[key] = counts.get(key, 0.0) + value
+    counts = {**_histograms(page, HISTOGRAMS), **_counts(page, COUNTERS), **_finished(page)}
     for labels, value in page.get("http_requests_total", ()):
         if labels.get("status", "").startswith("5"):
             counts["http_5xx"] = counts.get("http_5xx", 0.0) + value
@@ -291,9 +288,18 @@ def columns(page: MetricsPage) -> dict[str, float]:
 
 def _traffic(page: MetricsPage, at_unix_s: float) -> dict[str, float]:
     """The counts of what is asked, and for how long the engine has run where it says so."""
-    counts = _counts(page, TRAFFIC)
+    counts = {**_counts(page, TRAFFIC), **_finished(page)}
     started = serving.metric_total(page, STARTED) if STARTED in page else None
     return {**counts, "up_s": at_unix_s - started} if started else counts
+
+
+def _finished(page: MetricsPage) -> dict[str, float]:
+    """How many requests ended for each reason."""
+    counts: dict[str, float] = {}
+    for labels, value in page.get("vllm:request_success_total", ()):
+        key = f"finished:{labels.get('finished_reason')}"
+        counts[key] = counts.get(key, 0.0) + value
+    return counts
 
 
 def _counts(page: MetricsPage, table: Mapping[str, tuple[str, ...]]) -> dict[str, float]:

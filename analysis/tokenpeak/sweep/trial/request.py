@@ -220,14 +220,21 @@ def write_finish(
 
 
 def load_runs(spec: SweepSpec, *, holdout: bool = False) -> tuple[JobRun, ...]:
-    """Every workload at each of its load levels, in order, as the load client takes them."""
+    """Every workload at each of its load levels, in order, as the load client takes them.
+
+    Raises PlanError for a workload from production, which a sweep makes a trace of first.
+    """
     runs: list[JobRun] = []
     shift = _HOLDOUT_SEED_SHIFT if holdout else 0
     for plan in spec.workloads:
         for level in plan.levels:
             # The same run of every config has the same seed, so that configs are compared on the same requests.
             assert not isinstance(plan.workload, ExternalWorkload), "a plan refuses what cannot be offered"
-            assert not isinstance(plan.workload, ProductionWorkload), "a sweep makes a trace of it first"
+            if isinstance(plan.workload, ProductionWorkload):
+                raise PlanError(
+                    f"Workload {plan.workload.name!r} is read off production when a sweep begins. Elsewhere give a "
+                    "trace: `tokenpeak observe` writes one."
+                )
             assert not isinstance(level, ExternalLoad), "a plan refuses what cannot be offered"
             seed = plan.workload.seed * _SEEDS_PER_WORKLOAD + shift + len(runs)
             runs.append(JobRun(run_index=len(runs), workload=plan.workload, level=level, slo=spec.slo, seed=seed))
