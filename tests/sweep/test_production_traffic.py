@@ -98,9 +98,14 @@ def test_it_replays_what_was_asked(swept: tuple[str, Path]) -> None:
 
     assert "reading production's metrics for 12 s" in said
     assert kept["requests"] == len(traffic["requests"]) == pytest.approx(RATE_PER_S * OBSERVED_S, rel=0.35)
-    assert {each["input_tokens"] for each in traffic["requests"]} <= set(PROMPTS)
-    assert {each["output_tokens"] for each in traffic["requests"]} <= set(ANSWERS)
-    assert traffic["figures"]["lengths_together"]
+    given, made = ({each[f"{kind}_tokens"] for each in traffic["requests"]} for kind in ("input", "output"))
+    if traffic["figures"]["lengths_together"]:
+        assert given <= set(PROMPTS)
+        assert made <= set(ANSWERS)
+    # Else, on a machine that reads seldom, each is from a bucket of vLLM's: 20 to 50, 50 to 100, 100 to 200.
+    assert 20 <= min(given) <= max(given) <= 200
+    assert 5 <= min(made) <= max(made) <= 50
+    assert traffic["figures"]["input_tokens"]["mean"] == pytest.approx(sum(PROMPTS) / 3, rel=0.3)
     assert traffic["figures"]["finished"] == {"length": 1.0}
     assert record(archive)["spec"]["workloads"][0]["workload"]["path"] == str(archive / "traffic.json")
 

@@ -39,12 +39,18 @@ def distribution(values: Numbers | Iterable[float]) -> Distribution:
     )
 
 
+LATER = {"first_answer_s": pl.Float64, "adapter": pl.String}
+"""Columns that tables of requests lack which were written before them."""
+
+
 def per_request(requests: pl.DataFrame, *, from_due: bool) -> pl.DataFrame:
     """The measured requests that ended well, with all REQUEST_METRICS and `itl_p99_s`.
 
     Times count from when a request was due (open loop) or sent (closed loop).
     """
     began = "due_s" if from_due else "sent_s"
+    lacking = LATER.keys() - set(requests.columns)
+    requests = requests.with_columns(pl.lit(None, LATER[name]).alias(name) for name in lacking)
     return requests.filter((pl.col("phase") == "measured") & pl.col("error").is_null()).with_columns(
         **{name: value(pl.col(began)) for name, value in REQUEST_METRICS.items()},
         itl_p99_s=pl.col("event_times_us").list.eval(pl.element().quantile(0.99, "linear")).list.first() / 1e6,
