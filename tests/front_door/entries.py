@@ -404,6 +404,13 @@ ENTRIES = (
     Entry("tokenpeak calibrate", has_words("4"), typed=".venv/bin/tokenpeak calibrate --streams 4 --seconds 1"),
     Entry("make calibrate", has_words("streams"), how="long"),
     Entry("make sweep", swept, typed="make sweep SWEEP=door-sim"),
+    # Nobody asks the simulated production anything.
+    Entry(
+        "tokenpeak observe",
+        has_words("too little to tune for"),
+        typed=".venv/bin/tokenpeak observe --inventory sim --node sim-h100 --for 2s",
+        status=1,
+    ),
     Entry("make sweep", swept, how="long", timeout_s=900),
     Entry("make sweep SWEEP=rates", swept, how="long", timeout_s=1500),
     Entry("make sweep INVENTORY=cpu", would_run, how="dry"),
