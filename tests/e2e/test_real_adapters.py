@@ -4,7 +4,6 @@ One adapter is there from the start, one is loaded before the load. The judge is
 """
 
 import json
-import os
 import re
 import subprocess
 from collections import Counter
@@ -14,15 +13,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 import yaml
+from tests.e2e.cpu_vllm import ENGINE, ENVIRONMENT, MARKS, served
 from tests.e2e.test_real_engine import TOKENPEAK, Checkout, checkout
-from tests.e2e.test_real_prefix_hits import is_ready
-from tests.e2e.test_real_quality import ENGINE, MODEL
-from tests.free_ports import free_port
 
-from tokenpeak.node.machine import clock
 from tokenpeak.store.archive import Archive
 
-pytestmark = pytest.mark.e2e
+pytestmark = MARKS
 __all__ = ["checkout"]
 
 REQUESTS = 40
@@ -33,11 +29,9 @@ OF_40 = {"base": 10, "held": 20, "loaded": 10}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where two adapters of random weights are."""
-    if not (ENGINE / "bin/vllm").exists() or not MODEL.exists():
-        pytest.skip("the CPU engine is not installed: tokenpeak sweep --inventory cpu installs it")
     made = tmp_path_factory.mktemp("adapters")
     script = Path(__file__).with_name("made_adapters.py")
-    subprocess.run([ENGINE / "bin/python", script, made, "held", "loaded"], check=True)
+    subprocess.run([ENGINE / "python", script, made, "held", "loaded"], check=True)
     return made
 
 
@@ -49,28 +43,18 @@ def logged(log: str) -> dict[str, int]:
 
 
 @pytest.fixture(scope="module")
-def served(folder: Path) -> Iterator[tuple[str, Path]]:
+def engine(folder: Path) -> Iterator[tuple[str, Path]]:
     """The address of an engine that holds one adapter and may load others, and its log."""
-    port, log = free_port(), folder / "log"
-    serve = [str(ENGINE / "bin/vllm"), "serve", str(MODEL), "--served-model-name", "small", "--port", str(port)]
-    flags = ["--dtype", "float32", "--max-model-len", "1024", "--enforce-eager", "--enable-lora", "--max-loras", "2"]
+    flags = ["--dtype", "float32", "--max-model-len", "1024", "--enable-lora", "--max-loras", "2"]
     flags += ["--max-lora-rank", "8", "--lora-modules", f"held={folder}/held", "--enable-log-requests"]
-    variables = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"}
-    with log.open("wb") as output:
-        engine = subprocess.Popen([*serve, *flags], env={**os.environ, **variables}, stdout=output, stderr=output)
-    try:
-        url = f"http://127.0.0.1:{port}"
-        assert clock.wait_until(lambda: engine.poll() is not None or is_ready(url), 800, 1.0), log.read_text()
-        assert engine.poll() is None, log.read_text()
-        yield url, log
-    finally:
-        engine.terminate()
-        engine.wait(60)
+    allowed = {**ENVIRONMENT, "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"}
+    with served(folder / "log", *flags, environment=allowed) as url:
+        yield url, folder / "log"
 
 
-def test_a_load_asks_adapters_as_the_shares_say(served: tuple[str, Path], folder: Path, tmp_path: Path) -> None:
+def test_a_load_asks_adapters_as_the_shares_say(engine: tuple[str, Path], folder: Path, tmp_path: Path) -> None:
     """The engine's log counts what the run records; the second adapter was loaded for it."""
-    url, log = served
+    url, log = engine
     workload = {"kind": "synthetic", "input_tokens": 64, "output_tokens": 8, "adapters": SHARES}
     file = tmp_path / "mixed.json"
     file.write_text(json.dumps({**workload, "adapter_paths": {"loaded": f"{folder}/loaded"}}))

