@@ -1,5 +1,6 @@
 """Sides of a gate made of drawn or recorded log values, in place of archives, for thousands of gates."""
 
+import json
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -22,9 +23,12 @@ def _blank() -> Side:
 
 def load_of(workload: str, level: str) -> Load:
     """The load of that name."""
-    kind = "open" if level.startswith("rate") else "closed"
+    asked = json.dumps({"name": workload})
     return Load(
-        workload=workload, level=level, kind=kind, definition=f'[{{"name":"{workload}"}},{{"label":"{level}"}}]'
+        workload=workload,
+        level=level,
+        definition=f'[{asked},{{"label":"{level}"}}]',
+        figures=figures_of(asked, "open" if level.startswith("rate") else "closed", level),
     )
 
 
@@ -41,9 +45,10 @@ def side_of(
         for place, row in enumerate(values):
             runs: dict[Load, dict[str, object]] = {}
             for (workload, level, metric), value in zip(figures, row, strict=True):
-                assert metric in figures_of("open" if level.startswith("rate") else "closed", level)
+                load = load_of(workload, level)
+                assert metric in load.figures
                 verdict = {"verdict": "valid", "well_measured": True, "verdict_codes": []}
-                known = runs.setdefault(load_of(workload, level), dict(verdict))
+                known = runs.setdefault(load, dict(verdict))
                 known[metric] = None if np.isnan(value) else float(np.exp(value))
             launches.append(SideLaunch(node=nodes[number][place] if nodes else "node 1", fault=None, runs=runs))
         made[HARDWARE, f"config-{number}"] = SideConfig(

@@ -204,6 +204,26 @@ def test_a_config_that_only_one_side_has_is_said(nights: Path, tmp_path: Path) -
     assert "new planned it and did not launch it" in run(less_new, nights / "old").output
     assert 0 == run(less_new, nights / "old", "--common").exit_code
     assert "only in new    max_num_seqs=64" in run(nights / "new", less_old).output
+    apart = run(less_new, without(nights, tmp_path / "large", "old", lambda trial: not is_large(trial)), "--common")
+    assert 4 == apart.exit_code
+    assert "nothing is compared: no config was launched on both sides" in apart.output
+
+
+def test_pooling_models_are_compared_by_what_they_read(nights: Path, tmp_path: Path) -> None:
+    """A load of a pooling model has no tokens of output: input tokens per second and the latency are its figures."""
+
+    def pooled(trial: Trial) -> None:
+        for run in trial["runs"]:
+            asked = {"kind": "pooling", "name": "texts", "endpoint": "embeddings", "input_tokens": 128}
+            run["workload"] = asked
+            run["summary"] |= {"output_tok_per_s": 0.0, "ttft_s": {"n": 0}, "tpot_s": {"n": 0}}
+
+    sides = [changed(nights, tmp_path / night, pooled, night=night) for night in ("new", "old")]
+    result = run(*sides, "--all")
+
+    assert 0 == result.exit_code, result.output
+    assert "Input throughput" in result.output
+    assert "End-to-end latency p95" in result.output
 
 
 def test_simulated_and_measured_are_not_comparable(nights: Path, tmp_path: Path) -> None:

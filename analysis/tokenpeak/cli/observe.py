@@ -24,7 +24,9 @@ def _seconds(_context: click.Context, _option: click.Parameter, value: str) -> f
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
     if not 0 < seconds <= OBSERVE_MAX_S:
-        raise click.BadParameter(f"an observation takes at most {OBSERVE_MAX_S / 3600:g} h")
+        raise click.BadParameter(
+            f"{value} is no time to observe for: more than 0 s, and at most {OBSERVE_MAX_S / 3600:g} h"
+        )
     return seconds
 
 

@@ -12,7 +12,6 @@ from tokenpeak.errors import ExitStatus
 from tokenpeak.gate.side import Difference, FigureValues, Load, Side, SideConfig, differences
 from tokenpeak.metrics import title_of
 from tokenpeak.ranking.objective import metric_direction
-from tokenpeak.ranking.rank import figures_of
 from tokenpeak.ranking.upgrade import FEWEST_LAUNCHES, Compared, Upgrade, changes
 from tokenpeak.ranking.upgrade import Outcome as Shown
 
@@ -120,7 +119,7 @@ def compare(
             if isinstance(given, str):
                 at_once.append(_of(pair, load, reason=given))
                 continue
-            for metric in metrics or figures_of(load.kind, load.level):
+            for metric in metrics or load.figures:
                 made = _figure(pair, load, metric)
                 if isinstance(made, ConfigComparison):
                     at_once.append(made)

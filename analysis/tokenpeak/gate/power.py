@@ -13,7 +13,6 @@ from tokenpeak.metrics import title_of
 from tokenpeak.ranking.intervals import CONFIDENCE, Spread, spreads
 from tokenpeak.ranking.nodes import by_node
 from tokenpeak.ranking.objective import metric_direction
-from tokenpeak.ranking.rank import figures_of
 from tokenpeak.ranking.upgrade import FEWEST_LAUNCHES, POWER, smallest_change
 from tokenpeak.search.remaining import duration_text
 
@@ -93,7 +92,7 @@ def power_against(old: Side, *, margin: float, metrics: Sequence[str] = (), conf
             len(config.values(load, metric).measured) >= FEWEST_LAUNCHES
             for config in wanted
             for load in config.loads
-            for metric in metrics or figures_of(load.kind, load.level)
+            for metric in metrics or load.figures
         ),
         configs=len(wanted),
         margin=margin,
@@ -109,7 +108,7 @@ def _figures(
     for hardware, load in places:
         here = [config for config in configs if config.hardware == hardware]
         own = {config.config_id for config in wanted if config.hardware == hardware}
-        for metric in metrics or figures_of(load.kind, load.level):
+        for metric in metrics or load.figures:
             values = {config.config_id: config.values(load, metric) for config in here}
             groups = {config: by_node(own.measured, own.nodes) for config, own in values.items() if own.measured}
             if not own & groups.keys():

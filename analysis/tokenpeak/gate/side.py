@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from tokenpeak.errors import ArchiveError
+from tokenpeak.ranking.rank import figures_of
 from tokenpeak.ranking.upgrade import SAME
 from tokenpeak.records import BY_THE_ENGINE, ENGINE_CAUSES, NodeFacts, SweepRecord
 from tokenpeak.spec.sweep import SweepSpec
@@ -20,9 +21,10 @@ class Load:
 
     workload: str
     level: str
-    kind: str
     definition: str
     """Workload and level as JSON."""
+    figures: tuple[str, ...]
+    """The metrics' columns that launches are compared by under it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,8 +173,8 @@ def _configs(frames: Frames, trials: pl.DataFrame) -> dict[tuple[str, str], Side
         load = Load(
             workload=row["workload_name"],
             level=row["level_label"],
-            kind=row["level_kind"],
             definition=f"[{row['workload']},{row['level']}]",
+            figures=figures_of(row["workload"], row["level_kind"], row["level_label"]),
         )
         runs.setdefault((row["sweep_id"], row["trial_id"]), {})[load] = row
     for row in trials.iter_rows(named=True):

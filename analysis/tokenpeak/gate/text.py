@@ -76,17 +76,23 @@ def lines(gate: Gate, *, everything: bool = False) -> Iterator[str]:
     for outcome in OUTCOMES if everything else OUTCOMES[:-1]:
         for (hardware, place, figure, words), configs in _grouped(gate.of(outcome)).items():
             yield f"{outcome.upper():14} {hardware} · {place} · {figure}: {words}"
-            yield f"{'':14} {'; '.join(configs[:FEW])}{f'; and {len(configs) - FEW} more' if configs[FEW:] else ''}"
+            yield f"{'':14} {_few(configs)}"
     for difference in gate.differences:
         yield f"differs        {difference.hardware + ': ' if difference.hardware else ''}{difference.words}"
     if gate.only_new:
-        yield f"only in new    {', '.join(dict.fromkeys(gate.only_new))}"
+        yield f"only in new    {_few(list(dict.fromkeys(gate.only_new)))}"
+    if not gate.comparisons:
+        yield "nothing is compared: no config was launched on both sides"
     by = [f"{count} {words}" for key, words in EQUAL_BY.items() if (count := _pairs(gate, key))]
     yield f"configs: {', '.join(by) or 'none equal'}"
     if hidden := hidden_words(gate):
         yield hidden
     yield family_words(gate)
     yield counts(gate)
+
+
+def _few(names: Sequence[str]) -> str:
+    return "; ".join([*names[:FEW], *([f"and {len(names) - FEW} more"] if names[FEW:] else [])])
 
 
 def _grouped(comparisons: Sequence[ConfigComparison]) -> dict[tuple[str, str, str, str], list[str]]:

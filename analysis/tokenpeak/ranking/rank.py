@@ -4,6 +4,7 @@ The one ranking: ties, the terminal, the site's pages and its CSVs, and the colu
 in Postgres take it from here.
 """
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -84,8 +85,15 @@ SEARCHED = ("max_rate_per_s",)
 """Of a search for the highest rate: its other figures are those of whichever rate it ended at."""
 
 
-def figures_of(level_kind: str, level_label: str) -> tuple[str, ...]:
-    """The metrics' columns of a load, by its `level_kind` and `level_label` of the frame of runs."""
+POOLED = ("input_tok_per_s", "latency_s_p95")
+"""Of a load of a pooling model, which writes no tokens; of an open one only the latter."""
+
+
+def figures_of(workload: str, level_kind: str, level_label: str) -> tuple[str, ...]:
+    """The metrics' columns of a load, by its `workload` (JSON), `level_kind` and `level_label` of the frame of runs."""
     if level_label == "max_rate":
         return SEARCHED
-    return OPEN if level_kind == "open" else CLOSED
+    is_open = level_kind == "open"
+    if json.loads(workload).get("kind") == "pooling":
+        return POOLED[1:] if is_open else POOLED
+    return OPEN if is_open else CLOSED

@@ -8,8 +8,6 @@ class RequestColumn(NamedTuple):
 
     kind: Literal["text", "int32", "int64", "float64", "list of int32"]
     meaning: str
-    is_later: bool = False
-    """Whether files that were written before it was recorded lack it."""
 
 
 REQUEST_COLUMNS: dict[str, RequestColumn] = {
@@ -22,9 +20,7 @@ REQUEST_COLUMNS: dict[str, RequestColumn] = {
     ),
     "turn": RequestColumn("int32", "turn of a conversation, from 0; null for single requests"),
     "adapter": RequestColumn(
-        "text",
-        "LoRA adapter that was asked, or base; null where the workload names none, and in older files",
-        is_later=True,
+        "text", "LoRA adapter that was asked, or base; null where the workload names none, and in older files"
     ),
     "due_s": RequestColumn("float64", "when it was due, seconds after the run's start, or the probe's"),
     "sent_s": RequestColumn("float64", "when its first byte was handed to the socket"),
@@ -48,7 +44,6 @@ REQUEST_COLUMNS: dict[str, RequestColumn] = {
         "float64",
         "when the first event with a token of the answer arrived, after a reasoning model's thoughts: the first token "
         "where there were none; null where only thoughts came, and in older files",
-        is_later=True,
     ),
     "status": RequestColumn("int32", "HTTP status; null when no response came"),
     "error": RequestColumn("text", "kind of failure; null when the request ended well"),

@@ -13,6 +13,7 @@ import polars as pl
 from tokenpeak.errors import ArchiveError
 from tokenpeak.paths import shown
 from tokenpeak.records import REQUEST_COLUMNS
+from tokenpeak.results.run_summary import LATER
 from tokenpeak.store.tables import REQUESTS
 
 MOST_REQUESTS = 2_000_000
@@ -62,7 +63,7 @@ def _unreadable(path: Path) -> str | None:
         columns = pl.read_parquet_schema(path)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         return f"not a whole Parquet file ({shown(str(error), 200)})"
-    if missing := {name for name, column in REQUEST_COLUMNS.items() if not column.is_later} - columns.keys():
+    if missing := REQUEST_TYPES.keys() - LATER.keys() - columns.keys():
         return f"lacks {', '.join(sorted(missing))}"
     for name, wanted in REQUEST_TYPES.items():
         if name in columns and not _is_read_as(wanted, columns[name]):
