@@ -3,8 +3,10 @@
 They share no code with the product. What they ask they alone know; what they see of TTFT and TPOT they measure here.
 """
 
+import gc
 import http.client
 import json
+import os
 import random
 import threading
 import time
@@ -17,6 +19,8 @@ LOWEST_ID, HIGHEST_ID = 200, 1000
 """Ids of the model's plain tokens."""
 BURSTINESS = 0.5
 """Shape of the gamma distribution of gaps."""
+AHEAD_S = 0.3
+"""So long before it is due a request is written and its connection made."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +68,16 @@ def with_new_end(prompt: tuple[int, ...], chance: random.Random) -> tuple[int, .
     return (*prompt[:shared], *(chance.randrange(LOWEST_ID, HIGHEST_ID) for _ in prompt[shared:]))
 
 
-def ask(host: str, port: int, model: str, asked: Asked, began: float) -> Seen:
-    """One request, read line by line as it comes."""
+def ask(host: str, port: int, model: str, asked: Asked, began: float, *, when_due: bool = False) -> Seen:
+    """One request, read line by line as it comes; at once, or when it is due."""
     body = {"model": model, "prompt": asked.prompt, "max_tokens": asked.output_tokens, "stream": True}
-    body |= {"ignore_eos": True, "temperature": 0}
+    text = json.dumps(body | {"ignore_eos": True, "temperature": 0})
     connection = http.client.HTTPConnection(host, port, timeout=300)
+    connection.connect()
+    if when_due:
+        time.sleep(max(0.0, began + asked.due_s - time.perf_counter()))
     sent = time.perf_counter()
-    connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+    connection.request("POST", "/v1/completions", text, {"Content-Type": "application/json"})
     response = connection.getresponse()
     assert response.status == 200, response.read()
     first = last = 0.0
@@ -84,15 +91,26 @@ def ask(host: str, port: int, model: str, asked: Asked, began: float) -> Seen:
 
 def at_their_times(host: str, port: int, model: str, asked: Sequence[Asked]) -> list[Seen]:
     """All requests, each when it is due, whether or not others have ended."""
+    with ThreadPoolExecutor(1, initializer=as_a_stopwatch) as aside:
+        return aside.submit(_at_their_times, host, port, model, asked).result()
+
+
+def as_a_stopwatch() -> None:
+    """Let this thread, and what it starts, wait behind nothing that it measures, nor for garbage of others."""
+    gc.freeze()
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+
+
+def _at_their_times(host: str, port: int, model: str, asked: Sequence[Asked]) -> list[Seen]:
     began = time.perf_counter()
     seen: list[Seen] = []
 
     def one(each: Asked) -> None:
-        seen.append(ask(host, port, model, each, began))
+        seen.append(ask(host, port, model, each, began, when_due=True))
 
     threads = []
     for each in asked:
-        time.sleep(max(0.0, began + each.due_s - time.perf_counter()))
+        time.sleep(max(0.0, began + each.due_s - AHEAD_S - time.perf_counter()))
         threads.append(threading.Thread(target=one, args=(each,)))
         threads[-1].start()
     for thread in threads:

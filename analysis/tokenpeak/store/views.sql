@@ -27,7 +27,7 @@ SELECT
     r.latency_s_mean, r.power_w, r.energy_j_per_output_tok, r.cost_per_1m_output_tok, r.cost_currency,
     r.engine_running_mean, r.engine_running_max, r.engine_waiting_mean, r.engine_waiting_max,
     r.engine_kv_cache_usage_mean, r.engine_kv_cache_usage_max, r.engine_preemptions, r.verdict_codes,
-    r.inputs_per_s
+    r.inputs_per_s, r.ttfat_s_p50, r.ttfat_s_p95, r.ttfat_s_p99
 FROM runs r JOIN sweeps s USING (sweep_id) JOIN trials t USING (sweep_id, trial_id)
 LEFT JOIN nodes n ON n.sweep_id = r.sweep_id AND n.node = r.node;
 
@@ -43,7 +43,9 @@ SELECT
     END AS tpot_s,
     CASE WHEN q.error IS NULL THEN q.last_token_s - CASE r.level_kind WHEN 'open' THEN q.due_s ELSE q.sent_s END
     END AS latency_s,
-    q.adapter
+    q.adapter,
+    CASE WHEN q.error IS NULL THEN q.first_answer_s - CASE r.level_kind WHEN 'open' THEN q.due_s ELSE q.sent_s END
+    END AS ttfat_s
 FROM requests q JOIN runs r USING (sweep_id, trial_id, run_index);
 
 -- What was sampled during each trial: power, clocks and temperature of its boards, queue, batch and KV cache.
