@@ -1,6 +1,7 @@
 """What is read off production's counts, against a server that knows what it was asked."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,7 +85,7 @@ def columns(traffic: Traffic) -> NDArray[np.int64]:
     return np.array([(each.input_tokens, each.cached_tokens, each.output_tokens) for each in traffic.requests]).T
 
 
-def distance(one: NDArray[np.int64], other: NDArray[np.int64]) -> float:
+def distance(one: NDArray[Any], other: NDArray[Any]) -> float:
     """Kolmogorov's distance of two samples."""
     return float(stats.ks_2samp(one, other, method="asymp").statistic)
 
@@ -121,7 +122,7 @@ def test_lengths_of_a_busy_server() -> None:
 
 @pytest.mark.parametrize("shape", [0.2, 1.0, 5.0])
 def test_arrivals_as_they_were(shape: float) -> None:
-    """Arrivals are within a reading of the true ones, and as bursty."""
+    """Arrivals are within a reading of the true ones, as bursty, and as close together."""
     truth = Truth(5.0, shape, seed=5)
     traffic = observed(truth, 0.1)
     at_s = np.array([each.timestamp_s for each in traffic.requests])
@@ -130,6 +131,16 @@ def test_arrivals_as_they_were(shape: float) -> None:
     assert np.abs(at_s - true[-len(at_s) :]).max() < 0.3
     assert traffic.figures.rate_per_s == pytest.approx(len(truth.at_s) / SPAN_S, rel=0.02)
     assert traffic.figures.burstiness == pytest.approx(shape, rel=0.4)
+    # The file's times are of 0.1 ms: which of two shorter gaps is shorter, nobody sees.
+    assert distance(np.maximum(np.diff(at_s), 0.005), np.maximum(np.diff(truth.at_s), 0.005)) < 0.1
+
+
+def test_bursts_between_two_readings() -> None:
+    """Where readings are far apart, gaps that are shorter are still as in truth: a burst waits for itself."""
+    truth = Truth(5.0, 0.4, seed=6)
+    gaps_s = np.diff([each.timestamp_s for each in observed(truth, 0.5).requests])
+
+    assert distance(gaps_s, np.diff(truth.at_s)) < 0.06
 
 
 def test_a_day_is_no_burst() -> None:

@@ -21,7 +21,7 @@ class ObservedArrivals:
     """When requests came."""
 
     at_s: tuple[float, ...]
-    """Seconds from the first reading on, ascending; between two readings they are spread by chance."""
+    """Seconds from the first reading on, ascending; between two readings by chance, as close together as is bursty."""
     burstiness: float | None
     """Shape of the gamma distribution of gaps that is as bursty; None: too few to say."""
     rates: tuple[tuple[float, float], ...]
@@ -39,17 +39,30 @@ def observed_arrivals(readings: Readings, random: np.random.Generator) -> Observ
     # A page is not of one moment: what ended may still be counted as running in it.
     come = np.maximum.accumulate(come)
     numbers = np.rint(np.diff(come)).astype(int)
-    steps = np.repeat(np.arange(len(numbers)), numbers)
-    widths = np.diff(readings.t_s)
-    at_s = np.sort(readings.t_s[steps] + widths[steps] * random.random(len(steps)))
     span = float(readings.t_s[-1])
+    shape = burstiness(np.repeat(readings.t_s[:-1] + np.diff(readings.t_s) / 2, numbers), span)
+    at_s = _between(readings.t_s, numbers, shape or 1.0, random)
     edges = np.linspace(0.0, span, SHAPE_STEPS + 1)
     counted, _ = np.histogram(at_s, edges)
     return ObservedArrivals(
         at_s=tuple(at_s.tolist()),
-        burstiness=burstiness(at_s, span),
+        burstiness=shape,
         rates=tuple(zip(edges[:-1].tolist(), (counted / np.diff(edges)).tolist(), strict=True)),
     )
+
+
+def _between(t_s: Array, numbers: NDArray[np.int64], shape: float, random: np.random.Generator) -> Array:
+    """So many arrivals between each reading and the next.
+
+    Gamma gaps of which only the sum is known are shares of it by Dirichlet's distribution of their shape; the first and
+    the last gap reach beyond the readings.
+    """
+    at_s = [np.empty(0)]
+    for begin_s, width_s, number in zip(t_s[:-1], np.diff(t_s), numbers, strict=True):
+        if number:
+            gaps = random.dirichlet([1.0, *[shape] * (number - 1), 1.0])
+            at_s.append(begin_s + width_s * np.cumsum(gaps[:-1]))
+    return np.concatenate(at_s)
 
 
 def even_arrivals(number: int, rate_per_s: float, random: np.random.Generator) -> ObservedArrivals:
