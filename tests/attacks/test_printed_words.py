@@ -151,7 +151,7 @@ NAMES = [
 def test_no_name_is_more_than_its_text(name: str) -> None:
     """In the lines, the tables and the list: shown as it is, in code where it could be more, and in its cell."""
     side = cast("Side", SimpleNamespace(title=name, cautions=(name,)))
-    load = Load(workload=name, level=name, kind="closed", definition="")
+    load = Load(workload=name, level=name, definition="", figures=())
     compared = ConfigComparison(hardware=name, config=name, by="id", load=load, outcome="regressed", reason=name)
     difference = Difference(hardware=name, what=name, old=(name,), new=(name,))
     gate = Gate(old=side, new=side, margin=0.02, comparisons=(compared,), differences=(difference,), only_new=())

@@ -21,10 +21,9 @@ NAME = "small"
 ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
 READY_S = 800
 
-MARKS = [
-    pytest.mark.e2e,
-    pytest.mark.skipif(not (ENGINE.exists() and MODEL.exists()), reason=f"no CPU engine and model: {ENGINE}, {MODEL}"),
-]
+NEEDED = pytest.mark.skipif(
+    not (ENGINE.exists() and MODEL.exists()), reason=f"no CPU engine and model: {ENGINE}, {MODEL}"
+)
 
 
 @contextmanager

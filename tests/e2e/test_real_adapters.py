@@ -13,12 +13,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 import yaml
-from tests.e2e.cpu_vllm import ENGINE, ENVIRONMENT, MARKS, served
+from tests.e2e.cpu_vllm import ENGINE, ENVIRONMENT, NEEDED, served
 from tests.e2e.test_real_engine import TOKENPEAK, Checkout, checkout
 
 from tokenpeak.store.archive import Archive
 
-pytestmark = MARKS
+pytestmark = [pytest.mark.e2e, NEEDED]
 __all__ = ["checkout"]
 
 REQUESTS = 40

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.cpu_vllm import ENGINE, MARKS, counted, served
+from tests.e2e.cpu_vllm import ENGINE, NEEDED, counted, served
 from tests.free_ports import free_port
 
 from tokenpeak import paths
@@ -21,7 +21,7 @@ from tokenpeak.loadgen import vocabulary
 
 TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))
 
-pytestmark = MARKS
+pytestmark = [pytest.mark.e2e, NEEDED]
 
 REQUESTS, INPUTS, TOKENS, QUERY = 40, 6, 48, 8
 ENDPOINTS: dict[str, dict[str, dict[str, Any]]] = {

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.cpu_vllm import MARKS, prefix_hits, served
+from tests.e2e.cpu_vllm import NEEDED, prefix_hits, served
 
 BLOCK, LONGEST = 512, 1900
 """Tokens of a block of Mooncake's traces, and of the longest prompt."""
 TOKENPEAK = str(Path(sys.executable).with_name("tokenpeak"))
 
-pytestmark = MARKS
+pytestmark = [pytest.mark.e2e, NEEDED]
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.cpu_vllm import MARKS, counted
+from tests.e2e.cpu_vllm import NEEDED, counted
 from tests.e2e.test_real_prefix_hits import TOKENPEAK, url
 
 __all__ = ["url"]
 
-pytestmark = MARKS
+pytestmark = [pytest.mark.e2e, NEEDED]
 
 SCHEMA = {"type": "object", "properties": {"yes": {"type": "boolean"}}, "required": ["yes"]}
 SCHEMA |= {"additionalProperties": False}

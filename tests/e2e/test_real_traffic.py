@@ -24,7 +24,7 @@ import pytest
 import yaml
 from scipy import stats
 from tests.e2e import traffic_generator
-from tests.e2e.cpu_vllm import ENGINE, ENVIRONMENT, MARKS, MODEL, NAME, READY_S, is_ready, prefix_hits, served
+from tests.e2e.cpu_vllm import ENGINE, ENVIRONMENT, MODEL, NAME, NEEDED, READY_S, is_ready, prefix_hits, served
 from tests.e2e.traffic_generator import Asked, Seen
 from tests.free_ports import free_port
 
@@ -45,7 +45,7 @@ CONFIGS = list(product(("--enable-prefix-caching", "--no-enable-prefix-caching")
 """Six: with and without a prefix cache, and few to many requests at a time."""
 HOST = "127.0.0.1"
 
-pytestmark = MARKS
+pytestmark = [pytest.mark.e2e, NEEDED]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.e2e.cpu_vllm import ENGINE, MARKS, served
+from tests.e2e.cpu_vllm import ENGINE, NEEDED, served
 
 from tokenpeak.loadgen import run, vocabulary
 from tokenpeak.loadgen.job import LoadJob
@@ -40,7 +40,7 @@ LlamaForCausalLM(
 """
 """A model of random weights with a vocabulary of 32,000 pieces of real text."""
 
-pytestmark = MARKS
+pytestmark = [pytest.mark.e2e, NEEDED]
 
 
 @pytest.fixture(scope="module")
