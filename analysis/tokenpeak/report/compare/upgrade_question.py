@@ -149,9 +149,10 @@ def _compared(view: SweepView, hardware: str) -> Iterator[_Compared]:
     trials = _trials(view, hardware).select("trial_id", "engine_build", "same")
     runs = view.same_requests().filter(pl.col("verdict") != "invalid").drop("engine_build", strict=False)
     runs = runs.join(trials, on="trial_id", maintain_order="left")
-    loads = runs.select("workload_name", "workload", "level_label", "level_kind").unique(maintain_order=True)
+    load = ("workload_name", "level_label", "level_kind")
+    loads = runs.unique(load, keep="first", maintain_order=True).select("workload", *load)
     for build in builds[1:]:
-        for name, workload, level, kind in loads.iter_rows():
+        for workload, name, level, kind in loads.iter_rows():
             here = runs.filter(pl.col("workload_name") == name, pl.col("level_label") == level)
             for metric in figures_of(workload, kind, level):
                 if (effect := _effect(view, here, metric, builds[0], build)) is not None:
