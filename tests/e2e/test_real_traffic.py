@@ -13,11 +13,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from statistics import fmean
+from subprocess import CompletedProcess
 
 import polars as pl
 import pytest
@@ -25,7 +26,7 @@ import yaml
 from scipy import stats
 from tests.e2e import traffic_generator
 from tests.e2e.cpu_vllm import ENGINE, ENVIRONMENT, MODEL, NAME, NEEDED, READY_S, is_ready, prefix_hits, served
-from tests.e2e.traffic_generator import Asked, Seen
+from tests.e2e.traffic_generator import Seen
 from tests.free_ports import free_port
 
 from tokenpeak import paths
@@ -69,10 +70,11 @@ class Production:
         return f"http://{HOST}:{self.port}"
 
 
-def typed(root: Path, state: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    """A command in a checkout of its own."""
+def typed(root: Path, state: Path, *words: str, before: Callable[[], None] | None = None) -> CompletedProcess[str]:
+    """A command in a checkout of its own; `before` is called in its process."""
     environment = {**os.environ, "TOKENPEAK_HOME": str(root), "TOKENPEAK_STATE": str(state)}
-    return subprocess.run([TOKENPEAK, *words], env=environment, capture_output=True, text=True, check=False)
+    argv = [TOKENPEAK, *words]
+    return subprocess.run(argv, env=environment, preexec_fn=before, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -137,8 +139,8 @@ def production(checkout: tuple[Path, Path, int]) -> Production:
     )
 
 
-def replayed(production: Production, folder: Path, begin_s: float, end_s: float) -> pl.DataFrame:
-    """Each request of the replay of a part of the trace."""
+def replayed(production: Production, folder: Path, begin_s: float, end_s: float, seed: int) -> pl.DataFrame:
+    """Each request of the replay of a part of the trace; measured like a stopwatch, as the clients are."""
     window = {"begin_s": begin_s, "end_s": end_s}
     job = {
         "base_url": production.url,
@@ -151,32 +153,25 @@ def replayed(production: Production, folder: Path, begin_s: float, end_s: float)
                 "workload": {"kind": "trace", "name": "own", "path": str(production.trace), **window},
                 "level": {"replay": True},
                 "slo": {},
-                "seed": round(begin_s),
+                "seed": seed,
             }
         ],
     }
     folder.mkdir()
     (folder / "job.json").write_text(json.dumps(job))
-    done = typed(production.root, production.state, "load", "--job", str(folder / "job.json"))
+    words = ("load", "--job", str(folder / "job.json"))
+    done = typed(production.root, production.state, *words, before=traffic_generator.as_a_stopwatch)
     assert done.returncode == 0, done.stderr
     requests = pl.read_parquet(folder / "output" / "requests.parquet")
     assert requests["error"].null_count() == requests.height
     return requests
 
 
-def repeated(production: Production, begin_s: float, end_s: float) -> list[Seen]:
-    """What the clients see who ask the same lengths at the same times; what prompts do not share is new."""
+def repeated(production: Production, begin_s: float, end_s: float, seed: int) -> list[Seen]:
+    """What the clients see who ask the same lengths at the same times, with as many new beginnings."""
     first_s = production.began_s + begin_s
-    chance = random.Random(begin_s)
-    again = [
-        Asked(
-            each.due_s - first_s,
-            traffic_generator.with_new_end(each.prompt, chance),
-            each.output_tokens,
-        )
-        for each in (seen.asked for seen in production.seen)
-        if begin_s <= each.due_s - production.began_s < end_s
-    ]
+    part = [each.asked for each in production.seen if first_s <= each.asked.due_s < production.began_s + end_s]
+    again = traffic_generator.afresh(part, random.Random(seed), first_s)
     return traffic_generator.at_their_times(HOST, production.port, NAME, again)
 
 
@@ -196,19 +191,19 @@ def apart(first: Sequence[float], second: Sequence[float]) -> float:
 def test_replay_is_production(production: Production, tmp_path: Path) -> None:
     """Distances of at most 0.1 in what was asked and in how it was answered; hits within two points.
 
-    Clients and replay take turns part by part, so that a slow minute of this machine falls on both. Each part's replay
-    has a shared beginning of its own: that costs it a point of hits.
+    Clients and replay take turns part by part, so that a slow minute of this machine falls on both. Each part has
+    beginnings of its own, of both: that costs the replay a point of hits.
     """
     seen, replays = [], []
     hits = lookups = 0.0
-    for part in range(PARTS):
+    for turn, part in enumerate([*range(PARTS)] * ROUNDS):
         window = (part * SECONDS / PARTS, (part + 1) * SECONDS / PARTS)
-        for turn in ("clients", "replay") if part % 2 else ("replay", "clients"):
-            if turn == "clients":
-                seen += repeated(production, *window)
+        for who in ("clients", "replay") if turn % 2 else ("replay", "clients"):
+            if who == "clients":
+                seen += repeated(production, *window, seed=turn)
                 continue
             before = prefix_hits(production.url)
-            replays.append(replayed(production, tmp_path / str(part), *window))
+            replays.append(replayed(production, tmp_path / str(turn), *window, seed=turn))
             after = prefix_hits(production.url)
             hits, lookups = hits + after[0] - before[0], lookups + after[1] - before[1]
     requests = pl.concat(replays)

@@ -4,10 +4,10 @@ They share no code with the product. What they ask they alone know; what they se
 """
 
 import gc
-import http.client
 import json
 import os
 import random
+import socket
 import threading
 import time
 from collections.abc import Sequence
@@ -62,30 +62,37 @@ def requests(seconds: float, rate_per_s: float, seed: int) -> list[Asked]:
         made.append(Asked(due_s, tuple(prompt), max(2, min(200, output))))
 
 
-def with_new_end(prompt: tuple[int, ...], chance: random.Random) -> tuple[int, ...]:
-    """A prompt as long that begins as this one, if this one begins as others do, and goes on otherwise."""
-    shared = BEGINNING_TOKENS if len(prompt) > BEGINNING_TOKENS else 0
-    return (*prompt[:shared], *(chance.randrange(LOWEST_ID, HIGHEST_ID) for _ in prompt[shared:]))
+def afresh(asked: Sequence[Asked], chance: random.Random, first_s: float) -> list[Asked]:
+    """Requests as long, at the same times counted from `first_s`, that begin alike as these do: every token is new."""
+    beginnings: dict[tuple[int, ...], list[int]] = {}
+    made = []
+    for each in asked:
+        shared = each.prompt[:BEGINNING_TOKENS] if len(each.prompt) > BEGINNING_TOKENS else ()
+        if shared not in beginnings:
+            beginnings[shared] = [chance.randrange(LOWEST_ID, HIGHEST_ID) for _ in shared]
+        own = (chance.randrange(LOWEST_ID, HIGHEST_ID) for _ in each.prompt[len(shared) :])
+        made.append(Asked(each.due_s - first_s, (*beginnings[shared], *own), each.output_tokens))
+    return made
 
 
 def ask(host: str, port: int, model: str, asked: Asked, began: float, *, when_due: bool = False) -> Seen:
-    """One request, read line by line as it comes; at once, or when it is due."""
+    """One request, sent whole and read line by line as it comes; at once, or when it is due."""
     body = {"model": model, "prompt": asked.prompt, "max_tokens": asked.output_tokens, "stream": True}
     text = json.dumps(body | {"ignore_eos": True, "temperature": 0})
-    connection = http.client.HTTPConnection(host, port, timeout=300)
-    connection.connect()
-    if when_due:
-        time.sleep(max(0.0, began + asked.due_s - time.perf_counter()))
-    sent = time.perf_counter()
-    connection.request("POST", "/v1/completions", text, {"Content-Type": "application/json"})
-    response = connection.getresponse()
-    assert response.status == 200, response.read()
-    first = last = 0.0
-    for line in response:
-        if line.startswith(b"data: {"):
-            last = time.perf_counter()
-            first = first or last
-    connection.close()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    message = f"{head}Content-Length: {len(text)}\r\n\r\n{text}".encode()
+    with socket.create_connection((host, port), timeout=300) as connection, connection.makefile("rb") as response:
+        if when_due:
+            time.sleep(max(0.0, began + asked.due_s - time.perf_counter()))
+        sent = time.perf_counter()
+        connection.sendall(message)
+        status = response.readline()
+        assert b" 200 " in status, status
+        first = last = 0.0
+        for line in response:
+            if line.startswith(b"data: {"):
+                last = time.perf_counter()
+                first = first or last
     return Seen(asked, first - sent, (last - first) / (asked.output_tokens - 1), last - began)
 
 
