@@ -17,6 +17,7 @@ from tokenpeak.paths import slug
 from tokenpeak.report.blocks.block import Block, Column, Part, Sentence, note, strong, table, warning
 from tokenpeak.report.blocks.digits import number
 from tokenpeak.report.view import SweepView
+from tokenpeak.search.remaining import duration_text
 from tokenpeak.spec.load import ReplayLoad
 from tokenpeak.spec.workload import TraceWorkload
 from tokenpeak.store.archive import TRAFFIC_FILE
@@ -136,11 +137,11 @@ def production_words(view: SweepView) -> Sentence | None:
     if traffic is None:
         return None
     found = reproductions(view)
-    when = f"the {traffic.seconds / 60:.3g} min" + (" since its start" if traffic.source == "since_start" else "")
+    when = "since its start, " if traffic.source == "since_start" else "for "
     origin: list[Part] = [
-        "The workload is production's own: ",
-        f"{number(traffic.rate_per_s)} requests/s with {number(traffic.input_tokens)} and "
-        f"{number(traffic.output_tokens)} tokens on average, over {when}.",
+        f"The workload is production's own on {traffic.node}, {when}{duration_text(traffic.seconds)}: "
+        f"{number(traffic.rate_per_s)} requests/s with prompts of {number(traffic.input_tokens)} and answers of "
+        f"{number(traffic.output_tokens)} tokens on average.",
     ]
     if not traffic.lengths_together:
         origin.append(" Prompts and answers were not seen together, so that each length is drawn by itself.")
@@ -151,19 +152,20 @@ def production_words(view: SweepView) -> Sentence | None:
             strong("Not held against production"),
             ": no replay of all of it ran on production's own settings.",
         )
+    allowed = max(each.allowed for each in found)
     apart = " and ".join(f"{QUANTITIES[each.quantity]} {each.apart:.2f}" for each in found)
     if all(each.holds for each in found):
         return note(
             *origin,
             " Replayed on production's own settings it ",
             strong("reproduces production"),
-            f": distances are {apart}, of at most {max(each.allowed for each in found):.2f}.",
+            f": distances are {apart}, of at most {allowed:.2f}.",
         )
     return warning(
         *origin,
         " Replayed on production's own settings it ",
         strong("does not reproduce production"),
-        f": distances are {apart}, and {MOST_APART:g} is allowed. Read every figure of it with care.",
+        f": distances are {apart}, of at most {allowed:.2f}. Read every figure of it with care.",
     )
 
 
