@@ -186,7 +186,10 @@ def by_group(requests: pl.DataFrame, column: str) -> pl.DataFrame:
 
 
 def over_time(view: SweepView, ranked: Ranking) -> pl.DataFrame:
-    """The first launch's objective run in steps: series, quantity (running, waiting), x (s), value (the largest)."""
+    """The first launch's objective run in steps: series, quantity (running, waiting), x (s), value (the largest).
+
+    Empty where the engine was asked at one moment only: that is no course.
+    """
     labels = chosen(view, ranked, SHOWN)
     runs = (
         view.objective_runs()
@@ -206,7 +209,7 @@ def over_time(view: SweepView, ranked: Ranking) -> pl.DataFrame:
     step = float(runs["duration_s"].max() or 1.0) / BINS  # type: ignore[arg-type]
     wanted = {"requests_running": "running", "requests_waiting": "waiting"}
     x = ((pl.col("at_s") / step).floor() + 0.5) * step
-    return (
+    found = (
         view.series.lazy()
         .filter(pl.col("quantity").is_in(list(wanted)), pl.col("trial_id").is_in(runs["trial_id"].to_list()))
         .join(runs.lazy(), on="trial_id")
@@ -218,6 +221,7 @@ def over_time(view: SweepView, ranked: Ranking) -> pl.DataFrame:
         .drop_nulls()
         .sort("series", "quantity", "x")
     )
+    return found if found["x"].n_unique() > 1 else found.clear()
 
 
 def _lines(

@@ -370,7 +370,7 @@ def metric_word(name: str) -> str:
 def latency_words(column: str) -> str:
     """A latency's column as a tile or a table calls it: ttft_s_p95 is TTFT p95."""
     name, percentile = column.rsplit("_", 1)
-    return f"{metric_word(name)} {percentile}"
+    return f"{metric_word(name).replace('latency', 'Latency')} {percentile}"
 
 
 LONG = 24

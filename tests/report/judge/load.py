@@ -89,7 +89,7 @@ def tail(site: Site, found: re.Match[str]) -> Figures:
         yield found["other"], site.raw.means(hw, "ttft_s_p99")[found["base"]] * 1000
 
 
-@pattern(r"No config has runs to rank at more than one load level, so there is no curve\.")
+@pattern(r"No config has runs to rank at more than one rate, or number of requests in flight, so there is no curve\.")
 def no_curve(site: Site, found: re.Match[str]) -> Figures:
     loads: dict[tuple[str, str], dict[str, set[float]]] = {}
     for trial in site.raw.trials:

@@ -233,7 +233,9 @@ def curves(
 
 def no_curve() -> Sentence:
     """Note in the place of a curve where no config has two loads."""
-    return note("No config has runs to rank at more than one load level, so there is no curve.")
+    return note(
+        "No config has runs to rank at more than one rate, or number of requests in flight, so there is no curve."
+    )
 
 
 def searched_marks(found: pl.DataFrame) -> pl.DataFrame:

@@ -198,3 +198,20 @@ def fastest_users(speeds: pl.DataFrame) -> Sentence:
     if not parts:
         return answer("No run that may be ranked has both a throughput and the speed of its requests.")
     return answer(*parts)
+
+
+def most_input(view: SweepView) -> Sentence:
+    """Of a pooling model: where each kind of hardware reads most, and how long the median request then takes."""
+    parts: list[Part] = []
+    for hardware in view.hardware:
+        known = level_means(view, hardware).drop_nulls(["input_tok_per_s", "latency_s_p50"])
+        for most in known.sort("input_tok_per_s", descending=True, maintain_order=True).head(1).iter_rows(named=True):
+            of = f"{most['workload_name']}, " if len(view.spec.workloads) > 1 else ""
+            parts += [
+                f"On {hardware}, input throughput is highest with ",
+                code(most["label"]),
+                f" at {of}{most['level_label']}: ",
+                strong(f"{number(most['input_tok_per_s'])} tok/s"),
+                f"; the median request takes {number(most['latency_s_p50'] * 1000)} ms. ",
+            ]
+    return answer(*parts) if parts else answer("No run that may be ranked has an input throughput.")

@@ -76,7 +76,7 @@ def _loss(view: SweepView, recommended: dict[str, Any], row: dict[str, Any]) -> 
 def _gains(view: SweepView, recommended: dict[str, Any], row: dict[str, Any]) -> list[tuple[float, str]]:
     """Gains of the config under the objective's load, as shares with their words."""
     found = []
-    latencies = {name: (latency_words(name), "lower") for name in view.latency_columns}
+    latencies = {name: (inner(latency_words(name)), "lower") for name in view.latency_columns}
     for name, (words, direction) in (latencies | _gained(view)).items():
         ours, theirs = row.get(name), recommended.get(name)
         if name == view.spec.objective.metric or not ours or not theirs:
