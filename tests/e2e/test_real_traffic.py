@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -106,7 +107,9 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, P
     assert clock.wait_until(lambda: is_ready(f"http://{HOST}:{port}"), READY_S, 1.0), done.stdout + done.stderr
     yield root, state, port
     for process in state.glob("nodes/*/production.json"):
-        os.killpg(json.loads(process.read_text())["pid"], 15)
+        # The choice among configs has ended it already.
+        with suppress(ProcessLookupError):
+            os.killpg(json.loads(process.read_text())["pid"], 15)
 
 
 @pytest.fixture(scope="module")
